@@ -1,8 +1,8 @@
 """The gate: its checks as pure functions, and the condition step that reads their verdict.
 
-``check_table`` is the table that recipe, job, report and picture derive from; ``score_checks``
-judges what needs the scores of single examples; ``mean_tests`` has the statistics, each with its
-source. To add a check: a module in ``checks/``. No torch, pipelines or training here, and in what
-every gate reads (the table, ``gate_arguments``, ``verdict``) no numpy either: AWS's images may lack
-it.
+``check_table`` is the table of checks, from which recipe, job, report and picture are derived.
+``score_checks`` runs the checks that need the scores of single examples. ``mean_tests`` contains
+the statistics, each with its source. To add a check, add a module in ``checks/``. Do not import
+torch, pipelines or training here. What every gate imports (the table, ``gate_arguments``,
+``verdict``) must not import numpy either, because AWS's images may not have it.
 """

@@ -1,33 +1,36 @@
-"""The significance level that is left for another look at the same test split and champion.
+"""The significance level of a further look at the same test split and champion.
 
-Enough tries always win: an equal challenger passes one test of level α with chance α, but the best
-of fifty such challengers passes it every second time. So the looks share one α (α-spending: Lan &
-DeMets, Biometrika 70, 1983; α-investing that earns nothing back: Foster & Stine, Journal of the
-Royal Statistical Society B 70, 2008). Of k looks at most
+A look is one comparison of a challenger with the champion on the test split. With enough tries,
+some challenger always passes: one that is only as good as the champion passes a test of level α
+with chance α, and the best of fifty such challengers passes it every second time. So all looks
+share one α (α-spending: Lan & DeMets, Biometrika 70, 1983; α-investing that earns nothing back:
+Foster & Stine, Journal of the Royal Statistical Society B 70, 2008). The first k looks spend at
+most
 
     α · (1 - REST / k)
 
-is spent, for any k. The sum of the levels bounds the chance of any false promotion (Bonferroni),
-however much the tries resemble each other, and although each is chosen after the last was seen.
+for any k. The sum of the levels bounds the chance of any false promotion (Bonferroni), even if the
+tries resemble each other, and even if each is chosen after the last result was seen.
 
-Why these levels: the first look keeps ``1 - REST`` of α, which costs the one honest try at most 2
-points of power, where the usual 6 / (π²k²) costs 9; and the k-th keeps REST · α / (k(k - 1)), as
-long a tail as that one has. Why not Thresholdout (Dwork et al., Science 349, 2015): its noise
-takes many more examples than a test split of some hundred groups has. Why nothing is earned back
-by a promotion: there is a new champion then, whose looks are counted from 1.
+Why these levels: the first look has ``1 - REST`` of α, which costs a single honest try at most 2
+points of power, while the usual 6 / (π²k²) costs 9. The k-th look has REST · α / (k(k - 1)), which
+decreases as slowly as that series. Why not Thresholdout (Dwork et al., Science 349, 2015): its
+noise needs many more examples than a test split of some hundred groups has. Why a promotion earns
+nothing back: there is a new champion then, and its looks are counted from 1.
 
-Apart: recipe, gate and ledger read it without numpy.
+This is a separate module because recipe, gate and ledger use it without numpy.
 """
 
 from trainyard.common.errors import GateError
 
 REST = 0.1
-"""Share of α that all looks after the first have together."""
+"""Share of α that all looks after the first one have together."""
 
 
 def spent(alpha: float, look_number: int) -> float:
-    """Return the level of the ``look_number``-th test, counted from 1; the levels of all looks sum
-    to α.
+    """Return the level of the ``look_number``-th look, counted from 1.
+
+    The levels of all looks add up to α.
 
     Raises:
         GateError: ``alpha`` is not between 0 and 1, or ``look_number`` is below 1.

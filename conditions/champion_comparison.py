@@ -1,7 +1,8 @@
-"""Field and rows that the checks against the champion have in common.
+"""Recipe field and gate.json row that the checks against the champion have in common.
 
-``improvement`` is positive where the challenger is better, in the metric's own unit, whichever
-values of the metric are better. A limit that is infinite is None in a check, and never passes.
+``improvement`` is in the metric's own unit. It is positive if the challenger is better, whether
+lower or higher values of the metric are better. An infinite limit is None in a check, and such a
+check never passes.
 """
 
 from collections.abc import Iterator
@@ -13,12 +14,12 @@ from conditions.gate_documents import MetricComparison
 
 
 def margins(name: str, doc: str, *, gt: float | None = None, ge: float | None = None) -> Field:
-    """Return the field of a comparison: metric → margin, above ``gt`` or at least ``ge``."""
+    """Return a comparison's recipe field: metric to margin, above ``gt`` or at least ``ge``."""
     return Field(name=name, form="margins", doc=doc, gt=gt, ge=ge)
 
 
 def row(check: GateCheck, comparison: MetricComparison, threshold: float, **values: Any) -> Check:
-    """Return a row of ``check`` on one metric."""
+    """Return a row of ``check`` that compares one metric."""
     return check.row(
         comparison.metric,
         threshold,
@@ -56,5 +57,5 @@ APPROXIMATELY = "(approximate: no range is declared) "
 
 
 def signed_margins(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:
-    """Iterate over (metric, ``sign`` × margin) of the check's first field."""
+    """Yield (metric, ``sign`` × margin) of the check's first field."""
     return ((metric, sign * margin) for metric, margin in demands[check.fields[0].name].items())

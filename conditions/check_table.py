@@ -1,9 +1,10 @@
-"""The table of the gate's checks: what a check's module in ``conditions.checks`` declares.
+"""The table of the gate's checks, whose entries the modules in ``conditions.checks`` declare.
 
-The recipe's fields (``steps.gate.config``), the job's arguments (``conditions.gate_arguments``),
-the files that the gate reads, the kinds in gate.json, the words of summary and report
-(``pipelines.run_report.training_pace``) and the picture that shows a check derive from it. It
-imports neither numpy, pydantic nor the SDK: every gate reads it, and so does what shows a verdict.
+All of these are derived from it: the recipe's fields (``steps.gate.config``), the job's arguments
+(``conditions.gate_arguments``), the files that the gate reads, the kinds in gate.json, the words of
+summary and report (``pipelines.run_report.training_pace``) and the picture that shows a check. It
+imports neither numpy, pydantic nor the SDK, because every gate and all that shows a verdict import
+it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,42 +21,47 @@ from conditions.gate_documents import Evidence
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from trainyard.common.errors import GateError
 
-# A recipe's demands on a model, as the gate's job gets them. Without numpy, like the table.
+# What a recipe demands of a model, as the gate's job gets it. Like the table, without numpy.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """The recipe's values and the job's other inputs. ``demands["min_groups"]`` is a value."""
+    """Values of the recipe's section ``gate``, such as ``demands["min_groups"]``, and other inputs
+    of the gate's job.
+    """
 
     values: Mapping[str, Any]
-    """Field → its value, of every field of the table; margins are in the metric's unit."""
+    """Field to its value, for every field of the table. Margins are in the metric's unit."""
     directions: Mapping[str, Direction] = field(default_factory=dict)
-    """Metric → better values, for the primary metric and all compared metrics."""
+    """Metric to whether lower or higher is better, for the primary and all compared metrics."""
     primary_metric: str = ""
-    """Metric that must beat a baseline, where one is named."""
+    """Metric that must be better than the baseline's, if the recipe names a baseline."""
     champion: str = UNRESOLVED_ARN
-    """ARN of the model package to compare with, ``none`` or ``unresolved``."""
+    """ARN of the model package to compare with, or ``none``, or ``unresolved``."""
     look_number: int = 0
-    """Number of this comparison with this champion on this test split, from 1; 0: not counted."""
+    """Number of the look: of this comparison with this champion on this test split, from 1. 0 if it
+    was not counted."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
     @property
     def limits_at(self) -> float:
-        """Confidence of an improvement's limits; all looks together keep ``confidence``. Without a
-        champion no looks are counted, and each is the first.
+        """Confidence of an improvement's limits at this look.
+
+        It is chosen so that all looks together keep the recipe's ``confidence``. Without a
+        champion no looks are counted, so each one is treated as the first.
         """
         look_number = 1 if self.champion == NONE else self.look_number
         return 1 - spent(1 - self["confidence"], look_number)
 
 
 Need = Literal["scores", "champion", "slices", "predictions"]
-"""Input of a check beside evaluation.json's own numbers.
+"""An input that a check needs in addition to the numbers in evaluation.json.
 
-``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``."""
+``champion`` (the champion's scores) and ``slices`` (columns of the scores) include ``scores``."""
 Limit = Literal["low above", "high above", "high at most"]
-"""Limit of a value that is compared with the threshold, and how it is compared."""
+"""Which limit of a value is compared with the threshold, and how."""
 Picture = Literal["metrics", "champion", "budgets"]
 LAST = 1000
 
@@ -64,9 +70,10 @@ LAST = 1000
 class Field:
     """A field of the recipe's section ``gate``, and the argument that passes it to the gate's job.
 
-    ``value``: one value of the type ``of``. ``margins``: metric → margin in the metric's own unit,
-    of a comparison with the champion. ``thresholds``: name → threshold of all ``max_<metric>`` and
-    ``min_<metric>``, which are fields of their own in a recipe.
+    ``form`` is one of: ``value``, one value of type ``value_type``; ``margins``, a mapping of
+    metric to margin in the metric's own unit, for a comparison with the champion; ``thresholds``, a
+    mapping of name to threshold, for all ``max_<metric>`` and ``min_<metric>``, which are separate
+    fields in a recipe.
     """
 
     name: str
@@ -74,7 +81,7 @@ class Field:
     form: Literal["value", "margins", "thresholds"] = "value"
     value_type: type[float] | type[int] | type[str] = float
     default: Any = None
-    """Value where a recipe leaves the field out; None: nothing is demanded then."""
+    """Value if the recipe leaves the field out. None: nothing is demanded then."""
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
@@ -83,45 +90,48 @@ class Field:
 
 
 Values = Mapping[str, Any]
-"""Field → its value, of all fields of the table."""
+"""Field to its value, for all fields of the table."""
 
 
 def _first_is_given(check: "GateCheck", values: Values) -> bool:
+    """Return whether the recipe sets the check's first field."""
     return values[check.fields[0].name] not in (None, {}, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """A check of the gate: an entry of the table."""
+    """A check of the gate: one entry of the table."""
 
     kind: str
-    """Name of the kind in gate.json; several entries may be of one kind."""
+    """Kind of the check in gate.json. Several entries may have the same kind."""
     judge: Callable[[Evidence, Demands], Iterable[Check]]
-    """Return the check's rows in gate.json; called when it is declared and its needs are met."""
+    """Return the check's rows of gate.json. It is called if the recipe declares the check, and its
+    needs are met."""
     fields: tuple[Field, ...] = ()
-    """Recipe fields of the check; the first one declares it."""
+    """Recipe fields of the check. A recipe declares the check by setting the first one."""
     is_declared: Callable[["GateCheck", Values], bool] = _first_is_given
     refuse: Callable[[Values], str | None] = lambda values: None
-    """Return why the recipe's values do not fit together; None if they do."""
+    """Return why the recipe's values do not fit together, or None if they do."""
     needs: frozenset[Need] = frozenset()
     expected_rows: Callable[[Demands], Iterable[tuple[str, float]]] | None = None
-    """Return (metric, threshold) of each row. Every check that needs scores has it: where the
-    scores are missing or bad, no row can be computed, and rejecting rows are written from these
+    """Return (metric, threshold) of each row. Every check that needs scores must have it: if the
+    scores are missing or bad, no rows can be computed, and rejecting rows are written from this
     instead.
     """
     direction: Direction = "lower"
-    """Better values, in the rows that ``row`` creates."""
+    """Whether lower or higher values are better, in the rows that ``row`` creates."""
     name: str = "max_{metric}"
-    """Name of these rows."""
+    """Pattern of these rows' names."""
     limit: Limit | None = None
-    """Limit that is compared; None: the value itself is compared, by its direction."""
+    """Limit that is compared. None: the value itself is compared, by its direction."""
     picture: Picture | None = None
     label: str = "{metric}"
-    """Name in the picture of the budgets."""
+    """Label in the picture of the budgets."""
     order: int = LAST
-    """Place among the rows of gate.json, within checks of equal needs, and among the arguments."""
+    """Sort key of the rows in gate.json, among checks with equally many needs, and of the job's
+    arguments."""
     display_order: int = LAST
-    """Place of the kind in gate.json and in the Verdict step."""
+    """Sort key of the kind in gate.json and in the Verdict step."""
 
     def __post_init__(self) -> None:
         if "scores" in self.needs and self.expected_rows is None:
@@ -130,10 +140,10 @@ class GateCheck:
             )
 
     def rows(self, evidence: Evidence, demands: Demands) -> list[Check]:
-        """Return the check's rows.
+        """Return the check's rows for this evidence.
 
         Raises:
-            GateError: it returns no row, so nothing could reject, or one of another kind.
+            GateError: there are no rows, so that nothing could reject, or one of another kind.
         """
         rows = list(self.judge(evidence, demands))
         if not rows or any(row.kind != self.kind for row in rows):
@@ -144,7 +154,7 @@ class GateCheck:
         return rows
 
     def rows_without_scores(self, demands: Demands, *, is_pass: bool, reason: str) -> list[Check]:
-        """Return the check's rows where the scores are missing, bad, or not comparable."""
+        """Return the check's rows if the scores are missing, bad or not comparable."""
         thresholds = self.expected_rows(demands) if self.expected_rows else ()
         return [
             self.row(metric, threshold, value=None, passed=is_pass, reason=reason)
@@ -153,12 +163,12 @@ class GateCheck:
 
     @property
     def stage(self) -> int:
-        """Number of needs; rows with fewer needs come first."""
+        """Return how many kinds of scores it needs. Rows of checks with lower stages come first."""
         return sum(need in self.needs for need in ("scores", "champion", "slices"))
 
     @property
     def margins(self) -> Field | None:
-        """The field that names the compared metrics and their margins; None without one."""
+        """Return the field with the compared metrics and their margins, or None without one."""
         return next((field for field in self.fields if field.form == "margins"), None)
 
     def row(
@@ -171,7 +181,7 @@ class GateCheck:
         reason: str,
         **more: Any,
     ) -> Check:
-        """Return a row of this check; ``more``: limits and the like."""
+        """Return a row of this check. ``more``: further fields of ``Check``, such as limits."""
         return Check(
             kind=self.kind,
             name=self.name.format(metric=metric),
@@ -239,12 +249,14 @@ SETTINGS = (
         "with. All other checks are made as ever, and ``pass`` needs some.",
     ),
 )
-"""Fields that no single check declares; every gate that reads scores gets them as arguments."""
+"""Fields that belong to no single check. Every gate that reads scores gets them as arguments."""
 
 
 @cache
 def checks() -> tuple[GateCheck, ...]:
-    """Return all entries in order, from ``CHECKS`` of each module of ``conditions.checks``."""
+    """Return all entries, sorted by ``order``, from ``CHECKS`` of each module in
+    ``conditions.checks``.
+    """
     modules = (
         import_module(f"{conditions.checks.__name__}.{module_info.name}")
         for module_info in iter_modules(conditions.checks.__path__)
@@ -254,8 +266,9 @@ def checks() -> tuple[GateCheck, ...]:
 
 
 def kinds(values: Values | None = None) -> tuple[str, ...]:
-    """Return the kinds of checks, or of those that the values ask for, in the order in which
-    gate.json and the Verdict step show them.
+    """Return the kinds of checks in the order in which gate.json and the Verdict step show them.
+
+    With ``values``, return only the kinds that the recipe's values ask for.
     """
     asked_kinds = {
         check.kind for check in (checks() if values is None else select_declared(values))
@@ -265,7 +278,7 @@ def kinds(values: Values | None = None) -> tuple[str, ...]:
 
 
 def select_declared(values: Values) -> tuple[GateCheck, ...]:
-    """Return the checks that the values ask for."""
+    """Return the checks that the recipe's values ask for."""
     return tuple(check for check in checks() if check.is_declared(check, values))
 
 
@@ -282,10 +295,10 @@ def fields() -> tuple[Field, ...]:
 
 
 def defaults() -> dict[str, Any]:
-    """Return field → value of a field that a recipe leaves out."""
+    """Return each field with the value that it has if the recipe leaves it out."""
     return {f.name: {} if f.form != "value" else f.default for f in fields()}
 
 
 def rows_of(demands: Demands) -> tuple[GateCheck, ...]:
-    """Return the checks that are asked for, in the order of their rows in gate.json."""
+    """Return the checks that the recipe asks for, in the order of their rows in gate.json."""
     return tuple(sorted(select_declared(demands.values), key=lambda check: check.stage))

@@ -1,7 +1,7 @@
-"""Arguments of the gate's job: from the recipe's values, and back to demands.
+"""Arguments of the gate's job: built from the recipe's values, and parsed to ``Demands``.
 
-Both derive from the fields of the table. Without the SDK: an approval computes the arguments again
-from the recipe in a model's record.
+Both directions derive from the fields of the table. It does not import the SDK, because an approval
+also computes the arguments, from the recipe in a model's record.
 """
 
 import argparse
@@ -26,16 +26,17 @@ def arguments(
     champion: Any,
     look_number: Any,
 ) -> list[Any]:
-    """Return the job's arguments in order; a pipeline's variables may stand among them.
+    """Return the job's arguments in order. They may contain pipeline variables.
 
-    Each demand has its own short arguments: the service takes 100 of 256 characters each.
+    Each demand has its own short arguments, because the service accepts 100 arguments of 256
+    characters each.
 
     Args:
-        values: field → value, of all fields; for ``threshold``: name → its placeholder.
-        directions: metric → better values, ``lower`` or ``higher``.
-        champion: ARN of the model package to compare with, ``none`` or ``unresolved``.
-        look_number: the number of this comparison in the ledger (``pipelines.registry.ledger``), 0
-            for unknown; passed only to a gate that compares.
+        values: field to value, of all fields. For ``threshold``: name to its placeholder.
+        directions: metric to the better values, ``lower`` or ``higher``.
+        champion: ARN of the model package to compare with, or ``none``, or ``unresolved``.
+        look_number: number of this comparison in the ledger (``pipelines.registry.ledger``), or 0
+            if unknown. It is passed only to a gate that compares with a champion.
     """
     asked_checks = select_declared(values)
     own_fields = [
@@ -58,6 +59,7 @@ def arguments(
 def _words(
     chosen_fields: Iterable[Field], values: Values, directions: Mapping[str, str]
 ) -> list[Any]:
+    """Return the arguments of these fields."""
     words: list[Any] = []
     for field in chosen_fields:
         name, value = f"--{field.name}", values[field.name]
@@ -102,11 +104,11 @@ def parser(description: str | None = None) -> argparse.ArgumentParser:
 
 
 def demands(options: argparse.Namespace) -> Demands:
-    """Return the demands in the parsed arguments.
+    """Return the demands from the parsed arguments.
 
     Raises:
-        GateError: a threshold is neither ``max_<metric>`` nor ``min_<metric>`` with a number, or a
-            comparison's direction or margin is invalid.
+        GateError: a threshold is not ``max_<metric>`` or ``min_<metric>`` with a finite number, or
+            a comparison's direction or margin is invalid.
     """
     read = {"margins": _margins, "thresholds": _thresholds, "value": lambda field, value: value}
     option_values = {field.name: getattr(options, field.name) for field in fields()}
@@ -125,6 +127,7 @@ def demands(options: argparse.Namespace) -> Demands:
 
 
 def _thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
+    """Parse (name, value) pairs; return name to threshold."""
     thresholds = {}
     for name, text in pairs:
         bound, _, metric = name.partition("_")
@@ -138,6 +141,7 @@ def _thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
 
 
 def _margins(field: Field, triples: list[list[str]]) -> dict[str, float]:
+    """Parse (metric, direction, margin) triples; return metric to margin."""
     margins = {}
     for metric, direction, text in triples:
         margins[metric] = _number(text)
@@ -150,6 +154,7 @@ def _margins(field: Field, triples: list[list[str]]) -> dict[str, float]:
 
 
 def _number(text: str) -> float:
+    """Return the number, or NaN if the text is not one."""
     try:
         return float(text)
     except ValueError:

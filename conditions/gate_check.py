@@ -1,7 +1,8 @@
-"""Results of the gate's checks: rows of gate.json. No torch, no SDK.
+"""Results of the gate's checks: the rows of gate.json. It imports neither torch nor the SDK.
 
-An evaluation is what ``steps/evaluate/job.py`` writes. The gate does not trust it: anything that is
-missing, of another type or not finite makes a check fail with a reason, and never raises.
+An evaluation is the document that ``steps/evaluate/job.py`` writes. The gate does not trust it: a
+value that is missing, of another type or not finite makes a check fail with a reason, and never
+raises.
 """
 
 import math
@@ -11,36 +12,36 @@ from typing import Any, Literal
 Direction = Literal["lower", "higher"]
 
 ROUNDING = 1e-9
-"""Relative rounding of a computed count or share."""
+"""Relative rounding error that is allowed in a computed count or share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Outcome of one check. None stands for an unknown or infinite number."""
+    """Outcome of one check. A number is None if it is unknown or infinite."""
 
     name: str
     kind: str
     metric: str
     direction: Direction
-    """Better values: ``lower`` demands at most the threshold, ``higher`` at least."""
+    """Better values: ``lower`` demands at most the threshold, ``higher`` at least the threshold."""
     value: float | None
-    """Measured value; None when it is missing or not finite. Of a comparison with the champion: the
-    improvement, in the metric's unit, positive is better."""
+    """Measured value, or None if it is missing or not finite. For a comparison with the champion,
+    it is the improvement in the metric's unit; positive is better."""
     threshold: float | None
-    """Demanded value; None when the baseline that it comes from is missing or not finite."""
+    """Demanded value, or None if the baseline that it comes from is missing or not finite."""
     passed: bool
     reason: str
-    """A sentence for people, whether the check passed or not."""
+    """A sentence for people, both if the check passed and if it failed."""
     low: float | None = None
     """One-sided lower limit of the value at ``confidence``."""
     high: float | None = None
     """One-sided upper limit of the value at ``confidence``."""
     confidence: float | None = None
-    """Confidence of each limit alone; both together hold with 2 × confidence - 1."""
+    """Confidence of each single limit. Both together hold with 2 × confidence - 1."""
     method: str | None = None
     """Test of a comparison: ``betting`` (exact) or ``approximate`` (``conditions.mean_tests``)."""
     slice: str | None = None
-    """``column=value`` of the slice that the check is about."""
+    """``column=value`` of the slice that the row is about."""
     challenger: float | None = None
     """The challenger's metric on the examples that are compared."""
     champion: float | None = None
@@ -48,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The two models' scores on one value of one slice column. For gate.json."""
+    """Comparison of the two models on one value of one slice column, for gate.json."""
 
     metric: str
     slice: str
@@ -59,15 +60,15 @@ class Slice:
     """The improvement on the slice."""
     low: float | None
     high: float | None
-    """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni): where even ``high`` is below
-    the threshold, Holm's test finds the regression, too."""
+    """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni). If even ``high`` is below the
+    threshold, Holm's test also finds the regression."""
     p_value: float | None
-    """Holm-adjusted p-value of "not worse by more than the margin"; None: not tested."""
+    """Holm-adjusted p-value of "not worse by more than the margin", or None if not tested."""
     passed: bool
 
 
 def read_number(evaluation: Any, *path: str) -> float | None:
-    """Return the finite number at ``path``; None if there is not one."""
+    """Return the finite number at ``path``, or None if there is none."""
     for key in path:
         if not isinstance(evaluation, dict) or key not in evaluation:
             return None
@@ -76,19 +77,20 @@ def read_number(evaluation: Any, *path: str) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """Return ``value`` as a finite float; None for anything else, booleans and strings included."""
+    """Return ``value`` as a finite float, or None for anything else, also booleans and strings."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         value = float(value)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer that is too large for a float
         return None
     return value if math.isfinite(value) else None
 
 
 def reaches(value: float, least: float) -> bool:
-    """Return whether a computed number is at least ``least``, apart from rounding: 20 groups of
-    1/20 each may add up to 19.999999999999996.
+    """Return whether a computed number is at least ``least``, up to rounding.
+
+    For example, 20 groups of 1/20 each may add up to 19.999999999999996.
     """
     return value >= least - ROUNDING * abs(least)
 
@@ -105,7 +107,11 @@ def compare(
     missing: str,
     strict: bool = False,
 ) -> Check:
-    """Check a value against a threshold; a missing one fails with ``missing`` as its reason."""
+    """Return the outcome of comparing a value with a threshold.
+
+    If either is missing, the check fails with ``missing`` as its reason. ``strict``: whether an
+    equal value fails.
+    """
     if value is None or threshold is None:
         is_pass, reason = False, missing
     else:
@@ -133,7 +139,7 @@ def at_most(
     demand: str,
     missing: str,
 ) -> Check:
-    """Check that a value is at most ``most``, the recipe's field ``max_<metric>``."""
+    """Return the outcome of checking that a value is at most ``most``, field ``max_<metric>``."""
     return compare(
         kind=kind,
         name=f"max_{metric}",

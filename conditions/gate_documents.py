@@ -1,7 +1,7 @@
 """The documents that the gate writes, as types for their readers: gate.json and provenance.json.
 
-``steps.evaluate.evaluation_document`` describes evaluation.json, which the gate judges; the gate
-expects that it may hold anything. Hashes are SHA-256 in hexadecimal.
+``steps.evaluate.evaluation_document`` describes evaluation.json, which the gate judges. The gate
+has to expect any content in it. Hashes are SHA-256 in hexadecimal.
 """
 
 import hashlib
@@ -17,24 +17,24 @@ from trainyard.common.errors import GateError
 from trainyard.common.hashes import file_sha256, file_sha256_or_none
 
 Outcome = Literal["pass", "reject", "none"]
-"""Outcome of a kind; ``none``: no check of the kind was asked for."""
+"""Outcome of all checks of a kind. ``none``: no check of the kind was asked for."""
 
 
 class GateFacts(TypedDict, total=False):
-    """Facts in gate.json beside the checks, from the scores; null if no scores are read."""
+    """Facts in gate.json from the scores, in addition to the checks. Null if none are read."""
 
     champion: str | None
-    """ARN of the compared model package; ``none`` or ``unresolved``."""
+    """ARN of the compared model package, or ``none``, or ``unresolved``."""
     cold_start: str | None
     """The recipe's policy for comparisons without a champion: ``pass`` or ``reject``."""
     confidence: float | None
-    """The recipe's one-sided confidence; a check's own is that of its limits."""
+    """The recipe's one-sided confidence. Each check also has the confidence of its own limits."""
     look: int | None
-    """Number of this comparison with this champion on this test split; 0: not counted."""
+    """Number of this comparison with this champion on this test split, or 0 if not counted."""
     examples: int | None
     """Examples of the test split."""
     groups: int | None
-    """Groups of the test split, or a little fewer."""
+    """Number of groups of the test split, or a slightly smaller number."""
     slices: list[dict[str, Any]]
     """The fields of ``conditions.gate_check.Slice``, the worst slice of each metric first."""
     champion_artifact_sha256: str | None
@@ -42,13 +42,14 @@ class GateFacts(TypedDict, total=False):
 
 
 class Gate(GateFacts):
-    """Content of gate.json. Every key is always there; null for a number that is not finite, or a
-    value of another type.
+    """Content of gate.json. It always has every key.
+
+    A number that is not finite, or a value of another type, is null.
     """
 
     verdict: Literal["pass", "reject"]
     reason: str
-    """Sentences, at most 700 characters; of a rejection the checks that failed."""
+    """Sentences of at most 700 characters. For a rejection, they name the failed checks."""
     checks: list[dict[str, Any]]
     """The fields of ``conditions.gate_check.Check``, in the metric's own unit."""
     kinds: dict[str, Outcome]
@@ -60,18 +61,19 @@ class Gate(GateFacts):
     artifact_sha256: str | None
     """Hash of the judged model.tar.gz."""
     metrics: dict[str, float | None]
-    """Metric of the test split → value, in its own unit."""
+    """Metric to its value on the test split, in its own unit."""
     champion_metrics: dict[str, float | None]
-    """Metric → the champion's value; empty without a champion."""
+    """Metric to the champion's value; empty without a champion."""
     baselines: dict[str, dict[str, float | None]]
-    """Baseline → metric → value."""
+    """Baseline to metric to value."""
 
 
 class RecipeRecord(TypedDict):
     """The recipe that a definition was compiled from."""
 
     file: str | None
-    """Path relative to the checkout, else the bare name; null for a recipe created in memory."""
+    """Path relative to the checkout, or the bare name if it is outside. Null for a recipe that was
+    created in memory."""
     file_sha256: str | None
     overrides: list[str]
     """``field.path=value`` of each ``--set``."""
@@ -80,43 +82,43 @@ class RecipeRecord(TypedDict):
 
 
 class OriginRecord(TypedDict):
-    """The half of provenance.json that the definition knows; ``pipelines.compile`` writes it."""
+    """The part of provenance.json that the definition knows. ``pipelines.compile`` writes it."""
 
     format: int
     pipeline: str
     workload: str
     primary_metric: str
     directions: dict[str, str]
-    """Metric → better values: ``lower`` or ``higher``."""
+    """Metric to the better values: ``lower`` or ``higher``."""
     account: dict[str, Any]
     commit: str
     changes_sha256: str | None
-    """Hash of the differences from the commit; null: none."""
+    """Hash of the uncommitted changes, or null if there are none."""
     recipe: RecipeRecord
     lock: dict[str, str | None]
-    """File that lists the installed packages → its hash; null: no such file."""
+    """File that lists the installed packages to its hash, or to null if there is no such file."""
     seed: int | None
     training: dict[str, Any]
-    """``code_sha256`` of the code and settings that shape the weights, and ``start_from``."""
+    """``code_sha256`` of the code and settings that affect the weights, and ``start_from``."""
     images: dict[str, dict[str, str | None]]
-    """Step → ``uri``, and ``digest`` where the URI ends in one."""
+    """Step to its ``uri``, and its ``digest`` if the URI ends in one."""
     code: dict[str, dict[str, str]]
-    """Step → S3 URI of a folder that it runs → hash of the folder."""
+    """Step to (S3 URI of a folder that it runs, to the folder's hash)."""
     definition_sha256: str
-    """Hash of the definition with the name of this record blanked."""
+    """Hash of the definition, computed with this record's name left blank."""
 
 
 class RunRecord(TypedDict):
-    """The half of provenance.json that only the run knows; null where the evidence lacks it."""
+    """The part of provenance.json that only the execution knows; null if evidence is missing."""
 
     artifact_sha256: str | None
     artifact_bytes: int | None
     packages_sha256: str | None
     """Hash of the artifact's packages.txt: the packages installed where the model was trained."""
     checkpoint_step: int | None
-    """Optimizer steps that the weights have seen."""
+    """Number of optimizer steps that the weights have been trained for."""
     identity: str | None
-    """Name of the training, from the code that really ran."""
+    """Name of the training, from the code that actually ran."""
     dataset_fingerprint: str | None
     train_fingerprint: str | None
     test_fingerprint: str | None
@@ -124,31 +126,31 @@ class RunRecord(TypedDict):
     """Hash of every byte of the split's manifests."""
     test_manifests_sha256: str | None
     summary_manifests_sha256: NotRequired[str]
-    """Hash of the manifests of the train split's summary, where the evaluation read it instead of
-    the train split."""
+    """Hash of the manifests of the train split's summary. Only if the evaluation read the summary
+    instead of the train split."""
     evaluation_sha256: str | None
     gate_sha256: str | None
     scores_sha256: dict[str, str]
-    """Table of scores → its hash."""
+    """Score table to its hash."""
     verdict: Literal["pass", "reject"]
     training_precision: NotRequired[str]
     """Type of the training's matrix products: what ``precision: auto`` became; only of our loop."""
     champion: str | None
     base: NotRequired[dict[str, Any]]
-    """The model that the training started from: sha256, model_package, uri; only where there was
+    """The model that the training started from: sha256, model_package, uri. Only if there was
     one."""
 
 
-# Evidence that the gate's checks look at.
+# Evidence that the gate's checks use.
 
-if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
+if TYPE_CHECKING:  # these import numpy, pyarrow and SciPy; a gate without scores needs none
     from conditions.improvement import Improvement
     from conditions.score_tables import ScoreTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """A metric of the two models on the same examples."""
+    """Comparison of the two models' values of one metric on the same examples."""
 
     metric: str
     challenger: float
@@ -162,44 +164,49 @@ class MetricComparison:
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """Inputs of the checks, and the slices that they add beside their rows."""
+    """Inputs of the checks, and the slices that they add to their rows."""
 
     evaluation: Any
     """Content of evaluation.json, unchecked."""
     scores: "ScoreTables | None" = None
-    """The scores of single examples; None where no check needs them."""
+    """The scores of single examples, or None if no check needs them."""
     comparisons: Mapping[str, MetricComparison] = field(default_factory=dict)
-    """Metric → comparison of the two models; for checks that need ``champion``."""
+    """Metric to the comparison of the two models, for checks that need ``champion``."""
     slices: list[Slice] = field(default_factory=list)
-    """Judged slices, for gate.json."""
+    """Slices that checks have judged, for gate.json."""
 
     @property
     def sums(self) -> "ScoreTables":
-        """The scores of single examples.
+        """Return the scores of single examples.
 
         Raises:
-            GateError: the asking check has not declared that it needs ``scores``.
+            GateError: there are none, because the calling check does not declare the need
+                ``scores``.
         """
         if self.scores is None:
             raise GateError("a check looks at the scores, but its entry does not say so in needs")
         return self.scores
 
 
-# The origin of a verdict, in one record: written beside gate.json, in the same job.
+# The provenance record of a verdict, which the gate's job writes next to gate.json.
 #
-# ``provenance.json`` holds what the definition knew (commit, recipe, code, images: see
-# ``pipelines.compile.provenance_asset``) and what the run adds: the artifact, the data, the
-# evidence, the verdict. ``record.json`` holds the part of it that Register gives to the model
-# registry, all strings. No torch, no SDK.
+# ``provenance.json`` contains what the definition knew (commit, recipe, code, images: see
+# ``pipelines.compile.provenance_asset``) and what the execution adds: the artifact, the data, the
+# evidence, the verdict. ``record.json`` contains the part of it that the Register step passes to
+# the model registry, all as strings. No torch, no SDK.
 
 UNKNOWN = "unknown"
-"""Placeholder in the registry, where a value is a string and never missing."""
+"""Placeholder for a missing value in the registry, where every value is a string."""
 
 
 def write(root: Path, gate: Gate) -> None:
-    """Write provenance.json and record.json of the verdict ``gate``, whose file is written.
+    """Write provenance.json and record.json for the verdict ``gate``.
 
-    ``root``: /opt/ml. Evidence that is missing is null; the gate has rejected it by then.
+    gate.json must already have been written. Missing evidence is null here; the gate has already
+    rejected the model because of it.
+
+    Args:
+        root: folder of the job, /opt/ml.
     """
     inputs, output = root / "processing/input", root / "processing/output/gate"
     origin = _read(inputs / "provenance/provenance.json")
@@ -230,12 +237,12 @@ def observe_run(
     gate_sha256: str | None,
     scores_sha256: Mapping[str, str],
 ) -> RunRecord:
-    """Return the half of the record that only the run knows.
+    """Return the part of the record that only the execution knows.
 
     Args:
         evaluation: content of evaluation.json, unchecked.
-        scores_sha256: hashes of the score tables that the gate read; a gate that reads none takes
-            the hashes in the evaluation.
+        scores_sha256: hashes of the score tables that the gate read. If it is empty, the hashes in
+            the evaluation are used.
     """
     base = {
         n: _value_at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")
@@ -267,7 +274,7 @@ def observe_run(
 
 
 def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
-    """Return the registry's metadata, by name."""
+    """Return the metadata for the model registry, by name."""
     names = (
         "commit",
         "changes_sha256",
@@ -294,7 +301,7 @@ def text(record: Mapping[str, str]) -> str:
 
 
 def _tables(evaluation: Any) -> dict[str, str]:
-    """Return name of a score table → its hash, as the evaluation says."""
+    """Return each score table's hash according to the evaluation, by the table's name."""
     scores = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
     score_tables = scores if isinstance(scores, Mapping) else {}
     hashes = {str(name): _value_at(table, "sha256") for name, table in score_tables.items()}
@@ -302,6 +309,7 @@ def _tables(evaluation: Any) -> dict[str, str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the JSON object in the file, or {} if there is none."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -310,7 +318,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _value_at(value: Any, *path: str) -> Any:
-    """Return the string or number at ``path``; None for anything else: not comparable."""
+    """Return the string or integer at ``path``, or None for anything else."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, str | int) else None

@@ -1,11 +1,12 @@
 """How much better the challenger is than the champion on the same examples, with limits.
 
-A metric is a ratio of sums, Σ sum / Σ weight, and the improvement Σ difference / Σ weight, where
+A metric is a ratio of sums, Σ sum / Σ weight, and the improvement is Σ difference / Σ weight, where
 ``difference`` is how much better the challenger's sum is. Examples of one group (a document, a
-user, a day) are not independent, groups are: a group is one observation. That the improvement
-exceeds a bound b is a statement about a mean, that of difference - b × weight over the groups; the
-tests of ``conditions.mean_tests`` give its p-value, and a limit is the bound at which that is
-1 - confidence. Where the difference of a group has a known largest size, the test is the exact one.
+user, a day) are not independent of each other, but groups are. So a group is one observation. The
+improvement exceeds a bound b if the mean of difference - b × weight over the groups is above 0. The
+tests of ``conditions.mean_tests`` give the p-value of this, and a limit is the bound at which the
+p-value is 1 - confidence. If the largest possible difference of a group is known, the exact test is
+used.
 """
 
 from collections.abc import Callable
@@ -18,24 +19,24 @@ from scipy.optimize import brentq
 from conditions.mean_tests import Floats, approximate_p_value, betting_p_value
 
 Method = Literal["betting", "approximate"]
-"""Test that judged: ``betting`` holds for any distribution within the range, ``approximate`` for
-many groups none of which is rare and large (docs/gate.md)."""
+"""The test that was used. ``betting`` holds for any distribution within the range; ``approximate``
+holds for many groups if none of them is rare and large (docs/gate.md)."""
 
 BLOCKS = 16
-"""Ordered groups, such as days, are joined to this many runs of neighbours, which count as
+"""Ordered groups, such as days, are joined to this many blocks of neighbours, which are treated as
 independent: Ibragimov & Müller, t-statistic based correlation and heterogeneity robust inference,
 Journal of Business & Economic Statistics 28, 2010, who try up to 16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """How much better the challenger is: positive is better, in the metric's own unit."""
+    """How much better the challenger is, in the metric's own unit. Positive is better."""
 
     value: float
     low: float
-    """One-sided lower limit, below the improvement with the chosen confidence; may be -inf."""
+    """One-sided lower limit at the chosen confidence. It may be -inf."""
     high: float
-    """One-sided upper limit; may be inf."""
+    """One-sided upper limit at the chosen confidence. It may be inf."""
     effective_groups: float
     """(Σ weight)² / Σ weight² over groups (Kish): as informative as so many equal groups."""
     method: Method
@@ -46,9 +47,10 @@ class Groups:
     """The two models' sums over independent groups, each with a weight above 0.
 
     Args:
-        difference, weight: (groups,)
-        largest: largest size of a difference per unit of weight; None where none is known.
-        level: significance for which bets are chosen.
+        difference, weight: (groups,) how much better the challenger's sum is, and the group's
+            weight.
+        largest: largest possible difference per unit of weight, or None if it is unknown.
+        level: significance level for which the bets of the exact test are chosen.
     """
 
     difference: Floats
@@ -69,15 +71,16 @@ class Groups:
         return self._p_value(bound * self.weight - self.difference, -bound)
 
     def _p_value(self, values: Floats, bound: float) -> float:
-        """Return the p-value of "their mean is at most 0".
+        """Return the p-value of "the mean of ``values`` is at most 0".
 
-        A value is at least -(largest + bound) × its weight, so the largest weight bounds them all.
-        The bets may not depend on a group's own weight, which may go with its difference.
+        A value is at least -(largest + bound) × its weight, so with the largest weight this bounds
+        all values. A bet must not depend on a group's own weight, because the weight may be
+        correlated with the difference.
         """
         if self.largest is None:
             return approximate_p_value(values)
         least = self.largest + bound
-        if least <= 0:  # nothing is that small
+        if least <= 0:  # no value can be below 0
             return 0.0
         heaviest = float(self.weight.max())
         count = float(self.weight.sum()) / heaviest
@@ -98,11 +101,14 @@ def improvement(groups: Groups, confidence: float) -> Improvement:
 
 
 def _limit(chance: Callable[[float], float], value: float, step: float, level: float) -> float:
-    """Return the bound beyond ``value``, on the side of ``step``, whose p-value is ``level``."""
+    """Return the bound beyond ``value`` whose p-value is ``level``.
+
+    The sign of ``step`` says on which side of ``value`` to search. Return ±inf if there is none.
+    """
     if chance(value + 1e-9 * step) <= level:
-        return value  # every group says the same
+        return value  # the ratio is the same for every group
     near, far = value, value + step
-    # After 60 doublings a limit is not told apart from infinity.
+    # A limit beyond 60 doublings is treated as infinite.
     for _ in range(60):
         if chance(far) <= level:
             return float(brentq(lambda bound: chance(bound) - level, near, far, xtol=1e-12))
@@ -114,13 +120,13 @@ def effective_groups(weight: Floats) -> float:
     """Return (Σ weight)² / Σ weight² (Kish): exactly G for G equal weights; 0 without weight."""
     if not weight.any():
         return 0.0
-    # Equal weights become 1 each, so that they count as exactly their number.
+    # Scaled so that equal weights become exactly 1, and count as exactly their number.
     weight = weight / weight.max()
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
 def joined_neighbours(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return (difference, weight) of ``BLOCKS`` runs of ordered groups, of equally many groups."""
+    """Return (difference, weight) of ``BLOCKS`` blocks of neighbours with equally many groups."""
     count = len(weight)
     starts = np.unique(np.arange(min(BLOCKS, count)) * count // min(BLOCKS, count))
     return np.add.reduceat(difference, starts), np.add.reduceat(weight, starts)

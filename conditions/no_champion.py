@@ -1,7 +1,10 @@
-"""Words in place of the champion's ARN. Apart: they travel with gate and evaluation."""
+"""Words used instead of the champion's ARN.
+
+This is a separate module because the gate's and evaluation's jobs include it.
+"""
 
 NONE = "none"
 """The model package group has no Approved package."""
 
 UNRESOLVED_ARN = "unresolved"
-"""Nobody has looked for a champion: the run was started without naming one."""
+"""No champion was looked up, because the execution was started without naming one."""

@@ -1,4 +1,4 @@
-"""Checks of the scores of single examples: read them, compare, judge."""
+"""Run the checks that need the scores of single examples: read them, compare, judge."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,13 @@ from conditions.score_tables import BASELINE, CHAMPION, ScoreTables, TableReques
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
-"""Relative distance between a metric in evaluation.json and in the scores: sums in float32."""
+"""Allowed relative difference between a metric in evaluation.json and in the scores. They differ
+because sums are in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreChecks:
-    """Results of the checks of the scores."""
+    """Results of the checks that need the scores."""
 
     checks: list[Check]
     slices: list[Slice] = field(default_factory=list)
@@ -28,9 +29,9 @@ class ScoreChecks:
 
 
 def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
-    """Judge every check of ``demands`` that needs the scores, which lie in ``folder``.
+    """Run every check of ``demands`` that needs the scores; ``folder`` contains the scores.
 
-    Any fault of the evidence fails every check that needs it, with one reason.
+    If the evidence is faulty, every check that needs it fails with the same reason.
     """
     champion, compares = demands.champion, _compares(demands)
     if champion == UNRESOLVED_ARN and compares:
@@ -56,7 +57,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
 
 
 def _make_rows(evidence: Evidence, demands: Demands) -> list[Check]:
-    """Return each check's rows; without a champion the recipe's policy decides the comparisons."""
+    """Return each check's rows. Without a champion, the recipe's policy decides the comparisons."""
     score_checks = of_scores(demands)
     if demands.champion != NONE:
         evidence.comparisons = {
@@ -78,16 +79,17 @@ def of_scores(demands: Demands) -> list[GateCheck]:
 
 
 def _compares(demands: Demands) -> bool:
+    """Return whether any check compares with a champion."""
     return any("champion" in check.needs for check in of_scores(demands))
 
 
 def make_undecided_rows(
     demands: Demands, reason: str, *, is_pass: bool, compared_only: bool
 ) -> list[Check]:
-    """Return rows of every check of the scores, none of which could be judged, for the same reason.
+    """Return rows of every check of the scores if none could be judged, all with the same reason.
 
     ``compared_only``: only checks against the champion. The rows keep the order that they have
-    always had in gate.json, those against the champion first.
+    always had in gate.json: first those against the champion.
     """
     score_checks = of_scores(demands)
     champion_checks = [check for check in score_checks if "champion" in check.needs]
@@ -122,6 +124,7 @@ COLD_START = (
 
 
 def _table_request(demands: Demands) -> TableRequest:
+    """Return what to read of the score tables for the checks that the recipe asks for."""
     needs = {need for check in of_scores(demands) for need in check.needs}
     champion = None if demands.champion in (NONE, UNRESOLVED_ARN) else demands.champion
     metrics = compared_metrics(demands.values)
@@ -138,7 +141,7 @@ def _table_request(demands: Demands) -> TableRequest:
 
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
-    """Check that Evaluate and Gate were given the same champion."""
+    """Check that the Evaluate and Gate steps were given the same champion."""
     if not _compares(demands):
         return
     champion = evaluation.get("champion") if isinstance(evaluation, dict) else None
@@ -153,10 +156,10 @@ def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
 
 
 def _refuse_disagreement(evaluation: Any, sums: ScoreTables, *, has_champion: bool) -> None:
-    """Check that evaluation.json sums up these scores.
+    """Check that evaluation.json is a summary of these scores.
 
     Raises:
-        GateError: another test split, another artifact, or other values of a metric.
+        GateError: the test split, the artifact or the value of a metric differs.
     """
     description = sums.description
     pairs = [
@@ -183,6 +186,7 @@ def _refuse_disagreement(evaluation: Any, sums: ScoreTables, *, has_champion: bo
 
 
 def _refuse_other_split(label: str, sums: ScoreTables) -> None:
+    """Check that the second table was scored on the same test split as the model's table."""
     test_fingerprint = sums.other_description.get("test_fingerprint")
     if test_fingerprint != sums.description.get("test_fingerprint"):
         raise GateError(f"{label} was scored on test split {test_fingerprint}, not on this one")
@@ -206,6 +210,7 @@ def _refuse_bad_baselines(folder: Path, evaluation: Any, scores: ScoreTables) ->
 
 
 def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path: str) -> None:
+    """Check that a value from the scores agrees with the one at ``path`` in the evaluation."""
     stated_value = read_number(evaluation, *path)
     agrees = stated_value is not None and abs(stated_value - scored_value) <= AGREEMENT * max(
         abs(stated_value), abs(scored_value)
@@ -218,7 +223,7 @@ def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path:
 
 
 def compare_metric(sums: ScoreTables, metric: str, confidence: float) -> MetricComparison:
-    """Return the comparison of the two models on one metric, as far as the scores show it."""
+    """Return the comparison of the two models on one metric, computed from the scores."""
     own_total, other, weight = sums.totals[metric]
     return MetricComparison(
         metric=metric,

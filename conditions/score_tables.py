@@ -29,24 +29,24 @@ CHALLENGER, CHAMPION = "challenger", "champion"
 BASELINE = "baseline-"
 """Prefix of the name of a baseline's table of scores."""
 MAX_SLICES = 1000
-"""Values of all slice columns together, at most."""
+"""Maximum number of values of all slice columns together."""
 NO_VALUE = "(none)"
-"""Name of the slice of examples without a value."""
+"""Name of the slice of the examples that have no value."""
 MOST_GROUPS = 2**12
-"""More groups are joined at random to so many: their sums are independent, too, and the time that
-limits take does not grow with the test split."""
+"""If there are more groups, they are joined at random to this many. The joined groups' sums are
+also independent, and the time to compute limits does not grow with the test split."""
 OTHER = " of the other"
-"""Suffix of the second table's columns."""
+"""Suffix of the second table's columns in the joined table."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRequest:
-    """The scores to read."""
+    """Description of the scores to read."""
 
     metrics: Mapping[str, Direction]
-    """Metrics that are compared with the champion's."""
+    """Metrics to compare with the champion's."""
     champion: str | None
     """ARN of the champion; None without one: then only the model's scores are read."""
     other: str | None = None
@@ -54,16 +54,16 @@ class TableRequest:
     slices: bool = False
     calibration: bool = False
     range: Mapping[str, float] = field(default_factory=dict)
-    """Metric → largest difference of two of its values, by the recipe."""
+    """Metric to the largest difference of two of its values, according to the recipe."""
     clip: Mapping[str, float] = field(default_factory=dict)
-    """Metric → largest difference of a group that counts."""
+    """Metric to the largest difference of a group that counts."""
     level: float = 0.05
-    """Significance for which bets are chosen."""
+    """Significance level for which the bets of the exact test are chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceSums:
-    """A slice's examples, summed over groups."""
+    """The examples of one slice, summed over groups."""
 
     slice: str
     """``column=value``."""
@@ -73,7 +73,7 @@ class SliceSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTables:
-    """The tables, joined: a row for each example, each model's sums beside the other's."""
+    """The joined tables: one row for each example, with both models' sums."""
 
     request: TableRequest
     rows: pa.Table
@@ -81,7 +81,7 @@ class ScoreTables:
     """Metadata of the model's table."""
     other_description: Mapping[str, Any]
     totals: Mapping[str, tuple[float, float, float]]
-    """Metric → the model's sum, the other's sum, the weight."""
+    """Metric to (the model's sum, the other model's sum, the weight)."""
     groups: int
 
     @property
@@ -90,7 +90,7 @@ class ScoreTables:
 
     @property
     def in_order(self) -> bool:
-        """Whether groups are numbered in an order in which neighbours may be alike."""
+        """Return whether groups are numbered in an order in which neighbours may be alike."""
         return self.description.get("groups_ordered") is True
 
     def group_sums(self, metric: str) -> Groups:
@@ -99,10 +99,10 @@ class ScoreTables:
         return self._groups(metric, *_arrays(sums, "group", "difference", "weight"))
 
     def slices(self, metric: str) -> Iterator[SliceSums]:
-        """Iterate over the slices of all slice columns.
+        """Yield the slices of all slice columns.
 
         Raises:
-            GateError: they have more than ``MAX_SLICES`` values.
+            GateError: the columns have more than ``MAX_SLICES`` values.
         """
         columns = [name for name in self.rows.column_names if name.startswith("slice.")]
         value_count = 0
@@ -127,7 +127,11 @@ class ScoreTables:
                 )
 
     def calibration(self, confidence: float) -> tuple[float, float]:
-        """Return the calibration error and its upper limit. Raises :class:`GateError`."""
+        """Return the calibration error and its upper limit.
+
+        Raises:
+            GateError: a probability or a label is out of range.
+        """
         group, probability, label = _arrays(self.rows, "group", "probability", "label")
         blocks = _mix_ids(group) % np.uint64(CALIBRATION_BLOCKS)
         return calibration_error(
@@ -135,6 +139,10 @@ class ScoreTables:
         )
 
     def _differences(self, metric: str) -> pa.Table:
+        """Return a table with the difference and weight of each example, with its group and row.
+
+        The difference is positive if the model is better than the other one.
+        """
         sign = 1 if self.request.metrics[metric] == "higher" else -1
         own_sums, other = self.rows[f"{metric}.sum"], self.rows[f"{metric}.sum{OTHER}"]
         difference = pc.multiply(pc.subtract(own_sums, other), float(sign))
@@ -142,8 +150,9 @@ class ScoreTables:
         return pa.table({"group": self.rows["group"], "difference": difference, "weight": weight})
 
     def _groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
+        """Return the sums of independent groups: clipped, and joined if they may be alike."""
         counts = weight > 0
-        # Before the groups are joined: the range is that of one group.
+        # Clip before the groups are joined, because the range is that of one group.
         group, difference, weight = group[counts], difference[counts], weight[counts]
         largest = self._largest(metric)
         clip = self.request.clip.get(metric)
@@ -153,7 +162,7 @@ class ScoreTables:
             order = np.argsort(group)
             difference, weight = joined_neighbours(difference[order], weight[order])
         elif len(group) > MOST_GROUPS:
-            # By a hash of the id: groups of neighbouring ids may be alike.
+            # Sorted by a hash of the id, because groups with neighbouring ids may be alike.
             order = np.argsort(_mix_ids(group))
             starts = np.arange(MOST_GROUPS) * len(group) // MOST_GROUPS
             difference = np.add.reduceat(difference[order], starts)
@@ -163,13 +172,13 @@ class ScoreTables:
         )
 
     def _largest(self, metric: str) -> float | None:
-        """Return the largest size of a group's difference per unit of weight, where it is known."""
-        # Neighbours that may be alike are no independent bets.
+        """Return the largest possible difference of a group per unit of weight; None if unknown."""
+        # Neighbours that may be alike are not independent bets.
         if self.in_order:
             return None
         ranges = {**self.request.range, **self.request.clip}
-        # A workload's own range holds for each example; that of a group of many examples lies far
-        # within it, so that no bet would win: there the recipe has to say what may happen to one.
+        # A workload's own range holds for each example. A group of many examples is far inside that
+        # range, so that no bet would win. For such groups the recipe has to state a range.
         if metric not in ranges and self.groups == self.examples:
             stated_ranges = self.description.get("ranges")
             ranges = stated_ranges if isinstance(stated_ranges, dict) else {}
@@ -180,9 +189,10 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
     """Read the model's table, and the other one if there is one.
 
     Raises:
-        GateError: a file is missing, damaged or not what ``TableRequest`` says; an example stands
-            in a table twice; the two hold other examples, or the same of other group or weight; a
-            number is missing, not finite, or beyond the declared range.
+        GateError: a file is missing, damaged or not what ``TableRequest`` says; an example is in
+            several groups of a table; the tables have different examples, or an example has
+            different groups or weights in them; a number is missing, not finite, or beyond the
+            declared range.
     """
     names = [CHALLENGER, *([request.other] if request.other else [])]
     if request.other is None and (folder / "champion.parquet").exists():
@@ -196,7 +206,7 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
         if len(tables) > 1:
             rows = _join_tables(tables, request)
         else:
-            # Without another table each model's sums are its own.
+            # Without a second table, the model's own sums are used for it.
             rows = tables[0]
             for metric in request.metrics:
                 rows = rows.append_column(f"{metric}.sum{OTHER}", rows[f"{metric}.sum"])
@@ -218,7 +228,7 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
 
 
 def _read_table(folder: Path, name: str, request: TableRequest) -> tuple[pa.Table, dict[str, Any]]:
-    """Return the columns that are wanted, and the file's metadata."""
+    """Return the requested columns, and the file's metadata."""
     file = parquet.ParquetFile(folder / f"{name}.parquet", page_checksum_verification=True)
     description = _read_description(file.schema_arrow, name, request)
     columns = _columns(file.schema_arrow, name, request)
@@ -235,19 +245,21 @@ def _read_table(folder: Path, name: str, request: TableRequest) -> tuple[pa.Tabl
 
 
 def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
-    """Return the table with one row for each example: copies of a record, such as equal rows of a
-    table, count together.
+    """Return the table with one row for each example.
+
+    Copies of a record, such as equal rows of a data table, are added up.
 
     Raises:
-        GateError: an example is in several groups: it would count as evidence more than once.
+        GateError: an example is in several groups, so it would count as evidence more than once.
     """
     sums = [(c, "sum") for c in table.column_names if c.endswith((".sum", ".weight"))]
     other_columns = [c for c in table.column_names if not c.endswith((".sum", ".weight"))]
     firsts = [(c, "first") for c in other_columns if c not in ("example", "group")]
     for column in [c for c in other_columns if c.startswith("slice.")]:
-        place = table.column_names.index(column)  # Arrow has no first of a dictionary
+        # Arrow has no aggregation "first" of a dictionary column, so it is cast to text.
+        place = table.column_names.index(column)
         table = table.set_column(place, column, table[column].cast(pa.string()))
-    # With threads the rows have no order, and so no first.
+    # Without threads, because with them the rows have no order, and so no first one.
     merged_table = table.group_by(["example", "group"], use_threads=False).aggregate(sums + firsts)
     if merged_table.num_rows != examples:
         raise GateError(
@@ -262,7 +274,7 @@ def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
 
 
 def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> dict[str, Any]:
-    """Return the file's metadata, after checking that it matches ``request``."""
+    """Return the file's metadata after checking that it matches ``request``."""
     name = f"{model}.parquet"
     try:
         metadata = json.loads((schema.metadata or {})[b"trainyard"])
@@ -286,7 +298,7 @@ def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> d
 
 
 def _columns(schema: pa.Schema, name: str, request: TableRequest) -> list[str]:
-    """Return the columns to read: of the judged model's table slices and predictions, too."""
+    """Return the columns to read. Slices and predictions are only in the judged model's table."""
     metrics = request.metrics
     columns = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
     if name == CHALLENGER and request.slices:
@@ -305,6 +317,7 @@ def _columns(schema: pa.Schema, name: str, request: TableRequest) -> list[str]:
 
 
 def _refuse_type(name: str, stored_type: pa.DataType) -> None:
+    """Check the type of a column in the file."""
     expected_type = {"example": pa.int64(), "group": pa.int64()}.get(name)
     if name.startswith("slice."):
         kind = stored_type.value_type if pa.types.is_dictionary(stored_type) else stored_type
@@ -320,7 +333,7 @@ def _refuse_type(name: str, stored_type: pa.DataType) -> None:
 
 
 def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
-    """Return the rows of both tables, which must hold the same examples, groups and weights."""
+    """Join the rows of both tables, which must have the same examples, groups and weights."""
     own_table, other = tables
     own_table = _with_text_slices(own_table)
     # Without threads, which would leave the rows in any order.
@@ -352,7 +365,11 @@ def _with_text_slices(table: pa.Table) -> pa.Table:
 
 
 def _totals(rows: pa.Table, metric: str) -> tuple[float, float, float]:
-    """Return a metric's sums. Raises: GateError: nonsense, which any row passes on to the sums."""
+    """Return a metric's sums: the model's, the other model's, and the weights.
+
+    Raises:
+        GateError: a weight is negative, or a sum is not finite. Any bad row makes the sums bad.
+    """
     columns = (f"{metric}.sum", f"{metric}.sum{OTHER}", f"{metric}.weight")
     own_total, other, weight = (float(pc.sum(rows[name]).as_py()) for name in columns)
     if not (pc.min(rows[f"{metric}.weight"]).as_py() >= 0 and np.isfinite(weight)):
@@ -365,6 +382,7 @@ def _totals(rows: pa.Table, metric: str) -> tuple[float, float, float]:
 
 
 def _refuse_beyond_range(tables: ScoreTables, metric: str) -> None:
+    """Check that no example's difference is beyond the declared range of the metric."""
     largest = tables.request.range.get(metric)
     if largest is None and metric not in tables.request.clip:
         largest = tables._largest(metric)
@@ -393,7 +411,7 @@ def _arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:
 
 
 def _mix_ids(groups: Ints) -> NDArray[np.uint64]:
-    """Return each group's id × 2⁶⁴ ÷ the golden ratio, mixed (Knuth, 6.4)."""
+    """Return a hash of each group's id: id × 2⁶⁴ ÷ the golden ratio, mixed (Knuth, 6.4)."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     mixed_ids = groups.astype(np.int64).view(np.uint64) * golden
     mixed_ids ^= mixed_ids >> np.uint64(32)

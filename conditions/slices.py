@@ -1,4 +1,6 @@
-"""Is the challenger worse than the champion on some slice, although it may be better on average?"""
+"""Check whether the challenger is worse than the champion on some slice, even if it is better on
+average.
+"""
 
 from collections.abc import Sequence
 
@@ -11,9 +13,10 @@ from conditions.mean_tests import Floats
 from conditions.score_tables import SliceSums
 
 MAX_NAMED = 5
-"""Slices that a reason names, at most."""
+"""Maximum number of slices that a reason names."""
 MAX_LISTED = 200
-"""Slices of a metric in gate.json, at most, the worst first; the pipeline reads that file, too."""
+"""Maximum number of slices of a metric in gate.json, the worst first. The pipeline reads that file
+too, so it must not be too large."""
 
 
 def judge_slices(
@@ -26,13 +29,15 @@ def judge_slices(
     min_examples: int,
     min_groups: int,
 ) -> tuple[Check, list[Slice]]:
-    """Check that no slice is worse than the champion's by more than ``margin``.
+    """Check that on no slice the challenger is worse than the champion by more than ``margin``.
 
     Each slice with enough examples and effective groups is tested for H₀ "not worse by more than
     the margin". Holm's step-down adjustment (Scandinavian Journal of Statistics 6, 1979) keeps the
-    chance of stopping a model without any such slice at α = 1 - confidence, however many slices
-    there are. A failure is proof of harm; a pass is no proof of safety: a slice too small to prove
-    anything does not stop a model, and is reported as untested.
+    chance of rejecting a model without any such slice at α = 1 - confidence, however many slices
+    there are. A failure proves harm, but a pass does not prove safety: a slice that is too small to
+    prove anything does not reject a model, and is reported as untested.
+
+    Return the check's row, and the slices for gate.json.
     """
     tested_slices = [
         slice_sums
@@ -46,7 +51,7 @@ def judge_slices(
     if not tested_slices:
         row = _make_untested_row(check, metric, margin, len(untested_slices), confidence)
         return row, untested_slices[:MAX_LISTED]
-    # The limits are Bonferroni's; Holm's test, which decides, has none.
+    # The limits are Bonferroni's, because Holm's test, which decides, has no limits.
     level = 1 - (1 - confidence) / len(tested_slices)
     improvements = [improvement(slice_sums.groups, level) for slice_sums in tested_slices]
     p_values = holm(
@@ -65,10 +70,10 @@ def judge_slices(
 
 
 def holm(chances: Floats) -> Floats:
-    """Return Holm's adjusted p-values, in the order given.
+    """Return Holm's adjusted p-values, in the order of ``chances``.
 
-    Equal to statsmodels' ``multipletests`` (a test compares them), without the second that
-    importing it takes, and the full garbage collection of each of its calls.
+    The result is equal to statsmodels' ``multipletests`` (a test compares them). That is not used
+    because importing it takes a second, and each call runs a full garbage collection.
     """
     order = np.argsort(chances)
     remaining = len(chances) - np.arange(len(chances))
@@ -80,6 +85,7 @@ def holm(chances: Floats) -> Floats:
 def _as_slice(
     sums: SliceSums, metric: str, limits: Improvement | None, chance: float | None, is_pass: bool
 ) -> Slice:
+    """Return a slice for gate.json; ``limits`` and ``chance`` are None if it was not tested."""
     return Slice(
         metric=metric,
         slice=sums.slice,
@@ -96,6 +102,7 @@ def _as_slice(
 def _make_tested_row(
     check: GateCheck, slices: Sequence[Slice], margin: float, level: float, untested_count: int
 ) -> Check:
+    """Return the row of the check if slices were tested; it passes if all slices pass."""
     worst = slices[0]
     failed_slices = [judged_slice for judged_slice in slices if not judged_slice.passed]
     if failed_slices:
@@ -125,6 +132,7 @@ def _make_tested_row(
 def _make_untested_row(
     check: GateCheck, metric: str, margin: float, untested_count: int, confidence: float
 ) -> Check:
+    """Return the failing row of the check if no slice is large enough to be tested."""
     return check.row(
         metric,
         -margin,

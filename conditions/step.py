@@ -12,21 +12,25 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 def verdict_condition(
     gate: ProcessingStep, pass_steps: Sequence[Step], visible: Sequence[str] = ()
 ) -> ConditionStep:
-    """Return the condition: the steps ``pass_steps`` if gate.json says ``pass``, else fail with its
-    reason.
+    """Return the condition step that runs ``pass_steps`` if the verdict in gate.json is ``pass``,
+    and otherwise fails with the gate's reason.
 
-    Only words are compared: ``conditions.verdict`` has turned anything missing, not finite or
-    malformed into ``reject`` with a reason. ``visible``: kinds of checks that get a condition of
-    their own beside the verdict's, for people who look at the step; they decide nothing more, for
-    the verdict is ``pass`` only when all of them are. They are conditions of one step, since a
-    condition step cannot be nested in another.
+    The conditions compare words only: ``conditions.verdict`` has already turned anything missing,
+    not finite or malformed into ``reject`` with a reason.
+
+    Args:
+        visible: kinds of checks that get a condition of their own, so that people who look at the
+            step see their outcomes. They do not change the decision, because the verdict is
+            ``pass`` only if all of them pass. They are conditions of the same step because a
+            condition step cannot be nested in another.
     """
 
-    def read(path: str) -> JsonGet:  # allowed in every type of step since #2506
+    def read(path: str) -> JsonGet:  # allowed in every type of step since sagemaker-python-sdk#2506
         return JsonGet(step_name=gate.name, property_file="Gate", json_path=path)
 
     report = gate.properties.ProcessingOutputConfig.Outputs["gate"].S3Output.S3Uri
-    # The address first: a step's FailureReason is cut after 1,024 characters.
+    # The report's address comes first, because a step's FailureReason is cut after 1,024
+    # characters.
     message = ["The gate rejected the model (", report, "/gate.json): ", read("reason")]
     fail_step = FailStep(
         name="Rejected",

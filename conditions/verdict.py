@@ -1,4 +1,4 @@
-"""The verdict over all checks: gate.json, of which the ConditionStep reads one word."""
+"""Combine all checks into gate.json, of which the ConditionStep reads only the verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -9,13 +9,16 @@ from conditions.gate_check import Check, read_number
 from conditions.gate_documents import Gate, GateFacts, Outcome
 
 REASON_LENGTH = 700
-"""Characters, at most. A step's FailureReason holds 1,024, with the report's address before it."""
+"""Maximum length of ``reason`` in characters. A step's FailureReason holds 1,024, and the report's
+address comes before the reason.
+"""
 
 
 def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]) -> Gate:
-    """Return gate.json's content: every key always there; ``pass`` only if every check passed.
+    """Return the content of gate.json.
 
-    An evaluation without a dataset fingerprint, and a gate without checks, reject.
+    All keys are always present. The verdict is ``pass`` only if every check passed; it is
+    ``reject`` if the evaluation has no dataset fingerprint, or if there are no checks.
     """
     reasons = [check.reason for check in checks if not check.passed]
     if not checks:
@@ -23,7 +26,7 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
     fingerprint = _text(evaluation, "dataset", "fingerprint")
     if fingerprint is None:
         reasons.append("the evaluation does not say which dataset it was measured on")
-    # Each reason once, and no more than a failure message holds.
+    # Each reason appears once, and the text is cut to what a failure message holds.
     text = "; ".join(dict.fromkeys(reasons or [check.reason for check in checks]))
     reason = text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
     return {
@@ -53,23 +56,26 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
 
 
 def _outcome(checks: Sequence[Check], kind: str) -> Outcome:
-    """Return ``pass``, ``reject``, or ``none`` where there is no check of this kind."""
+    """Return ``pass`` or ``reject``, or ``none`` if there is no check of this kind."""
     passes = [check.passed for check in checks if check.kind == kind]
     return ("pass" if all(passes) else "reject") if passes else "none"
 
 
 def _mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
-    """Return the object at ``path``; empty if there is not one."""
+    """Return the object at ``path``, or an empty one if it is missing or not an object."""
     for key in path:
         evidence = evidence.get(key) if isinstance(evidence, dict) else None
     return evidence if isinstance(evidence, dict) else {}
 
 
 def _text(evidence: Any, *path: str) -> str | None:
+    """Return the text at ``path``, or None if it is missing, empty or not a string."""
     value = _mapping(evidence, *path[:-1]).get(path[-1])
     return value if isinstance(value, str) and value else None
 
 
 def _values(evidence: Any, *path: str, inner: tuple[str, ...] = ()) -> dict[str, float | None]:
-    """Return name → the finite number at ``path``, name, ``inner``; None for anything else."""
+    """Return a mapping of each name at ``path`` to the number at ``path``, name, ``inner``; None
+    for a name whose value is not a finite number.
+    """
     return {name: read_number(evidence, *path, name, *inner) for name in _mapping(evidence, *path)}

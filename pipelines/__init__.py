@@ -1,8 +1,8 @@
-"""Turn a recipe into a running pipeline: the typed recipe, the DAG, and the verbs.
+"""Turn a recipe into a running pipeline: the typed recipe, the DAG, and the commands.
 
-Each module here is a verb (``python -m pipelines.VERB``) or ``definition``, which builds the DAG.
-What they need lies in rooms: ``recipe`` → ``compile`` → ``delivery``, then ``registry`` and
-``endpoint``; ``infrastructure``, ``advice``, ``rules`` and ``run_report`` stand beside. To add a
-verb: a module with ``main`` and a row in README. No torch and no emulator: a verb starts in a
-second.
+Each module here is a command, called a verb (``python -m pipelines.VERB``), or ``definition``,
+which builds the DAG. Packages contain what the verbs need: ``recipe`` → ``compile`` → ``delivery``,
+then ``registry`` and ``endpoint``; ``infrastructure``, ``advice``, ``rules`` and ``run_report`` are
+independent of this order. To add a verb, add a module with ``main`` and a row in README. Nothing
+here imports torch or the emulator, so that a verb starts within a second.
 """

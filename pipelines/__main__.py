@@ -6,7 +6,7 @@ from trainyard.terminal import list_verbs
 
 
 def verbs() -> dict[str, Path]:
-    """Return each verb with the module that ``python -m pipelines.VERB`` runs."""
+    """Return a mapping of each verb to the module that ``python -m pipelines.VERB`` runs."""
     folder = Path(__file__).parent
     modules = {path.stem: path for path in folder.glob("*.py") if path != Path(__file__)}
     rooms = {path.parent.name: path for path in folder.glob("*/__main__.py")}

@@ -5,8 +5,9 @@ python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarg
 python -m pipelines.advise --calibrate EXECUTION|all     # learn from the times of past trainings
 python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model
 
-The global batch, the steps and everything else that affects the weights stay as they are. Starts
-nothing; only --calibrate asks AWS. Exit status 0: success; 3: no layout fits; 1: an error.
+The global batch, the number of steps and all else that affects the weights stay unchanged. The
+command starts nothing, and only --calibrate sends requests to AWS. Exit status 0: success; 3: no
+layout fits; 1: an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ MOST_NODES = 16
 
 TRAINING_OPTIONS = ("model", "layers", "hidden", "shapes", "tokens", "sequence", "global_batch",
                     "region", "rows", "fine_tune")  # fmt: skip
-"""Options that describe a training; a recipe says all of it."""
+"""Options that describe a training; a recipe already contains all of this."""
 
 
 def recipe_training(
@@ -65,7 +66,11 @@ def recipe_training(
         ),
     ] = False,
 ) -> Mapping[str, Any]:
-    """Return the recipe's training as what is advised on."""
+    """Return the recipe's training as keyword arguments for the advice.
+
+    Without a recipe, return only what a calibration needs. With ``trace``, store the shapes of the
+    recipe's model, and exit.
+    """
     if recipe is None:
         learns = values["learn_from"] is not None and values["setting"] is None
         return {"setting_of": _setting} if learns else {}
@@ -116,7 +121,7 @@ def _question(
     offers, elsewhere = choose_offers(names[0], region, names[1])
     offers = multiplying(offers, (training.fields["precision"],))
     loop = recipe.train.loop
-    assert loop is not None  # noqa: S101 (``trained`` has checked)
+    assert loop is not None  # noqa: S101 (``derive_model`` has checked)
     try:
         model = Setting(gpu=offers[0].machine.gpu, **training.fields)
     except ValidationError as error:
@@ -137,8 +142,11 @@ def _question(
 
 
 def _setting(job: Mapping[str, Any]) -> Setting:
-    """Raises: ForesightError: the job's model is unknown, or a calibration could not foresee it
-    again.
+    """Return the setting of a training job, for a calibration.
+
+    Raises:
+        ForesightError: the model of the job is not known, or a calibration could not predict it
+            again.
     """
     training = of_description(job)
     if training.shapes is not None:
@@ -183,6 +191,7 @@ def _apply(
     *,
     is_announced: bool,
 ) -> None:
+    """Write the recipe that adopts the first candidate, and print how to plan with it."""
     train_changes = changes(recipe, first)
     comment = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
@@ -197,6 +206,7 @@ def _apply(
 
 
 def _describes(values: Mapping[str, Any]) -> bool:
+    """Return whether the options have to describe the training's model."""
     return values["recipe"] is None and needs_shape(values)
 
 

@@ -5,13 +5,14 @@ python -m pipelines.approve --execution ARN [--automatic]
 python -m pipelines.approve MODEL_PACKAGE_ARN --reject REASON
 python -m pipelines.approve --rollback GROUP --reject REASON
 
-The champion of a group is its newest Approved package. So an approval makes a champion, and
-rejecting the champion makes the Approved package before it the champion again: that is a rollback.
+The champion of a group is its newest Approved package. So an approval makes a package the champion,
+and rejecting the champion makes the previous Approved package the champion again: that is a
+rollback.
 
-No run registers a package as Approved. Where the recipe says ``register.approval: automatic``, the
-command that waits for the run calls this (``--start --wait``, or ``--execution ARN --automatic``):
-the same checks, and no reason can be given, so a run with overrides stays pending until a person
-decides.
+No execution registers a package as Approved. If the recipe says ``register.approval: automatic``,
+the command that waits for the execution calls this (``--start --wait``, or ``--execution ARN
+--automatic``). It makes the same checks, but no reason can be given, so that the package of an
+execution with overrides stays pending until a person decides.
 """
 
 from dataclasses import dataclass
@@ -53,31 +54,33 @@ class Approval:
 
     package: str
     champion: str | None
-    """ARN of the group's champion now; None without one."""
+    """ARN of the group's champion after the decision; None if there is none."""
     note: str
 
 
 def approve(
     arn: str, *, reason: str | None = None, recipe: Any = None, deep: bool = False
 ) -> Approval:
-    """Approve the package, if its evidence still holds and it was compared with today's champion.
+    """Approve the package, if its evidence is unchanged and it was compared with today's champion.
 
     Every byte of the artifact and of the evidence is hashed.
 
     Args:
-        reason: why the package is approved in spite of overrides; recorded.
-        recipe: the approver's own recipe, resolved, as in JSON; a field that differs from the
+        arn: ARN of the model package.
+        reason: why the package is approved in spite of overrides; it is recorded.
+        recipe: the approver's own recipe, resolved, as JSON; a field that differs from the
             recorded recipe is an override.
-        deep: hash every byte of the train split too.
+        deep: hash every byte of the train split, too.
 
     Raises:
-        GateError: something does not match its record, the champion has moved since the verdict,
-            the run has overrides and no reason is given, it would not pass as the look at its
-            test split that it was, or another package was approved at the same time.
+        GateError: something does not match its record; the champion has changed since the verdict;
+            the execution has overrides and no reason is given; the verdict would not pass with
+            the right number of looks (comparisons of a new model with a champion on its test
+            split); or another package was approved at the same time.
         ServiceError: the package does not exist, or AWS refused.
     """
     evidence = evidence_of(arn)
-    # Read before the checks: a replacement while they run shows as another tag.
+    # Read before the checks: if the artifact is replaced during them, its ETag changes.
     before_etag = _etag(evidence)
     count = _require_checks(evidence, deep)
     sagemaker, group = _registry(arn), group_of(evidence.registered_package)
@@ -93,7 +96,7 @@ def approve(
     if not (reason and (verdict_champion == NONE or is_promoted)):
         check_champion(arn, verdict_champion, origin_of(champion) if is_promoted else champion)
     look_recount = None
-    # Of a promoted package its first approver has asked registry and ledger of the other account.
+    # For a promoted package, its first approver has checked registry and ledger of that account.
     if not is_promoted:
         check_champions_model(evidence, verdict_champion)
         look_recount = recount(evidence)
@@ -103,7 +106,7 @@ def approve(
     notes += override_lines
     note = "; ".join(notes)
     _decide(sagemaker, arn, "Approved", note)
-    # UpdateModelPackage takes no condition, so what happened meanwhile is looked at afterwards.
+    # UpdateModelPackage accepts no condition, so concurrent changes are checked afterwards.
     if _etag(evidence) != before_etag:
         _decide(sagemaker, arn, "Rejected", "the artifact was replaced while it was approved")
         raise GateError(f"{arn}: rejected: its artifact was replaced while it was approved")
@@ -111,8 +114,9 @@ def approve(
 
 
 def approve_automatically(execution: str, region: str | None = None) -> Approval | None:
-    """Approve the package that the execution registered, if its recipe says so; return None where
-    it does not.
+    """Approve the package that the execution registered, if its recipe says so.
+
+    Return None if the recipe does not.
 
     Raises:
         GateError: no package was registered, a person has already decided, or see ``approve``.
@@ -121,7 +125,7 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
     evidence = Evidence(arn)
     try:
         approval = evidence.recipe["register"].get("approval")
-    except (Absent, KeyError):  # not registered by our pipeline, or its record is gone
+    except (Absent, KeyError):  # not registered by our pipeline, or its record was deleted
         return None
     if approval != "automatic":
         return None
@@ -132,7 +136,7 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
 
 
 def approve_after(execution: str, region: str | None = None) -> None:
-    """Approve after waiting for a run: print whether its model is approved, or why not."""
+    """After an execution has ended, approve its model if the recipe says so; print the result."""
     if model_package(Execution(execution, region).steps()) is None:
         return
     try:
@@ -158,7 +162,7 @@ def registered_by(execution: str, region: str | None = None) -> str:
 
 
 def reject(arn: str, reason: str) -> Approval:
-    """Reject the package and record why; the champion's rejection is a roll back.
+    """Reject the package, and record why. Rejecting the champion is a rollback.
 
     Raises:
         ServiceError: the package does not exist, or AWS refused.
@@ -169,7 +173,7 @@ def reject(arn: str, reason: str) -> Approval:
 
 
 def roll_back(group: str, reason: str) -> Approval:
-    """Reject the group's champion, so that the Approved package before it is the champion again.
+    """Reject the group's champion, so that the previous Approved package is the champion again.
 
     Raises:
         GateError: the group has no champion.
@@ -182,8 +186,9 @@ def roll_back(group: str, reason: str) -> Approval:
 
 
 def _starting_package(evidence: Evidence) -> str | None:
-    """Return the package that the training began with: it is the champion of a group that has none
-    yet.
+    """Return the package that the training started from; None if there is none.
+
+    It counts as the champion of a group that has no champion yet.
     """
     start = evidence.recipe["train"].get("start_from") or {}
     package: str | None = start.get("model_package")
@@ -191,7 +196,7 @@ def _starting_package(evidence: Evidence) -> str | None:
 
 
 def _require_checks(evidence: Evidence, deep: bool) -> int:
-    """Return the number of checks that match; the first mismatch raises a GateError."""
+    """Return the number of checks that match. Raises GateError at the first mismatch."""
     count = 0
     for finding in before_approval(evidence, deep=deep):
         if finding.status == "mismatch":
@@ -204,6 +209,7 @@ def _require_checks(evidence: Evidence, deep: bool) -> int:
 
 
 def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> None:
+    """Print the overrides. Raises GateError if there are any and no reason is given."""
     for override in override_lines:
         console.print(f"override: {override}", highlight=False, markup=False)
     if override_lines and not reason:
@@ -215,7 +221,10 @@ def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> No
 
 
 def _only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[str]) -> str:
-    """Return the champion after our approval; raise if another package was Approved meanwhile."""
+    """Return the champion after our approval.
+
+    Raises GateError if another decision was made at the same time.
+    """
     packages = list_approved(sagemaker, group)
     other_packages = [package for package in packages if package not in (arn, *earlier_packages)]
     if other_packages or arn not in packages:
@@ -231,6 +240,7 @@ def _only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[st
 
 
 def _decide(sagemaker: Any, arn: str, status: str, description: str) -> None:
+    """Set the approval status of a package, with the description of the decision."""
     with service_errors(f"setting {arn} to {status}"):
         sagemaker.update_model_package(
             ModelPackageArn=arn,
@@ -240,8 +250,8 @@ def _decide(sagemaker: Any, arn: str, status: str, description: str) -> None:
 
 
 def _etag(evidence: Evidence) -> str | None:
-    """Return the ETag of the package's artifact as it is now; None when there is no artifact."""
-    _ = evidence.registered_package  # outside of ``try``: a missing package is an error
+    """Return the current ETag of the package's artifact; None if there is no artifact."""
+    _ = evidence.registered_package  # outside of ``try``, because a missing package is an error
     try:
         return evidence.model_etag()
     except (Absent, KeyError):
@@ -249,7 +259,7 @@ def _etag(evidence: Evidence) -> str | None:
 
 
 def _registry(reference: str) -> Any:
-    """Return a client for the region in an ARN; for the environment's where it is a name."""
+    """Return a client for the region in an ARN; for a name, for the environment's region."""
     return client("sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None)
 
 

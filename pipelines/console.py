@@ -1,4 +1,4 @@
-"""Serve the console with panels for our runs; approvals and starts follow our rules.
+"""Serve the console with panels for our executions; approvals and starts follow our rules.
 
 python -m pipelines.console [--port P] [--region R] [--write]
 """
@@ -20,8 +20,9 @@ from trainyard.console.app_hooks import Application, Description, Owner
 from trainyard.language.expressions import as_given, index_parameters
 from trainyard.terminal import extend_verb, run
 
-# ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:
-# it passes the champion to the run, takes its number in the ledger and keeps to the budget.
+# Approvals go through ``pipelines.approve``, with all its checks. Starts go through
+# ``pipelines.start``: it passes the champion to the execution, takes its number in the ledger and
+# checks the budget.
 
 
 def _is_our_package(package: Description) -> bool:
@@ -29,7 +30,7 @@ def _is_our_package(package: Description) -> bool:
 
 
 def _says_of_approval(package: Description) -> list[str]:
-    """Return the lines shown before an approval; overrides are named, since they need a comment."""
+    """Return the lines shown before an approval; overrides, which need a comment, are named."""
     evidence = evidence_of(package["ModelPackageArn"])
     sagemaker = client("sagemaker", evidence.region)
     approved_packages = list_approved(sagemaker, group_of(package))
@@ -60,11 +61,12 @@ def _approve(package: Description, form_values: Mapping[str, str]) -> Mapping[st
 
 
 def _is_our_pipeline(pipeline: Description) -> bool:
-    """Return whether it is our pipeline: only ours have a parameter for the champion."""
+    """Return whether the pipeline is ours: only ours have a parameter for the champion."""
     return "ChampionArn" in index_parameters(json.loads(pipeline.get("PipelineDefinition") or "{}"))
 
 
 def _says_of_start(pipeline: Description) -> list[str]:
+    """Return the lines shown before a start."""
     return [
         "pipelines.start does it: it tells the run who the champion is now, takes the next number "
         "in the ledger of looks at the test split, and refuses a run beyond the recipe's budget. "
@@ -73,8 +75,9 @@ def _says_of_start(pipeline: Description) -> list[str]:
 
 
 def _start(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
-    """Start the pipeline; ``form_values`` has every parameter, and unchanged ones are left to
-    ``pipelines.start``.
+    """Start the pipeline with the parameters of ``form_values`` that differ from their defaults.
+
+    The form contains every parameter; ``pipelines.start`` sets the unchanged ones.
     """
     declared_parameters = index_parameters(json.loads(pipeline["PipelineDefinition"]))
     usual = {

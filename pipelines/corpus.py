@@ -2,8 +2,8 @@
 
 python -m pipelines.corpus --recipe recipes/laptop.yaml
 
-``data.example`` names a module of ``pipelines.corpora``; its data go under ``data.input``. Each of
-``data.inputs`` may name a module of its own.
+``data.example`` names a module of ``pipelines.corpora``; its data is uploaded to ``data.input``.
+Each of ``data.inputs`` may name another module.
 """
 
 from importlib import import_module
@@ -23,7 +23,7 @@ from trainyard.terminal import console, run
 def main(
     recipe: RecipeOption, overrides: SetOption = NOT_GIVEN, environment: EnvOption = None
 ) -> None:
-    """Upload the examples that the recipe names as its raw data."""
+    """Upload the example data that the recipe names as its raw data."""
     recipe_config = load(recipe, overrides, environment)
     if recipe_config.data is None or recipe_config.data.shards:
         why = "is not set" if recipe_config.data is None else "names shards, no raw data"
@@ -40,6 +40,7 @@ def main(
 
 
 def _upload(recipe: Recipe, uri: str, example: str) -> None:
+    """Build the example data and upload it to ``uri``; print how much was uploaded."""
     region, location = resolve(recipe.aws).region, urlsplit(uri)
     corpus: Corpus = import_module(f"pipelines.corpora.{example}").build()
     s3 = client("s3", region)

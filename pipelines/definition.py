@@ -4,7 +4,7 @@ python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.ma
 """
 
 # isort: off
-import pipelines.compile.quiet_sdk  # prepares the SDK: must come first
+import pipelines.compile.quiet_sdk  # prepares the SDK, so it must come first
 
 # isort: on
 
@@ -88,10 +88,10 @@ def build(
     """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
 
     Args:
-        commit: the code's commit for the provenance of the models.
+        commit: the commit of the code, for the models' provenance.
         source: folder with the user's own workload package, or None.
-        home: the recipe's folder, to which a script's path is relative.
-        origin: the source of the recipe's text for the provenance.
+        home: the recipe's folder; a script's path is relative to it.
+        origin: the source of the recipe's text, for the models' provenance.
 
     Raises:
         DefinitionError: the SDK refuses a combination, or a file of the checkout is missing.
@@ -123,11 +123,11 @@ def build(
 
 OUTSIDE = ("budget.", "deploy.", "monitor.", "promotion.", "train.fallback_instance_types",
            "aws.input_keys")  # fmt: skip
-"""Fields of a recipe that its definition does not hold, or how their paths begin."""
+"""Recipe fields that are not in the definition: their paths, or how these begin."""
 
 
 def _outside(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Iterate over path and JSON of the recipe's fields that the definition does not hold."""
+    """Yield (path, value as JSON) of the recipe's fields that are not in the definition."""
     for name, value in tree.items():
         path = f"{above}{name}"
         if isinstance(value, Mapping):
@@ -137,7 +137,7 @@ def _outside(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, st
 
 
 class Compilation:
-    """Compilation of one recipe: state that its steps share, and a method for each step.
+    """Compiles one recipe: the state that its steps share, and a method for each step.
 
     Args:
         source: folder with the user's own workload package, or None.
@@ -162,13 +162,16 @@ class Compilation:
         )
 
     def definition(self) -> str:
-        """Return the definition JSON: Shard, if there are raw data → Tune, if it searches →
-        Train → Evaluate → Gate → Verdict → Register | Rejected.
+        """Return the definition as JSON.
+
+        Its steps are: Shard (if there is raw data) → Tune (if the recipe searches) → Train →
+        Evaluate → Gate → Verdict → Register | Rejected.
         """
         shard = self.shard() if self.recipe.reads_raw_data else None
         self.splits = self._splits(shard)
         tune = [self.tune(shard)] if self.recipe.tune else []
-        # Only now: the training inside step Tune reads no result of the search.
+        # Set only now, because the training inside step Tune must not read the result of the
+        # search.
         self.tuning_result = (
             best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         )
@@ -196,7 +199,7 @@ class Compilation:
     def shard(self) -> ProcessingStep:
         """Create the step that packs the raw data into shards."""
         recipe = self.recipe
-        assert recipe.data is not None  # noqa: S101 (``definition`` has checked)
+        assert recipe.data is not None  # noqa: S101 (``definition`` has checked it)
         return shard_step(
             self.context,
             recipe.shard,
@@ -211,7 +214,7 @@ class Compilation:
     def tune(self, shard: ProcessingStep | None) -> TuneStep:
         """Create the step that searches hyperparameters."""
         recipe, config = self.recipe, self.recipe.tune
-        assert config is not None  # noqa: S101 (``definition`` has checked)
+        assert config is not None  # noqa: S101 (``definition`` has checked it)
         return tune_step(
             self.context, config, self.train(shard),
             loop=recipe.train.loop, extend_folder=self.session.extend_folder,
@@ -235,7 +238,7 @@ class Compilation:
         )  # fmt: skip
 
     def evaluate(self, train: TrainingStep) -> ProcessingStep:
-        """Create the step that scores the model: by its workload, or by the user's script."""
+        """Create the step that scores the model, by its workload or by the user's script."""
         recipe = self.recipe
         if self.evaluation:
             return self._evaluate_by_script(train, self.evaluation)
@@ -268,7 +271,7 @@ class Compilation:
         gate: ProcessingStep,
         model: PipelineVariable,
     ) -> ModelStep:
-        """Create the step that records the model package."""
+        """Create the step that registers the model package."""
         recipe = self.recipe
         splits = {name: [self.splits[name]] if self.splits else [] for name in ("train", "test")}
         return register_step(
@@ -288,7 +291,7 @@ class Compilation:
         )  # fmt: skip
 
     def transform(self, model: PipelineVariable, register: ModelStep) -> list[ProcessingStep]:
-        """Create the step that scores further records, if the recipe has it."""
+        """Create the step that scores further records; return [] if the recipe has none."""
         config, base = self.recipe.transform, self.recipe.train.base
         if config is None:
             return []
@@ -318,10 +321,11 @@ class Compilation:
 
     @property
     def _summarised(self) -> bool:
+        """Whether the shard step also writes a summary of the data, for the evaluation."""
         return self.evaluation is None and self.recipe.samples_spec.has_summary
 
     def _splits(self, shard: ProcessingStep | None) -> Splits:
-        """Return where the dataset lies: what the shard step writes, or what was there before."""
+        """Return split name to URI of its shards: the shard step's, or the recipe's."""
         data = self.recipe.data
         if data and data.shards:
             return {name: f"{data.shards.rstrip('/')}/{name}" for name in SPLITS}
@@ -351,12 +355,13 @@ class Compilation:
         )
 
     def _code(self, step: str) -> str:
-        """Return the URI of a step's code; a training script gets its own folder, and no code of
-        ours.
+        """Return the URI of a step's code; for a training script, this is the script's folder
+        without any code of ours.
         """
         return self.session.add(self._folder(step))
 
     def _folder(self, step: str) -> dict[str, bytes]:
+        """Return the files that a step's job is given, name to content."""
         if step == "train" and self.project:
             return dict(self.project.files)
         recipe = self.recipe
@@ -371,7 +376,7 @@ class Compilation:
         return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
 
     def _wheels(self, step: str) -> str | None:
-        """Return the URI of the wheels that the job of a step installs."""
+        """Return the URI of the wheels that a step's job installs; None if it installs none."""
         if not self.recipe.packages.wheelhouse:
             return None
         script = {
@@ -385,7 +390,7 @@ class Compilation:
         return house.uri if lists else None
 
     def _volume_key(self, instance_type: str) -> str | None:
-        """Return the KMS key of the volume; None for local disks."""
+        """Return the KMS key for the instance's volume; None if the instance has local disks."""
         # The instance's hardware encrypts local disks, and a key for them is refused (#3677).
         machine = MACHINES.get(instance_type)
         return None if machine and machine.local_storage_gb else self.recipe.aws.kms_key
@@ -397,7 +402,7 @@ class Compilation:
 def from_recipe(
     path: Path, overrides: Sequence[str] = (), environment: str | None = None
 ) -> CompiledPipeline:
-    """Read, resolve and compile a recipe, as every verb does that builds a definition."""
+    """Read, resolve and compile a recipe, as every command does that needs a definition."""
     recipe = load(path, overrides, environment)
     with located_problems(path, overrides, environment):
         recipe = resolve_start(recipe)

@@ -3,9 +3,9 @@
 python -m pipelines.deploy MODEL_PACKAGE_ARN --recipe recipes/prod.yaml [--env prod] [--quick]
 python -m pipelines.deploy --rollback --recipe recipes/prod.yaml [--env prod]
 
-The package is verified first. SageMaker shifts the requests as ``deploy.shift`` says, and an alarm
-on errors, latency or the comparison with the serving model takes them all back. The command ends
-when the new model serves (0), or was rolled back (1).
+The package is verified first. SageMaker shifts the requests as ``deploy.shift`` says. An alarm on
+errors, latency or the comparison with the serving model sends all requests back to that model.
+The command ends when the new model serves (exit status 0), or was rolled back (1).
 """
 
 from typing import Annotated
@@ -25,15 +25,15 @@ from trainyard.terminal import Need, console, needs, run
 
 
 def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
-    """Return the release of a package that may be deployed.
+    """Check that a package may be deployed, and return its release.
 
     Raises:
-        GateError: it is not Approved, of another group, or does not match its record.
+        GateError: it is not Approved, is of another group, or does not match its record.
     """
     account = resolve(recipe.aws)
     capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURE_FOLDER}"
     new_release = Release(recipe, package, account.job_role, capture)
-    _ = new_release.deploy  # raises for a recipe without an endpoint
+    _ = new_release.deploy  # raises RecipeError if the recipe has no endpoint
     package_details = evidence_of(package).registered_package
     group = recipe.register_.model_package_group.rpartition("/")[2]
     if package_details.get("ModelPackageGroupName") != group:

@@ -1,12 +1,12 @@
-"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group; what is beside it.
+"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group, and what these need.
 
 python -m pipelines.infra --recipe recipes/prod.yaml --as cloudformation > pipeline.yaml
 python -m pipelines.infra --recipe recipes/prod.yaml --as terraform > pipeline.tf.json
 python -m pipelines.infra --recipe recipes/prod.yaml --as terraform --part storage > storage.tf.json
 python -m pipelines.infra --recipe recipes/prod.yaml --as cloudformation --ci gitlab > ci.yaml
 
-Who deploys it owns the pipeline, in the place of pipelines.upsert: run pipelines.package before,
-which uploads the code and the definition that it names. It needs no AWS.
+The stack then owns the pipeline, instead of pipelines.upsert. Run pipelines.package first: it
+uploads the code and the definition that the stack refers to. This command needs no AWS.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def main(
         bool, typer.Option(help="Storage's key, too; else the recipe's is referred to.")
     ] = True,
 ) -> None:
-    """Print what CloudFormation or Terraform is to deploy."""
+    """Print a template that CloudFormation or Terraform can deploy."""
     from pipelines.definition import from_recipe
 
     if part and ci:

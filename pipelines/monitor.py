@@ -1,13 +1,13 @@
-"""Say whether a deployed model is still asked what it was trained for, and whether to retrain.
+"""Test whether an endpoint's requests still match what its model was trained on; say if to retrain.
 
 python -m pipelines.monitor --recipe recipes/prod.yaml [--until 2026-11-28]
 python -m pipelines.monitor --recipe recipes/prod.yaml --start [--parameter InputUri=s3://…]
 
-Each feature of the endpoint's captured requests, and its answers, are compared with the baseline,
-and the answers whose truths are known with the evaluation, as the recipe's ``monitor`` says; the
-files are Model Monitor's. Exit status: 0 without drift, 1 with drift. With --start a drift of
-values, or answers that are worse, start the pipeline, within its budget; values that come empty are
-a fault of what sends them, which no training mends.
+Each feature of the endpoint's captured requests, and its responses, are compared with the baseline,
+and the responses whose truths are known with the evaluation, as the recipe's ``monitor`` says. The
+files written are Model Monitor's. Exit status: 0 without drift, 1 with drift. With --start, the
+pipeline is started within its budget if values drifted or responses got worse. Missing values do
+not start it: they are a fault of the sender, which no training can fix.
 """
 
 from datetime import UTC, datetime
@@ -30,11 +30,11 @@ from trainyard.common.errors import RecipeError
 from trainyard.terminal import console, pairs, run
 
 MAX_QUIET_ROWS = 15
-"""Rows of the table without drift."""
+"""Most rows without drift in the table."""
 
 
 def advice(period: Period) -> tuple[bool, str]:
-    """Return whether to retrain, and the sentence that says so."""
+    """Return (whether to retrain, the sentence that says so)."""
     empty, moved_features, worse = map(period.drifted_features, (MISSING, VALUES, QUALITY))
     if empty:
         names = ", ".join(empty)
@@ -47,7 +47,7 @@ def advice(period: Period) -> tuple[bool, str]:
 
 
 def show(period: Period) -> None:
-    """Print the changes, those that are drift first."""
+    """Print the changes, those with drift first."""
     table = Table("feature", "what", "PSI", "Holm's p", "", box=None, pad_edge=False)
     quiet = 0
     for change in period.changes:
@@ -84,7 +84,7 @@ def main(
         list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for that run.")
     ] = NOT_GIVEN,
 ) -> None:
-    """Compare what the endpoint was asked with the baseline."""
+    """Compare the endpoint's requests and responses with the baseline."""
     recipe_config = load(recipe, overridden, environment)
     monitor, deploy = recipe_config.monitor, recipe_config.deploy
     if monitor is None or deploy is None:

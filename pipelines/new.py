@@ -22,10 +22,10 @@ NAME, PACKAGE, FOLDER = "my-project", "my_project", "path/to/my-project"
 """Placeholders in a template: the project's name, its package, and its folder in the README."""
 
 CHECKOUT, SCHEMA = TEMPLATES.parent, "../../recipes/schema.json"
-"""Folder where the README's commands are run, and the path of the schema in a template's recipe."""
+"""Folder in which the README's commands are run, and the schema's path in a template's recipe."""
 
 VALID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-LENGTHS = range(3, 31)
+LENGTHS = range(3, 31)  # of a project's name
 RESERVED_NAMES = ("conditions", "pipelines", "steps", "tests", "training", "trainyard", "torch")
 
 
@@ -35,7 +35,11 @@ def kinds() -> list[str]:
 
 
 def check(name: str) -> None:
-    """Raises: RecipeError: ``name`` cannot be a pipeline's, a bucket's and a package's name."""
+    """Check that ``name`` can be the name of a pipeline, a bucket and a package.
+
+    Raises:
+        RecipeError: it cannot.
+    """
     package = name.replace("-", "_")
     if not VALID.fullmatch(name) or len(name) not in LENGTHS:
         raise RecipeError(
@@ -50,7 +54,7 @@ def check(name: str) -> None:
 
 
 def write(folder: Path, like: str) -> list[Path]:
-    """Write the project; return its files.
+    """Write the project of kind ``like`` to ``folder``; return its files.
 
     Raises:
         RecipeError: the folder exists, its name cannot be used, or the kind is unknown.
@@ -61,7 +65,7 @@ def write(folder: Path, like: str) -> list[Path]:
     if folder.exists():
         raise RecipeError(f"{folder}: already exists; name a new folder")
     paths = []
-    # FOLDER stands before NAME, with which it ends: the first word that fits is replaced.
+    # The order matters: FOLDER comes before NAME because it ends with it, and the first match wins.
     words = {
         FOLDER: shlex.quote(os.path.relpath(folder, CHECKOUT)),
         SCHEMA: os.path.relpath(CHECKOUT / "recipes/schema.json", folder),
@@ -77,6 +81,7 @@ def write(folder: Path, like: str) -> list[Path]:
 
 
 def _replace_words(text: str, words: dict[str, str]) -> str:
+    """Replace each placeholder in the text that is a whole word."""
     pattern = "|".join(map(re.escape, words))
     return re.sub(rf"(?<!\w)({pattern})\b", lambda match: words[match[0]], text)
 
@@ -85,7 +90,7 @@ def main(
     project: Annotated[Path, typer.Argument(help="the new folder; its name is the project's")],
     like: Annotated[str, typer.Option(help=", ".join(kinds()))] = "table",
 ) -> None:
-    """Write a project that can be trained, gated and registered at once, for you to change."""
+    """Write a project that can be trained, gated and registered at once, as a start of your own."""
     folder = project.resolve()
     for path in write(folder, like):
         console.print(str(path), markup=False, highlight=False)

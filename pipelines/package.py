@@ -1,9 +1,9 @@
-"""Upload what a pipeline needs: code, wheels, its definition. The pipeline itself is not touched.
+"""Upload what a pipeline needs: code, wheels, its definition. The pipeline itself is not changed.
 
 python -m pipelines.package --recipe recipes/prod.yaml [--env prod] [--out definition.json]
 
-With packages.wheelhouse the wheels of each job's requirements are downloaded and uploaded, once for
-each text. CloudFormation, CDK or Terraform can deploy the definition from where it is uploaded to
+With packages.wheelhouse, the wheels of each job's requirements are downloaded and uploaded, once
+for each text of requirements. CloudFormation, CDK or Terraform can deploy the uploaded definition
 (PipelineDefinitionS3Location); pipelines.upsert deploys it from the recipe.
 """
 
@@ -35,10 +35,10 @@ def main(
     environment: EnvOption = None,
     out: Annotated[Path | None, typer.Option(help="Also write the definition here.")] = None,
 ) -> None:
-    """Upload code, wheels and the definition; the pipeline itself is not touched."""
+    """Upload code, wheels and the definition; the pipeline itself is not changed."""
     if out:
         refuse_place(out)
-    resolve(load(recipe, overrides, environment).aws)  # a missing field, before the SDK is loaded
+    resolve(load(recipe, overrides, environment).aws)  # reports a missing field early
     from pipelines.definition import from_recipe
 
     definition = from_recipe(recipe, overrides, environment)

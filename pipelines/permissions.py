@@ -1,4 +1,4 @@
-r"""Least-privilege policies, derived from a definition; and what a given policy lacks or exceeds.
+r"""Derive least-privilege policies from a definition, or compare a policy with them.
 
 python -m pipelines.permissions --recipe recipes/prod.yaml --role job
 python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
+import pipelines.rules  # noqa: F401 - registers our rules, which our definitions must also follow
 from pipelines.infrastructure.roles_stack import deploy
 from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.recipe.cli_options import (
@@ -47,7 +47,7 @@ def recipe_subject(
         typer.Option("--deploy", help="Create or update the stack of all roles, PIPELINE-roles."),
     ] = False,
 ) -> Mapping[str, Any]:
-    """Return the recipe as the subject of the policies."""
+    """Return the command's arguments with the recipe as the subject of the policies."""
     arguments: dict[str, Any] = {"root": root}
     if to_deploy:
         arguments["deliver"] = lambda subject: print(deploy(subject))

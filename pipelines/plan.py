@@ -1,4 +1,4 @@
-"""Show what an upsert would change, what the next run would do, and what that may cost.
+"""Show what an upsert would change, what the next execution would do, and what that may cost.
 
 python -m pipelines.plan --recipe recipes/laptop.yaml [--set FIELD.PATH=VALUE] [--out plan.json]
 python -m pipelines.plan --recipe R --env prod --against staging    # two environments; asks no AWS
@@ -46,7 +46,7 @@ def recipe_subject(
         Path | None, typer.Option(help="Write it for python -m pipelines.upsert --plan.")
     ] = None,
 ) -> Mapping[str, Any]:
-    """Return the recipe as what is planned."""
+    """Return the command's arguments with the recipe as the subject of the plan."""
     if recipe is None:
         return {}
     if out:
@@ -64,10 +64,11 @@ def _subject(
     *,
     as_json: bool,
 ) -> PlanSubject:
+    """Return the recipe as the subject of a plan: how to make the plan, print it, and conclude."""
     definitions: list[Any] = []
 
     def make_plan() -> Plan:
-        resolve(load(recipe, overrides, environment).aws)  # reported before the SDK is loaded
+        resolve(load(recipe, overrides, environment).aws)  # reports errors before loading the SDK
         from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
         definitions.append(from_recipe(recipe, overrides, environment))
@@ -87,7 +88,7 @@ def _subject(
 def _compare(
     recipe: Path, overrides: Sequence[str], environment: str, against: str, *, as_json: bool
 ) -> NoReturn:
-    """Show what differs in an environment from another one, and exit."""
+    """Show what differs in ``environment`` from ``against``, and exit."""
     for name in (against, environment):
         resolve(load(recipe, overrides, name).aws)
     from pipelines.definition import from_recipe

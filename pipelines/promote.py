@@ -4,8 +4,8 @@ python -m pipelines.promote MODEL_PACKAGE_ARN --recipe deploy.yaml --env staging
 python -m pipelines.promote --policies ROLE_ARN --recipe deploy.yaml --env staging
 
 It runs with the credentials of the account that ``--env`` names. The package is registered there as
-PendingManualApproval: that account's own ``python -m pipelines.approve`` checks every byte once
-more. The second form prints the policies that the promotion needs on both sides.
+PendingManualApproval; then ``python -m pipelines.approve`` in that account checks every byte again.
+The second form prints the policies that the promotion needs in both accounts.
 """
 
 import hashlib
@@ -61,7 +61,8 @@ from trainyard.terminal import Need, console, errors, needs, run
 SESSION = "promotion"
 NOT_COPIED = ("base's bytes",)
 """Checks that read objects which are not copied to the target's account: the model that a
-fine-tuning began with does not belong to its package."""
+fine-tuning started from does not belong to its package.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Environments:
 
     @property
     def way(self) -> PromotionRoute:
-        assert self.target.promotion is not None  # both_sides checks it
+        """Return accounts, groups, buckets, keys and roles on both sides of the promotion."""
+        assert self.target.promotion is not None  # ``both_sides`` has checked it
         source, target = resolve(self.source.aws), resolve(self.target.aws)
         group = _group_arn(self.source.register_.model_package_group, source.region, source.role)
         return PromotionRoute(
@@ -98,7 +100,7 @@ class Environments:
 
 
 def _group_arn(group: str, region: str, role: str) -> str:
-    """Return the ARN of a group, in the account of the role if it is given by its name."""
+    """Return the group's ARN; a name is of a group in the account of the role."""
     if group.startswith("arn:"):
         return group
     _, partition, *_ = role.split(":")
@@ -106,11 +108,11 @@ def _group_arn(group: str, region: str, role: str) -> str:
 
 
 def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> Environments:
-    """Read the recipe for both environments.
+    """Read the recipe for both environments of a promotion.
 
     Raises:
-        RecipeError: no environment is named, it says no ``promotion``, or its reader is not of the
-            account that packages come from.
+        RecipeError: no environment is named, the environment has no ``promotion``, or its reader is
+            not a role of the account that packages come from.
     """
     if environment is None:
         raise RecipeError("--env: name the environment to promote to")
@@ -136,12 +138,13 @@ def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> 
 
 
 def promote(arn: str, sides: Environments) -> str:
-    """Return the ARN of the package in the target's account, whose copies were checked.
+    """Copy a package to the target's account, check the copies and register it; return its ARN
+    there.
 
     Raises:
-        GateError: the package is not Approved there by who may; something does not match its
-            record, here or there; a policy lets others in; the target's gate rejects it; or it was
-            promoted before.
+        GateError: the package was not Approved by someone who may; something does not match its
+            record, in either account; a policy lets others in; the target's gate rejects it; or it
+            was promoted before.
         ServiceError: AWS refused.
     """
     way = sides.way
@@ -162,7 +165,7 @@ def promote(arn: str, sides: Environments) -> str:
     _judge(evidence, sides.target.gate)
     record = record_of(evidence)
     folder = _folder(sides, evidence)
-    # An object that a check read in part is hashed now.
+    # Objects that a check read only in part get their hash now.
     objects = {uri: digest or evidence.sha256(uri) for uri, digest in object_hashes.items()}
     _copy(s3, evidence, objects, folder, sides.target.aws.kms_key)
     with service_errors("asking who promotes"):
@@ -172,7 +175,7 @@ def promote(arn: str, sides: Environments) -> str:
 
 
 def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> dict[str, str]:
-    """Return who approved the package, and why; raise if it is not approved by who may."""
+    """Return who approved the package and why; raise GateError if it was not one who may."""
     package, arn = evidence.registered_package, evidence.arn
     status = package.get("ModelApprovalStatus")
     if status != "Approved":
@@ -195,7 +198,7 @@ def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> d
 
 
 def _is_session_of(session: str, role: str) -> bool:
-    """Return whether a session is of the role with that ARN."""
+    """Return whether ``session``, the ARN of an assumed role's session, is of that role."""
     *_, kind, name, _ = session.replace(":", "/").split("/")
     return (account_in(session), kind, name) == (
         account_in(role),
@@ -205,10 +208,14 @@ def _is_session_of(session: str, role: str) -> bool:
 
 
 def _require_checks(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str, str]:
-    """Return the objects that the checks read, with their hashes; raise at the first mismatch."""
+    """Run the checks; return the objects that they read, with their hashes.
+
+    Raises:
+        GateError: a check found a mismatch.
+    """
     object_hashes: dict[str, str] = {}
     for name, check in checks.items():
-        # Check by check, since what those in NOT_COPIED read is not copied.
+        # Run them one by one, because objects that a check in NOT_COPIED reads are not copied.
         evidence.read_hashes.clear()
         _refuse_mismatch(evidence.arn, list(run_checks(evidence, {name: check})))
         object_hashes |= {} if name in NOT_COPIED else evidence.read_hashes
@@ -216,13 +223,14 @@ def _require_checks(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str
 
 
 def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
+    """Return check name to status; raise GateError at the first mismatch."""
     if wrong := first_mismatch(findings):
         raise GateError(f"{arn}: not promoted: {wrong.name} does not match: {wrong.detail}")
     return {finding.name: finding.status for finding in findings}
 
 
 def _judge(evidence: Evidence, gate: GateConfig) -> None:
-    """Refuse a package that the target's gate rejects, on the recorded evidence."""
+    """Refuse a package that the target's gate rejects, given the recorded evidence."""
     recorded_gate = GateConfig.model_validate(evidence.recipe["gate"])
     if (gate.values, gate.thresholds) == (recorded_gate.values, recorded_gate.thresholds):
         return
@@ -232,7 +240,7 @@ def _judge(evidence: Evidence, gate: GateConfig) -> None:
 
 
 def _refuse_second(arn: str, sides: Environments, region: str) -> None:
-    """Refuse to promote a package twice, unless its promotion was rejected."""
+    """Refuse to promote a package again, unless its earlier promotion was rejected."""
     sagemaker, group = client("sagemaker", region), sides.target.register_.model_package_group
     with service_errors(f"listing the packages of {group}"):
         if not _exists(sagemaker, group):
@@ -250,8 +258,10 @@ def _refuse_second(arn: str, sides: Environments, region: str) -> None:
 
 
 def _folder(sides: Environments, evidence: Evidence) -> str:
-    """Return the S3 URI of the folder of the record and the copies: a new one each time, since the
-    package of an earlier promotion, which was rejected, names its own.
+    """Return the S3 URI of the folder for the record and the copies.
+
+    It is a new folder each time, because the rejected package of an earlier promotion still refers
+    to its own folder.
     """
     into, timestamp = sides.way.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     package = evidence.arn.partition(":model-package/")[2].replace("/", "-")
@@ -259,9 +269,7 @@ def _folder(sides: Environments, evidence: Evidence) -> str:
 
 
 def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None) -> None:
-    """Copy objects, without their tags, to their places below the folder, encrypted by the target's
-    key.
-    """
+    """Copy objects, without their tags, below the folder, encrypted with the target's key."""
     options = {"TaggingDirective": "REPLACE"}
     options |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
     with service_errors(f"copying to {folder}"), TransferManager(s3) as manager:
@@ -282,7 +290,7 @@ def _register(
     sides: Environments,
     region: str,
 ) -> str:
-    """Write the record, check the copies by it, and register the package."""
+    """Write the record, check the copies against it, and register the package; return its ARN."""
     s3, sagemaker = client("s3", region), client("sagemaker", region)
     group = sides.target.register_.model_package_group
 
@@ -293,10 +301,11 @@ def _register(
             s3.put_object(Bucket=bucket, Key=key, Body=new_record.text)
         return request(new_record, folder, hashlib.sha256(new_record.text).hexdigest(), group)
 
-    # Written twice: the checks of the copies read the record, and the last one holds their
-    # findings.
+    # The record is written twice: the checks of the copies read the first one, and the second one
+    # contains their results.
     package_request = write_record(hop)
-    # Version 0, which no package has: the checks come before the registration.
+    # No package has version 0: it stands for the package, which is registered only after the
+    # checks.
     place = f"{sides.way.into.group.replace(':model-package-group/', ':model-package/')}/0"
     target_evidence = Evidence(place, sagemaker, s3)
     target_evidence.registered_package = package_request | {"ModelPackageArn": place}
@@ -314,8 +323,8 @@ def _register(
 
 
 def _exists(sagemaker: Any, group: str) -> bool:
-    """Return whether the target has the group; another account's, named by its ARN, has to be
-    there.
+    """Return whether the group exists; one given by its ARN, in another account, is assumed to
+    exist.
     """
     if group.startswith("arn:"):
         return True

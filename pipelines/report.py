@@ -1,4 +1,4 @@
-"""Write one self-contained page about a run: the console's, with loss curve and the gate's picture.
+"""Write a self-contained page about an execution: the console's, with loss curve and gate picture.
 
 python -m pipelines.report [EXECUTION ARN] [--recipe R | --pipeline NAME] [--out report.html]
 """

@@ -4,16 +4,18 @@ python -m pipelines.start --recipe recipes/laptop.yaml [--parameter MaxSteps=100
 python -m pipelines.start --pipeline trainyard-laptop --champion none
 python -m pipelines.start --recipe recipes/laptop.yaml --from train [--execution ARN]
 
-A run beyond the budget of the deployed recipe does not start; --over-budget REASON starts it, and
-the reason is kept in the execution's description.
+An execution that may cost more than the deployed recipe's budget does not start. --over-budget
+REASON starts it nevertheless, and records the reason in the execution's description.
 
-With --from, a step and all that depends on it run; the rest is reused from an earlier execution.
+With --from, a step and all steps that depend on it run; the rest is reused from an earlier
+execution.
 
-With --wait, a run whose training gets no capacity continues on the next of the recipe's
+With --wait, an execution whose training gets no capacity continues on the next of the recipe's
 train.fallback_instance_types, from the Train step.
 
-A run of our pipeline is given the champion: the latest Approved package of its model
-package group at the start. So the run can be repeated, whatever is approved afterwards.
+An execution of our pipeline is given the champion: at its start, the group's package that the
+recipe's endpoint serves, or the latest Approved one. So it can be repeated with the same champion,
+whatever is approved later.
 """
 
 import json
@@ -55,7 +57,7 @@ from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import RerunPlan, plan
 from trainyard.terminal import Need, console, extend_verb, run
 
-FAILED_STATUS = 1  # exit status of watch for a run that ended so
+FAILED_STATUS = 1  # exit status of watch if the execution failed
 
 
 def start(
@@ -68,19 +70,21 @@ def start(
     rerun: RerunPlan | None = None,
     fresh: bool = False,
 ) -> str:
-    """Start an execution and return its ARN; parameters left out keep the recipe's values.
+    """Start an execution and return its ARN; parameters that are left out keep the recipe's values.
 
     Args:
         champion: ARN of a model package, or ``none``; default: it is looked up.
-        over_budget: why the run may cost more than the deployed recipe's budget allows; recorded.
-        rerun: start from one of its steps; parameters left out keep the earlier run's values, but
-            champion and look are the current ones, unless a reused step was given others.
-        fresh: refuse a run whose training the step cache would answer.
+        over_budget: why the execution may cost more than the deployed recipe's budget; recorded.
+        rerun: start from one of its steps; parameters that are left out keep the earlier
+            execution's values, but champion and look are the current ones, unless a reused step was
+            given others.
+        fresh: refuse an execution whose training would be the cached result.
 
     Raises:
         RecipeError: the pipeline has no such parameter, or its value is of another type; or the
-            shards of an earlier run are not where this run would mount them.
-        PlanError: the run may cost more than the budget, or trains nothing though it is to.
+            shards of an earlier execution are not where this one would mount them.
+        PlanError: the execution may cost more than the budget, or its training is cached although
+            it must be ``fresh``.
         ServiceError: the pipeline does not exist, or AWS refused.
     """
     with service_errors(f"starting pipeline {pipeline}"):
@@ -102,7 +106,7 @@ def start(
         execution_options: dict[str, Any] = _check_before_start(
             sagemaker, definition, pipeline, parameters, over_budget, fresh
         )
-        # Last, when nothing else stops the run: a number that was taken counts.
+        # Last, when nothing else can prevent the start, because a number counts once it is taken.
         if ledger.PARAMETER not in reused_parameters:
             parameter_list += _take_look(client("s3", region), definition, parameters)
         if rerun:
@@ -115,7 +119,9 @@ def start(
 
 
 def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
-    """Refuse to train on an earlier run's shards by ``train.fsx``: this run's folder is empty."""
+    """Refuse to train on an earlier execution's shards with ``train.fsx``: the new one's folder is
+    empty.
+    """
     trains = (s for s in steps_of(definition["Steps"]) if s.type in ("Training", "Tuning"))
     for step in (train_step for train_step in trains if train_step.name in rerun.runs):
         request = step.arguments.get("TrainingJobDefinition", step.arguments)
@@ -130,7 +136,7 @@ def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
 
 
 def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the earlier run's parameters that this run keeps; print what is reused."""
+    """Return the earlier execution's parameters that are kept; print what is reused."""
     if rerun is None:
         return {}
     for line in rerun.lines(parameters):
@@ -145,7 +151,9 @@ def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) ->
 def _take_look(
     s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Return the number of this look at the test split, taken when nothing else stops the run."""
+    """Return the parameter with the number of this look at the test split, and count the look; []
+    if it needs none.
+    """
     if ledger.PARAMETER in parameters:
         raise RecipeError(
             f"--parameter {ledger.PARAMETER}: the ledger says which look at the test split it is"
@@ -158,6 +166,7 @@ def _take_look(
 
 
 def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None:
+    """Raise RecipeError for a parameter that the pipeline does not have, or of another type."""
     parameter_names = [parameter["Name"] for parameter in definition.get("Parameters", ())]
     for name in parameters:
         if name not in parameter_names:
@@ -180,15 +189,17 @@ def _check_before_start(
     over_budget: str | None,
     fresh: bool,
 ) -> dict[str, str]:
-    """Print what the cache does not know; return the execution's description: why it may exceed the
-    budget, if it may.
+    """Print what the cache cannot know, and check the budget.
+
+    Return the execution's description as an argument of the start request, if it exceeds the budget
+    for a reason; otherwise {}.
 
     Raises:
-        PlanError: it may not exceed the budget, or is to be ``fresh`` and its training is cached.
+        PlanError: it may not exceed the budget, or must be ``fresh`` and its training is cached.
     """
     s3 = client("s3", sagemaker.meta.region_name)
     recipe = recorded_recipe(s3, definition)
-    if recipe is None:  # not our pipeline
+    if recipe is None:  # not a pipeline of ours
         return {}
     upcoming_run = budget.predict_run(sagemaker, definition, pipeline, parameters, s3=s3)
     for outcome in upcoming_run.outcomes if fresh else ():
@@ -224,10 +235,12 @@ def follow(
     region: str | None,
     stop_on_interrupt: bool = False,
 ) -> int:
-    """Watch the run, and further ones on the recipe's other machines while there is no capacity for
-    its training; approve the model where the recipe says automatic. Return the exit status.
+    """Watch an execution to its end; if its training gets no capacity, start another one on the
+    next instance type. Return the exit status.
 
-    ``start_again`` starts such a further run with parameters, from a step.
+    At the end, the model is approved if the recipe says so.
+
+    ``start_again`` starts that other execution, with parameters, from the Train step.
     """
     types, parameters = set[str](), dict(parameters)
     pipeline = str(arn_variables(arn)["PipelineName"])
@@ -255,9 +268,9 @@ def recipe_pipeline(
         str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")
     ] = None,
 ) -> Mapping[str, Any]:
-    """Return how our pipeline is started."""
+    """Return the command's arguments that say how our pipeline is started."""
     name, region, account = pipeline_name(recipe, overrides, values["pipeline"], environment)
-    assert name is not None  # noqa: S101 (the verb needs one of both)
+    assert name is not None  # noqa: S101 (the command requires --recipe or --pipeline)
     region = region or values["region"]
 
     def start_pipeline(

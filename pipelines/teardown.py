@@ -1,12 +1,13 @@
-"""List what a pipeline left in an account; remove it, but nothing that a registered model rests on.
+"""List what a pipeline left in an account; remove it, except what registered models depend on.
 
 python -m pipelines.teardown --recipe recipes/prod.yaml [--env prod]             # changes nothing
 python -m pipelines.teardown --recipe recipes/prod.yaml [--env prod] --remove    # asks for the name
 
 Removed are the objects below the pipeline's prefix, the pipeline, its model package group once that
-is empty, and what deployments made: the recipe's endpoint, its configurations, models and alarms. A
-pipeline stays as long as a registered model does: its executions, which are a part of the model's
-evidence, would end with it. So does what serves a registered model. Captured requests stay.
+is empty, and what deployments created: the recipe's endpoint, its configurations, models and
+alarms. A pipeline is kept as long as one of its models is registered, because its executions, which
+are part of the model's evidence, would be deleted with it. What serves a registered model is also
+kept, and so are captured requests.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ def main(
         bool, typer.Option("--remove", help="Remove it, after the pipeline's name was typed.")
     ] = False,
 ) -> None:
-    """List what the pipeline left, and remove it."""
+    """List what the pipeline left; with --remove, remove it."""
     from pipelines.definition import from_recipe
 
     recipe_config = load(recipe, overrides, environment)
@@ -77,7 +78,7 @@ def main(
     ):
         if contents(*arguments) != leftovers:
             raise PlanError("something changed meanwhile: nothing was removed; list it again")
-        # Reading it all a second time may have taken longer than the lock lasts.
+        # To read everything a second time may have taken longer than the lock lasts.
         lock.renew()
         if leftovers.endpoint_resources:
             _remove_deployed(leftovers.endpoint_resources, definition.region)
@@ -87,6 +88,7 @@ def main(
 
 
 def _table(leftovers: Contents, name: str, group: str, root: str) -> Table:
+    """Return a table of what is removed and what is kept, with reasons."""
     table = Table("what", "how much", "is", "because")
     table.add_row(
         f"objects in {root}",
@@ -122,6 +124,7 @@ def _table(leftovers: Contents, name: str, group: str, root: str) -> Table:
 
 
 def _rows_of(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the table's rows about an endpoint and its resources."""
     if resources.status:
         state = "kept" if resources.kept_by else "removed"
         reason = resources.kept_by or "what it serves is not registered any more"
@@ -134,7 +137,7 @@ def _rows_of(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]
 
 
 def _names_of(resources: EndpointResources) -> Iterator[str]:
-    """Iterate over a line for each name: a table would break them."""
+    """Yield one line for each name, because names would be broken in a table."""
     if resources.kept_by:
         name = resources.endpoint
         yield f"kept: endpoint {name}: aws sagemaker delete-endpoint --endpoint-name {name}"
@@ -143,7 +146,9 @@ def _names_of(resources: EndpointResources) -> Iterator[str]:
 
 
 def _remove_deployed(resources: EndpointResources, region: str) -> None:
-    """Remove the endpoint first: what it serves cannot go before."""
+    """Remove the endpoint, and then its configurations, models and alarms: these cannot be removed
+    while the endpoint uses them.
+    """
     sagemaker = client("sagemaker", region)
     if resources.status and not resources.kept_by:
         sagemaker.delete_endpoint(EndpointName=resources.endpoint)
@@ -176,9 +181,10 @@ def _remove_objects(s3: Any, bucket: str, keys: Sequence[str]) -> None:
 
 
 def _remove_records(sagemaker: Any, leftovers: Contents, name: str, group: str) -> None:
+    """Delete the pipeline and its model package group, unless they are to be kept."""
     if leftovers.exists and not leftovers.executions:
         sagemaker.delete_pipeline(PipelineName=name)
-    # A group that is named by its ARN may be another account's.
+    # A group that is given by its ARN may be in another account.
     if not leftovers.packages and ":" not in group:
         try:
             sagemaker.delete_model_package_group(ModelPackageGroupName=group)

@@ -1,11 +1,12 @@
-"""Create or update the pipeline, only if something changed; start it, watch it.
+"""Create or update the pipeline, only if something changed; optionally start and watch it.
 
 python -m pipelines.upsert --recipe recipes/laptop.yaml [--set FIELD.PATH=VALUE] [--start] [--wait]
 python -m pipelines.upsert --plan plan.json       # exactly what python -m pipelines.plan showed
 
 An upsert that changes something holds the pipeline's lock, uploads the code first, records the
-whole request, and then changes the pipeline in one call; tags, which need calls of their own, come
-last. Killed anywhere, it leaves the old pipeline or the new one, and the next upsert goes on.
+whole request, and then changes the pipeline in one call. Tags, which need calls of their own, come
+last. If it is killed at any point, the old pipeline or the new one is left, and the next upsert
+continues.
 """
 
 import time
@@ -36,13 +37,13 @@ from trainyard.plan import deployed_pipeline
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.terminal import Need, console, needs, run
 
-LOCK_SECONDS = 600.0
+LOCK_SECONDS = 600.0  # time after which others may take over the lock of an upsert that died
 SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given
 
 
 @dataclass(frozen=True, slots=True)
 class UpsertResult:
-    """Result of an upsert."""
+    """What an upsert did."""
 
     change: Literal["created", "updated", "unchanged"]
     uploaded_bytes: int
@@ -54,16 +55,17 @@ def upsert(
     plan: saved_plan.SavedPlan | None = None,
     lock_seconds: float = LOCK_SECONDS,
 ) -> UpsertResult:
-    """Upload missing code, then create or update the pipeline where it differs.
+    """Upload missing code, then create or update the pipeline if it differs.
 
-    An unchanged pipeline takes no lock, and nothing is written. ``plan``: apply it or nothing.
+    If the pipeline is unchanged, no lock is taken, and only missing code is uploaded. ``plan``:
+    apply exactly this plan, or nothing.
 
     Raises:
-        PlanError: the credentials are of another account than the recipe is for.
+        PlanError: the credentials are of another account than the recipe's; the recipe's budget is
+            exceeded; another upsert is running, or changed the pipeline since this one started; or
+            ``plan`` is for another state.
         DefinitionError: validation finds an error in the definition, or a wheelhouse is missing;
             nothing is uploaded.
-        PlanError: over the recipe's budget; another upsert is running, or came between; or ``plan``
-            is of another state.
         ServiceError: AWS refused, or could not be reached.
     """
     refuse_invalid(definition)
@@ -84,12 +86,13 @@ def upsert(
         location = upsert_lock.place(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
             current = deployed_pipeline.describe(sagemaker, definition.name)
-            # Another upsert did the same.
+            # Another upsert made the same change.
             if current and current.state.fingerprint == target_state.fingerprint:
                 return UpsertResult("unchanged", upload_code(s3, definition))
             _refuse_if_moved(first_look, current)
             byte_count = upload_code(s3, definition)
-            # Before the pipeline changes: a deployed state without a record would count as drift.
+            # Written before the pipeline changes: a deployed state without a record would count as
+            # drift.
             upsert_lock.write(s3, location, target_state)
             # The upload may have taken longer than the lock lasts.
             lock.renew()
@@ -101,7 +104,7 @@ def upsert(
 def _refuse_over_budget(
     sagemaker: Any, definition: CompiledPipeline, target_state: State, *, exists: bool
 ) -> None:
-    """Predict the run that start would start, as a plan does; nothing is uploaded yet."""
+    """Check the budget of the next execution, as a plan does; nothing is uploaded yet."""
     if definition.budget.usd_per_run is None:
         return
     parameters = champion_parameters(sagemaker, target_state.document, {}, None)
@@ -117,8 +120,8 @@ def _refuse_over_budget(
 
 
 def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
-    """Refuse if another upsert finished between our first look and our lock: what we show would be
-    wrong.
+    """Refuse if another upsert finished between our first look at the pipeline and our lock,
+    because what we showed would be wrong.
     """
     if current and (
         first_look is None or first_look.state.fingerprint != current.state.fingerprint
@@ -133,13 +136,15 @@ def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipel
 
 
 def _apply(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:
+    """Create or update the pipeline, then its tags."""
     if current is None:
         sagemaker.create_pipeline(**target_state.request(), Tags=_aws_tags(target_state.tags))
         return
     if current.state.request() != target_state.request():
         sagemaker.update_pipeline(**target_state.request())
     new_tags = {k: v for k, v in target_state.tags.items() if current.state.tags.get(k) != v}
-    # Tags need calls of their own; an upsert that was killed before them finds them different.
+    # Tags need calls of their own; if an upsert is killed before these, the next one finds the
+    # difference.
     if new_tags:
         sagemaker.add_tags(ResourceArn=current.arn, Tags=_aws_tags(new_tags))
     if removed_tags := sorted(current.state.tags.keys() - target_state.tags.keys()):
@@ -151,7 +156,7 @@ def _aws_tags(tags: Any) -> list[dict[str, str]]:
 
 
 def _verify(sagemaker: Any, target_state: State) -> None:
-    """Check that the pipeline is what was asked for: other tools may not know the lock."""
+    """Check that the pipeline is as requested: other tools may not respect the lock."""
     for attempt in range(SETTLES + 1):
         deployment = deployed_pipeline.describe(sagemaker, target_state.name)
         if deployment and deployment.state.fingerprint == target_state.fingerprint:
@@ -212,12 +217,13 @@ def main(
 def _compile_definition(
     recipe: Path | None, overrides: Any, environment: str | None, plan: Path | None
 ) -> tuple[CompiledPipeline, saved_plan.SavedPlan | None]:
-    # First, so that a torn file is reported before the SDK is loaded.
+    """Return the compiled definition, and the plan if one is given."""
+    # First, so that a damaged plan is reported before the SDK is loaded.
     approved_plan = saved_plan.read(plan) if plan else None
     if approved_plan and recipe is None:
         recipe, overrides = approved_plan.recipe, approved_plan.overrides
     environment = environment or (approved_plan.environment if approved_plan else None)
-    assert recipe is not None  # noqa: S101 (the verb needs one, or a plan, which names it)
+    assert recipe is not None  # noqa: S101 (--recipe or --plan is required)
     from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
     definition = from_recipe(recipe, overrides, environment)

@@ -1,6 +1,6 @@
 """Find what is wrong with a recipe or a definition, offline and before anything is uploaded.
 
-Of ``data.shards`` it reads the manifests in S3, and says so where it cannot.
+Only for ``data.shards`` are manifests read from S3; if they cannot be read, a warning says so.
 
 python -m pipelines.validate --recipe recipes/prod.yaml [--set FIELD.PATH=VALUE] [--json]
 python -m pipelines.validate definition.json      # also by the rules on our own jobs
@@ -34,7 +34,7 @@ from trainyard.validate import Finding
 def of_recipe(
     path: Path, overrides: Sequence[str], environment: str | None = None
 ) -> tuple[str, list[Finding]]:
-    """Return the compiled body ("" without one) and the errors in the recipe or in it."""
+    """Return (compiled definition, findings); the definition is "" if the recipe has errors."""
     try:
         recipe = load(path, overrides, environment)
         from pipelines.definition import from_recipe  # the SDK takes seconds to load
@@ -51,7 +51,7 @@ def of_recipe(
 
 
 def _of_shards(recipe: Recipe) -> Iterator[Finding]:
-    """Yield what is wrong with shards that are there already; a warning where S3 cannot be read."""
+    """Yield problems of the existing shards; a warning if S3 cannot be read."""
     if recipe.data is None or recipe.data.shards is None:
         return
     from pipelines.registry.package_evidence import Absent, Evidence
@@ -67,7 +67,7 @@ def _of_shards(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding:
-    """Return the finding of a problem in the recipe, whose text says why and what to do."""
+    """Return a problem in the recipe as a finding; its text already says why and what to do."""
     return Finding(
         rule="recipe",
         severity=severity,
@@ -86,7 +86,7 @@ def recipe_subject(
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
 ) -> Mapping[str, Any]:
-    """Return the recipe as what is validated."""
+    """Return the command's arguments with the recipe as the subject of the validation."""
     return {"subject": partial(of_recipe, recipe, overrides, environment)} if recipe else {}
 
 

@@ -1,4 +1,4 @@
-"""Compute again what a model package's record says, and name the first thing that does not match.
+"""Compute again what a model package's record says, and report the first thing that does not match.
 
 python -m pipelines.verify MODEL_PACKAGE_ARN [--checkout DIR] [--deep | --quick] [--json]
 """
@@ -29,7 +29,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Only checks with small reads.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check a registered model against its provenance; exit 0 only when nothing mismatches."""
+    """Check a registered model against its provenance; exit with 0 only if nothing mismatches."""
     findings = verify(package, checkout, quick=quick, deep=deep)
     wrong = first_mismatch(findings)
     if as_json:
@@ -41,14 +41,14 @@ def main(
 
 
 def lines(findings: list[Finding]) -> Text:
-    """Return one line per check: ✓, ✗, or – for what cannot be computed here, and why."""
+    """Return one line per check: ✓, ✗, or – if it cannot be computed here, with the reason."""
     width = max(len(finding.name) for finding in findings)
     rows = [Text.assemble(MARKS[f.status], f"  {f.name:{width}}  ", f.detail) for f in findings]
     return Text("\n").join(rows)
 
 
 def verdict(findings: list[Finding], wrong: Finding | None) -> str:
-    """Return the last line."""
+    """Return the last line: the first mismatch, or how many checks match."""
     if wrong:
         return f"{wrong.name} does not match: {wrong.detail}"
     unchecked_count = sum(finding.status == "unchecked" for finding in findings)

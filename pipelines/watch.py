@@ -1,4 +1,4 @@
-"""Watch an execution until it ends; exit status 0 only when it Succeeded.
+"""Watch an execution until it ends; exit with 0 only if its status is Succeeded.
 
 python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll SECONDS]
 """

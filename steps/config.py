@@ -15,14 +15,14 @@ S3Uri = Annotated[
         examples=["s3://my-bucket/folder"],
     ),
 ]
-"""A place in S3. What errors show of a pattern are the examples beside it, here as everywhere."""
+"""A location in S3. Error messages about any pattern show its examples, not the pattern."""
 InstanceType = Annotated[
     str, Field(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", examples=["ml.m5.large"])
 ]
 
 
 class ProcessingCompute(Section):
-    """The machines that a processing step runs on."""
+    """The machines on which a processing step runs."""
 
     instance_type: InstanceType = "ml.m5.large"
     """SageMaker instance type of every instance."""
@@ -31,7 +31,7 @@ class ProcessingCompute(Section):
     """Number of instances."""
 
     volume_gb: int = Field(default=30, ge=1, le=16384)
-    """Size of each instance's storage volume, in GB; holds the step's input and output."""
+    """Size of each instance's storage volume, in GB; contains the step's input and output."""
 
     max_runtime_minutes: int = Field(default=60, ge=1, le=7200)
     """Minutes after which the step is stopped."""

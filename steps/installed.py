@@ -1,5 +1,4 @@
-"""Check a requirements file against the installed packages: pip takes seconds to find all
-satisfied.
+"""Check a requirements file against the installed packages; pip would take seconds.
 
 python3 -m steps.installed requirements.txt      # exit status 0: all as required
 """
@@ -52,16 +51,17 @@ def differences(requirements: Path) -> Iterator[str]:
                 )
 
 
-# A spawned process of a job and the pipe to it: its end is seen at once, and it ends with the job.
+# A worker process of a job, with a pipe. The job notices at once when it ends, and it ends with the
+# job.
 #
-# Spawned: a fork would copy the locks of threads (torch's, Arrow's, the tokenizer's) as they are,
-# and a fork server would stand between the job and its workers, which must die with it.
+# It is spawned: a fork would copy locks that threads hold (torch's, Arrow's, the tokenizer's). A
+# fork server would be a process between the job and its workers, but they must die with the job.
 
 SPAWN = multiprocessing.get_context("spawn")
 
 
 class WorkerProcess:
-    """A process that runs ``work(pipe, *arguments)``; what it raises comes through the pipe.
+    """A process that runs ``work(pipe, *arguments)``; an exception in it is sent through the pipe.
 
     Args:
         work: a function of a module, with arguments that can be pickled.
@@ -72,22 +72,22 @@ class WorkerProcess:
         process_arguments = (child_pipe, work, arguments)
         self._process = SPAWN.Process(target=_run, args=process_arguments, daemon=True)
         self._process.start()
-        child_pipe.close()  # else the pipe would not end with the process
+        child_pipe.close()  # otherwise the pipe would stay open when the process ends
 
     def send(self, message: Any) -> None:
-        """Send a message; nothing, if it is dead: receiving will say so."""
+        """Send a message, or nothing if the process is dead: ``receive`` reports that."""
         with suppress(OSError):
             self.pipe.send(message)
 
     def receive(self, died: Callable[[str], str]) -> Any:
-        """Return its next message.
+        """Return the process's next message.
 
         Args:
-            died: makes an error's text of how it ended, such as ``SIGKILL``.
+            died: returns an error's text for how the process ended, such as ``SIGKILL``.
 
         Raises:
-            TrainyardError: its work raised this, or it is dead.
-            RuntimeError: a bug; holds its traceback.
+            TrainyardError: ``work`` raised it, or the process is dead.
+            RuntimeError: a bug; contains the process's traceback.
         """
         try:
             message = self.pipe.recv()
@@ -101,15 +101,16 @@ class WorkerProcess:
         return message
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process, and wait for its end."""
         self._process.kill()
         self._process.join()
         self.pipe.close()
 
 
 def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    """Run ``work`` in the new process, and send what it raises through the pipe."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which then ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
     try:
         work(pipe, *arguments)

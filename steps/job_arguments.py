@@ -1,7 +1,7 @@
-"""Pass a job's settings on its command line: the step writes them there, the job reads them.
+"""Pass a job's settings on its command line: the step writes them, the job reads them.
 
-Both derive from the fields of one model, in a module that is sent with the job: a new field of a
-recipe is declared once, there. (The gate, whose image has no pydantic, does the same with
+Both are derived from the fields of one model, in a module that is sent with the job, so that a new
+field of a recipe is declared only once. (The gate, whose image has no pydantic, does the same with
 ``conditions.check_table``.)
 """
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Settings(BaseModel):
-    """Settings that come from outside: unknown fields are errors, and the values are frozen."""
+    """Settings from outside: unknown fields are errors, and the values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -21,9 +21,9 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
-    """Return ``--name value …`` for each field of ``kind``, in their order.
+    """Return ``--name value …`` for each field of ``kind``, in order.
 
-    None, False and an empty tuple are left out where they are the default.
+    None, False and an empty tuple are left out if they are the default.
     """
     result: list[str] = []
     for name, field in kind.model_fields.items():
@@ -36,7 +36,7 @@ def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
 
 
 def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
-    """Let the parser accept every field of ``kind``, as a string or as several."""
+    """Add an option to the parser for every field of ``kind``, with one or several strings."""
     for name, field in kind.model_fields.items():
         how: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
         if field.annotation is bool:
@@ -49,8 +49,9 @@ def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
 def parse_typed(
     parser: argparse.ArgumentParser, arguments: list[str], kind: type[BaseModel]
 ) -> argparse.Namespace:
-    """Parse the arguments with the fields of ``kind``, typed as in JSON; a wrong one ends the
-    process as argparse does.
+    """Parse the arguments, including the fields of ``kind``, which are typed as in JSON.
+
+    A wrong argument ends the process, as in argparse.
     """
     add(parser, kind)
     options = parser.parse_args(arguments)
@@ -62,11 +63,12 @@ def parse_typed(
 
 
 def read(options: argparse.Namespace, kind: type[Kind], label: str = "argument") -> Kind:
-    """Return the settings that the options hold, typed.
+    """Return the settings in the options, typed.
+
+    ``label``: what messages call a setting.
 
     Raises:
         ValueError: a setting is wrong or missing; names it, its value and what was expected.
-            ``label`` is the word for a setting.
     """
     values = {name: getattr(options, name) for name in kind.model_fields}
     try:
@@ -78,12 +80,12 @@ def read(options: argparse.Namespace, kind: type[Kind], label: str = "argument")
 
 
 def _several(annotation: Any) -> bool:
-    """Return whether values of this type are tuples, or None."""
+    """Return whether values of this type may be tuples."""
     return any(get_origin(t) is tuple for t in (annotation, *getattr(annotation, "__args__", ())))
 
 
 def _describe_problem(problem: Any, label: str) -> str:
-    """Describe one of pydantic's problems; a check across several fields names them itself."""
+    """Describe one of pydantic's problems; checks across fields name them."""
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
         return f"{label}s: {message}"

@@ -1,4 +1,4 @@
-"""Run a job: an error of ours ends it with one message where SageMaker looks for it."""
+"""Run a job; an error of ours ends it with one message in the file where SageMaker looks for it."""
 
 import gc
 import logging
@@ -11,17 +11,17 @@ from trainyard.common.errors import StorageError, TrainyardError
 
 
 def report(failure: TrainyardError, message_file: Path) -> None:
-    """Print the message, and write it."""
+    """Print the failure's message, and write it to ``message_file``."""
     print(f"error: {failure}", flush=True)
     write_message(str(failure), message_file)
 
 
 def write_message(text: str, message_file: Path) -> None:
-    """Write the message atomically: several ranks may write it, and torchrun may end one while it
-    does. A full disk, which may be the reason itself, is only printed.
+    """Write the message atomically, because several ranks may write it, and torchrun may end one of
+    them while it writes. If the disk is full, which may be the failure itself, only print that.
 
-    A job that somebody starts by hand leaves none: that machine has no /opt/ml, or a notebook's,
-    which has ``metadata``.
+    Write nothing if the job was started by hand: such a machine has no /opt/ml, or that of a
+    notebook, which has ``metadata``.
     """
     root = message_file.parents[1]
     if not root.is_dir() or (root / "metadata").exists():
@@ -39,11 +39,11 @@ def run(
     message_file: Path,
     report: Callable[[TrainyardError, Path], None] = report,
 ) -> None:
-    """Run the job; on a TrainyardError write its message, print it, and exit with status 1.
+    """Run the job; on a TrainyardError, write its message, print it, and exit with status 1.
 
-    ``message_file``: /opt/ml/output/failure of a training job, /opt/ml/output/message of a
-    processing job; SageMaker shows it as FailureReason. Any other exception is a bug:
-    its traceback goes to the log.
+    ``message_file``: /opt/ml/output/failure for a training job, /opt/ml/output/message for a
+    processing job; SageMaker shows it as FailureReason. Any other exception is a bug, and its
+    traceback is in the log.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
     try:
@@ -51,14 +51,15 @@ def run(
         return
     except TrainyardError as error:
         failure = type(error)(str(error))
-    except OSError as error:  # of a library that wrote; what we write names its own file
+    except OSError as error:  # raised by a library; our own writes raise a StorageError
         if error.errno not in atomic_file.REMEDIES:
             raise
         logging.exception("a library could not write")
         place = error.filename or message_file.parents[1]
         failure = atomic_file.storage_error(Path(place), error)
-    # The error, and with its traceback all that the job held, is released here. Else the threads of
-    # a process group outlive the interpreter's shutdown, where one that drops a tensor aborts.
+    # The error was copied, so that the original, and with its traceback everything that the job
+    # held, is released here. Otherwise the threads of a process group would outlive the
+    # interpreter's shutdown, during which a thread that drops a tensor aborts the process.
     gc.collect()
     report(failure, message_file)
     sys.exit(1)

@@ -1,7 +1,7 @@
-"""Declare a processing step of ours: our code as an input, our entry point, and no changing names.
+"""Declare a processing step of ours: our code as an input, our entry point, and stable names.
 
-``Processor`` is used, not ``ScriptProcessor`` or ``FrameworkProcessor``: they upload code while
-the definition is being built, and put a job name with a timestamp into its key (#2736 #3384).
+``Processor`` is used, not ``ScriptProcessor`` or ``FrameworkProcessor``, because these upload code
+while the definition is being built, and put a job name with a timestamp into its key (#2736 #3384).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,66 +29,69 @@ from steps.config import ProcessingCompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """Argument of every ``steps/<name>/step.py``; plain values, none of the recipe's own types."""
+    """What every ``steps/<name>/step.py`` needs; plain values, none of the recipe's own types."""
 
     session: PipelineSession
     """Session that compiles requests, and uploads nothing."""
 
     parameters: dict[str, Parameter | str | int | float]
-    """Values of the pipeline's parameters by name; plain values where the recipe makes them
-    constant."""
+    """Values of the pipeline's parameters by name; plain values for those that the recipe makes
+    constant.
+    """
 
     role: str
     """ARN of the role that jobs assume."""
 
     root_uri: str
-    """``s3://bucket/prefix`` under which everything of this pipeline lives, no slash at the end."""
+    """``s3://bucket/prefix`` of everything of this pipeline, without a slash at the end."""
 
     kms_key: str | None
     """KMS key (id, ARN or alias) for outputs; None for the account's default."""
 
     volume_key: Callable[[str], str | None]
-    """Instance type → KMS key of its volume; None where the hardware encrypts its disks, for which
-    the service refuses a key."""
+    """Instance type to the KMS key of its volume; None if the hardware encrypts its disks, for
+    which the service refuses a key.
+    """
 
     subnets: tuple[str, ...]
-    """VPC subnets of every job; empty for none."""
+    """VPC subnets of every job; empty if there is no VPC."""
 
     security_groups: tuple[str, ...]
-    """VPC security groups of every job; empty for none."""
+    """VPC security groups of every job; empty if there is no VPC."""
 
     network_isolation: bool
-    """True if containers are cut off from the network."""
+    """Whether containers are cut off from the network."""
 
     encrypt_traffic: bool
-    """True if traffic between a job's instances is encrypted."""
+    """Whether traffic between a job's instances is encrypted."""
 
     tags: dict[str, str]
     """Tags of every job and of the model package group."""
 
     code: Callable[[str], str]
-    """Step name → the S3 URI of that step's code, named by its content."""
+    """Step name to the S3 URI of that step's code, which is named by its content."""
 
     wheels: Callable[[str], str | None]
-    """Step name → the S3 URI of the wheels that the step's job installs; None where it asks an
-    index."""
+    """Step name to the S3 URI of the wheels that the step's job installs; None if it uses
+    an index.
+    """
 
     pip: Callable[[str], Mapping[str, str]]
-    """Folder of the wheels in a job → pip's settings there, as environment variables."""
+    """Folder of the wheels in a job to pip's settings there, as environment variables."""
 
     cache: CacheConfig | None
-    """The step cache's settings; None when the cache is off."""
+    """The step cache's settings; None if the cache is off."""
 
     retries: tuple[RetryPolicy, ...]
     """Retry policies of the job steps."""
 
     def text(self, name: str) -> PipelineVariable | str:
-        """Return the value of a parameter where only a string is accepted."""
+        """Return the value of a parameter as a string, for places that accept nothing else."""
         value = self.parameters[name]
         return value.to_string() if isinstance(value, PipelineVariable) else str(value)
 
     def run_uri(self, *parts: str) -> PipelineVariable:
-        """Return ``<root_uri>/runs/<execution id>/<parts>``, known when the pipeline runs."""
+        """Return ``<root_uri>/runs/<execution id>/<parts>``, known only at run time."""
         values = [f"{self.root_uri}/runs", ExecutionVariables.PIPELINE_EXECUTION_ID, *parts]
         return Join(on="/", values=values)
 
@@ -98,8 +101,9 @@ class StepContext:
 
 
 Splits = Mapping[str, str | PipelineVariable]
-"""The dataset: ``train``, ``validation`` and ``test``, and ``summary`` where the shard step wrote
-one of the train split → S3 URI of its folder; empty without a dataset."""
+"""The dataset: ``train``, ``validation`` and ``test``, and ``summary`` if the shard step wrote one
+of the train split, to the S3 URI of its folder; empty if there is no dataset.
+"""
 
 CODE = "/opt/ml/processing/input/code"
 WHEELS = "/opt/ml/processing/input/wheels"
@@ -108,11 +112,12 @@ WHEELS = "/opt/ml/processing/input/wheels"
 def input_folder(
     name: str, uri: str | PipelineVariable, folder: str | None = None, *, is_sharded: bool = False
 ) -> ProcessingInput:
-    """Return an input: an S3 prefix that appears as ``/opt/ml/processing/input/<folder>`` on every
-    instance; ``is_sharded``: on each of them a part of its objects.
+    """Return an input: an S3 prefix that is ``/opt/ml/processing/input/<folder>`` on every
+    instance.
 
-    Without ``folder`` the folder is called ``name``, like the input.
-    FastFile is refused for processing jobs by the service (#4711), so the mode is always File.
+    ``folder`` is ``name`` by default. ``is_sharded``: whether each instance gets only a part of the
+    objects. The mode is always File, because the service refuses FastFile for processing jobs
+    (#4711).
     """
     return ProcessingInput(
         input_name=name,
@@ -127,8 +132,8 @@ def input_folder(
 
 
 def output_folder(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
-    """Return an output: ``/opt/ml/processing/output/<name>``, uploaded to ``uri`` when the job has
-    succeeded.
+    """Return an output: ``/opt/ml/processing/output/<name>``, which is uploaded to ``uri`` when the
+    job has succeeded.
     """
     return ProcessingOutput(
         output_name=name,
@@ -158,10 +163,11 @@ def processing_step(
 ) -> ProcessingStep:
     """Declare the step ``name``, which runs ``steps/<name>/job.py`` with ``arguments``.
 
-    ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``.
-    ``environment``: further variables of the container. ``instance_count`` overrides the compute's
-    own, for a pipeline parameter. ``depends_on``: steps that must have ended, beside those whose
-    outputs are inputs.
+    Args:
+        outputs: names; each is uploaded to ``<root>/runs/<execution id>/<step>/<output>``.
+        environment: further variables of the container.
+        instance_count: overrides that of ``compute``, for a pipeline parameter.
+        depends_on: steps that must have ended, in addition to those whose outputs are inputs.
     """
     step = name.lower()
     wheels_uri = context.wheels(step)
@@ -205,9 +211,10 @@ def processing_step(
 
 
 def split_argument(text: str, longest: int = 256) -> list[str]:
-    """Split ``text`` into arguments of at most 256 characters (botocore: ContainerArgument).
+    """Split ``text`` into arguments of at most ``longest`` characters (botocore:
+    ContainerArgument).
 
-    No argument begins with "-", which would make it an option.
+    No argument except the first starts with "-", which would make it an option.
     """
     parts = []
     while text:
@@ -219,5 +226,5 @@ def split_argument(text: str, longest: int = 256) -> list[str]:
 
 
 def output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
-    """Return the S3 URI of the step's output, also when the step was answered from the cache."""
+    """Return the S3 URI of the step's output, also if the step's result is cached."""
     return step.properties.ProcessingOutputConfig.Outputs[output].S3Output.S3Uri

@@ -1,7 +1,9 @@
-"""Settings of the workload that a search varies: each is a hyperparameter of its own, which takes
-the place of the one in the JSON of all of them.
+"""Settings of the workload that a search varies, as hyperparameters.
 
-Apart: recipe, step, job and registry read it.
+The workload's settings are passed to the job as one JSON value. A setting that a search varies is a
+hyperparameter of its own, which replaces the one in the JSON.
+
+This is a separate module because recipe, step, job and registry all use it.
 """
 
 import json
@@ -9,18 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PREFIX = "workload_config_"
-"""Beginning of such a hyperparameter's name; the setting's own name follows."""
+"""Start of such a hyperparameter's name. The setting's own name follows."""
 
 
 def as_hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameter → value of each of the workload's settings."""
+    """Return each of the workload's settings as a hyperparameter, with its value unchanged."""
     return {f"{PREFIX}{name}": value for name, value in settings.items()}
 
 
 def overlaid(settings: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the workload's settings, with those among the hyperparameters ``hyperparameters`` in
-    the place of their own.
-    """
+    """Return the workload's settings, with values replaced by those in ``hyperparameters``."""
     overlay = {
         n.removeprefix(PREFIX): v for n, v in hyperparameters.items() if n.startswith(PREFIX)
     }
@@ -28,9 +28,9 @@ def overlaid(settings: Mapping[str, Any], hyperparameters: Mapping[str, str]) ->
 
 
 def separate_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return a job's arguments without those for the workload's settings; and these."""
+    """Split a job's arguments: return the others, and those for the workload's settings by name."""
     other_arguments, settings = [*arguments], {}
-    # From the end, so that what is taken out moves nothing that is still to be looked at.
+    # From the end, so that deleting does not move arguments that are still to be checked.
     for index in reversed(range(len(other_arguments) - 1)):
         if other_arguments[index].startswith(f"--{PREFIX}"):
             name, value = other_arguments[index : index + 2]
@@ -40,11 +40,11 @@ def separate_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, st
 
 
 def _convert_value(value: str, before: Any) -> Any:
-    """Return a hyperparameter's value; ``before``: the one whose place it takes."""
+    """Return a hyperparameter's value with the type of ``before``, the value that it replaces."""
     if isinstance(before, str):
         return value
     try:
-        # Python's True is true in JSON.
+        # Python's True is written as true in JSON.
         return json.loads(value.lower() if isinstance(before, bool) else value)
     except ValueError:
         return value

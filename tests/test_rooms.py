@@ -205,7 +205,7 @@ def test_a_small_module_is_small_for_a_reason():
         if len((text := path.read_text(encoding="utf-8")).splitlines()) < 60
         and not (ENTRY.search(text) or path.name in PARTS or path.parent.name in PLUG_INS)
         and "algorithms/image" not in str(path)
-        and "Apart:" not in (ast.get_docstring(ast.parse(text)) or "")
+        and "separate module because" not in " ".join(text.split())
     ]
     assert not unexplained
 

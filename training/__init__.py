@@ -2,17 +2,17 @@
 
 config.py, layout.py  the loop's settings (no torch: recipes are checked with them)
 identity.py           the inputs that a training's weights depend on
-session.py            one training on a rank: built, run, exported
+session.py            one training as a rank runs it: built, run, exported
 loop.py               the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights
 step_numbers.py       a step's numbers, read from the device on demand
 agreed_stop.py        all ranks stop after the same step; in_place_restart.py: restarts
 data/                 shards: manifest, writer, reader, the order of samples
-workloads/            what is trained: records → samples, model, loss, metrics, baselines
+workloads/            what is trained: samples from records, model, loss, metrics, baselines
 defaults/             scores, operations and a baseline for workloads that define none
 weights/              what a training begins with: fresh values, checkpoints, base models, LoRA
-tools/                what people run beside a training; none of it counts for the identity
+tools/                commands for people; none of this code counts for the identity
 strategies/           how ranks share a step: single, DDP, the mesh, DeepSpeed, SMDDP, SMP
 checkpoint/           sharded checkpoints; the newest complete one is resumed
 watching/             metric lines, trackers, the watchdog, and rules that warn or stop a training
-export/               the exported model, and the code that answers requests
+export/               the exported model, and the code that responds to requests
 """

@@ -1,15 +1,16 @@
-"""A stop requested of one rank ends all ranks after the same step.
+"""Stop all ranks after the same step when one of them is asked to stop.
 
-The device takes no part: the ranks agree through the process group's store, each in a separate
-thread, so even a rank that waits inside a collective answers.
+The ranks agree through the process group's store, each in a separate thread, without the device: so
+even a rank that waits inside a collective responds. The store's keys:
 
-    asked      a rank got SIGTERM, or a rule asked for a stop; which one, and why
-    at-<rank>  the step that the rank had begun when it saw that; it begins no further one
-    until      the last step of all: the largest of these, or -1 to go on; written once
+    asked      a rank got SIGTERM, or a rule asked for a stop; the value is which one, and why
+    at-<rank>  the last step that the rank had begun when it saw ``asked``; it begins no other step
+    until      the last step of the training: the largest of these, or -1 to continue; written once
 
-No rank has begun a step after the largest, so each can still stop there; and a rank that is behind
-goes on to it, since a step that one rank has begun needs all of them to end. A rank that died does
-not answer: after some seconds the others go on, and then notice its absence as usual.
+No rank has begun a step after the largest one, so all ranks can still stop there. A rank that is
+behind continues up to it, because a step that one rank has begun needs all of them to end. A rank
+that died does not respond: after ``PATIENCE`` seconds the others continue, and then notice its
+absence as usual.
 """
 
 import logging
@@ -25,25 +26,27 @@ from training.strategies.ranks import NETWORK, Ranks, connect
 log = logging.getLogger(__name__)
 
 POLL = 1.0
-"""Seconds between two looks for a stop request. A look costs the store 20 µs: 1,000 ranks take 2 %
-of one core of the machine that hosts it."""
+"""Seconds between two checks for a stop request. A check costs the store 20 µs: with 1,000 ranks
+that is 2 % of one core of the machine that hosts it.
+"""
 
 HURRY = 0.2
-"""Seconds between two looks after a stop was requested."""
+"""Seconds between two checks after a stop was requested."""
 
 PATIENCE = 20.0
-"""Seconds to wait for the other ranks, which answer within ``POLL`` if they are alive."""
+"""Seconds to wait for the other ranks, which respond within ``POLL`` if they are alive."""
 
 GO_ON = -1
 SIGTERM = "SIGTERM"
 
 
 class Agreement:
-    """One rank's part in the agreement; ``poll_store`` and ``may_begin`` may run in different
-    threads.
+    """One rank's part in the agreement on the last step.
+
+    ``poll_store`` and ``may_begin`` may run in different threads.
 
     Args:
-        begun: the last step that this rank has begun or finished.
+        last_step: the last step that this rank has begun or finished.
     """
 
     def __init__(self, store: dist.Store, rank: int, world: int, last_step: int) -> None:
@@ -53,10 +56,13 @@ class Agreement:
         self._since = 0.0
         self._condition = threading.Condition()
         self.stop_requested = False
-        """Set it to request a stop; it is a plain flag, so a signal handler may set it."""
+        """Set this to True to request a stop. It is a plain flag, so a signal handler may set
+        it.
+        """
         self.reason = SIGTERM
-        """Reason of the stop: this rank's own when it asks; once settled, that of the rank that
-        asked."""
+        """Reason of the stop: this rank's own if it requested the stop; once the stop is settled,
+        that of the rank whose request is in the store.
+        """
 
     @property
     def has_seen_request(self) -> bool:
@@ -64,7 +70,9 @@ class Agreement:
         return self._is_holding
 
     def may_begin(self, step: int) -> bool | None:
-        """Return whether this rank trains step ``step``; None if not yet known: ask again."""
+        """Return whether this rank trains step ``step``, or None if that is not known yet: ask
+        again.
+        """
         with self._condition:
             if self._until is not None:
                 return self._until == GO_ON or step <= self._until
@@ -74,13 +82,15 @@ class Agreement:
             return True
 
     def wait(self, seconds: float) -> None:
-        """Wait until the ranks have agreed, at most ``seconds``."""
+        """Wait until the ranks have agreed, for at most ``seconds``."""
         with self._condition:
             if self._until is None:
                 self._condition.wait(seconds)
 
     def poll_store(self, now: float) -> bool:
-        """Exchange news with the store; True once the stop is settled."""
+        """Publish and read the requests and steps in the store; return True once the stop is
+        settled.
+        """
         if not self._is_holding:
             if self.stop_requested:
                 self._store.set("asked", self.reason)
@@ -88,12 +98,12 @@ class Agreement:
                 return False
             self._since = now
             with self._condition:
-                self._is_holding = True  # from here on ``_last_step`` stays as it is
+                self._is_holding = True  # from here on ``_last_step`` does not change
             self._store.set(f"at-{self._rank}", str(self._last_step))
         if self._store.check(["until"]):
             until = self._store.get("until")
         elif (proposal := self._propose_step(now)) is not None:
-            # The first proposal stays, so that all ranks read the same step.
+            # ``compare_set`` keeps the first proposal, so all ranks read the same step.
             until = self._store.compare_set("until", "", str(proposal))
         else:
             return False
@@ -103,16 +113,21 @@ class Agreement:
         return True
 
     def give_up(self) -> None:
-        """Give up on agreeing: the store is gone. Training goes on, and will meet the cause."""
+        """Stop trying to agree, because the store is gone. Training continues until it fails for
+        the same cause.
+        """
         self._settle(GO_ON)
 
     def _propose_step(self, now: float) -> int | None:
-        """Return the step that this rank proposes, if any; the first proposal in the store wins."""
+        """Return the step that this rank proposes, or None; the first proposal in the store
+        wins.
+        """
         if self._rank == 0:
             keys = [f"at-{rank}" for rank in range(self._world)]
             if self._store.check(keys):
                 return max(int(step) for step in self._store.multi_get(keys))
-        # A rank that died does not answer; the others go on, and notice that as usual.
+        # A rank that died never responds: after PATIENCE the others continue, and notice it as
+        # usual.
         return GO_ON if now - self._since > PATIENCE else None
 
     def _settle(self, until: int) -> None:
@@ -122,13 +137,13 @@ class Agreement:
 
 
 class Stop:
-    """Context in which SIGTERM is remembered, not obeyed: the training ends between two steps.
+    """Context in which SIGTERM requests a stop between two steps instead of ending the process.
 
-    AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so
-    it serves other launchers that do; what a lost node costs is bounded by checkpoint_interval.
+    AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so this
+    serves other launchers that do. What a lost node costs is bounded by checkpoint_interval.
 
     Args:
-        begun: number of steps already trained.
+        last_step: number of steps already trained.
     """
 
     def __init__(self, ranks: Ranks, last_step: int) -> None:
@@ -149,7 +164,7 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         self._end_event.set()
         if self._agreement is not None:
-            # The store answers within this time, or fails: longer the thread cannot wait for it.
+            # The store responds within NETWORK seconds or fails, so the thread cannot take longer.
             self._thread.join(NETWORK)
         signal.signal(signal.SIGTERM, self._previous_handler)
 
@@ -164,13 +179,14 @@ class Stop:
         """Ask all ranks to stop; never blocks, so a signal handler may call it."""
         self._reasons.append(reason)
         if self._agreement is not None:
-            # The reason first: the thread that polls passes it on as soon as it sees the flag.
+            # Set the reason before the flag: the polling thread publishes it as soon as it sees the
+            # flag.
             if not self._agreement.stop_requested:
                 self._agreement.reason = reason
             self._agreement.stop_requested = True
 
     def may_begin(self, step: int) -> bool:
-        """Return whether step ``step`` is trained; blocks while the ranks agree on it."""
+        """Return whether step ``step`` is to be trained; block while the ranks agree on it."""
         agreement = self._agreement
         if agreement is None:
             return not self._reasons
@@ -179,7 +195,7 @@ class Stop:
         return answer
 
     def _poll_agreement(self) -> None:
-        assert self._agreement is not None  # noqa: S101 (its thread is not started without)
+        assert self._agreement is not None  # noqa: S101 (the thread needs it to start)
         while not self._end_event.wait(HURRY if self._agreement.has_seen_request else POLL):
             try:
                 if self._agreement.poll_store(time.monotonic()):

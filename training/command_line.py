@@ -1,6 +1,6 @@
-"""A job's command line: an error of ours prints its message alone.
+"""The command line of a job: an error of ours prints only its message.
 
-Apart: it is shared by programs that share nothing else.
+This is a separate module because programs that share nothing else use it.
 """
 
 import sys
@@ -13,7 +13,9 @@ from trainyard.common.errors import TrainyardError
 
 
 def run(command: Callable[..., None]) -> None:
-    """Run a module's command; an error of ours prints its message alone, with exit status 1."""
+    """Run a function as a command; a ``TrainyardError`` prints only its message, with exit status
+    1.
+    """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command)
     try:

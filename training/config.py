@@ -1,4 +1,4 @@
-"""The training loop's settings. No torch here: a recipe is checked without it."""
+"""The training loop's settings. No torch here, so that a recipe is checked without it."""
 
 from typing import Literal, Self, TypeVar
 
@@ -10,7 +10,8 @@ from trainyard.common.errors import TrainingError
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# Settings that change neither the weights nor their order; any other makes another training.
+# Settings that change neither the weights nor their order; changing any other one makes it another
+# training.
 IMMATERIAL = {
     *Layout.model_fields,
     "checkpoint_interval",
@@ -28,8 +29,8 @@ IMMATERIAL = {
     "validation_samples",
 }
 
-# Those of them that shape the weights of a model that draws torch's own random numbers (nn.Dropout)
-# or normalises by the micro-batch (BatchNorm).
+# Those of IMMATERIAL that do shape the weights of a model that draws torch's own random numbers
+# (nn.Dropout) or normalises by the micro-batch (BatchNorm).
 BY_BATCH = {
     "compile",
     "context_parallel",
@@ -165,21 +166,22 @@ class TrainConfig(Layout):
 
     @property
     def half(self) -> str | None:
-        """The 16-bit type of the matrix products; None if they use a wider one."""
+        """The 16-bit type of the matrix products, or None if they use a wider one."""
         return self.precision if self.precision in ("bfloat16", "float16") else None
 
     @property
     def gather_dtype(self) -> str:
-        """Type in which fsdp gathers weights."""
+        """Type in which the fsdp strategy gathers weights."""
         if not self.half:
             return self.precision
         return self.half if self.param_dtype == "default" else self.param_dtype
 
     def micro_batches(self, world: int) -> int:
-        """Micro-batches that a data-parallel rank takes for one optimizer step.
+        """Return the number of micro-batches that a data-parallel rank processes per optimizer
+        step.
 
         Raises:
-            ValueError: the global batch cannot be shared evenly; with the arithmetic.
+            ValueError: the global batch cannot be shared evenly; the message shows the arithmetic.
         """
         data = self.data_parallel(world)
         share = self.micro_batch * data
@@ -243,7 +245,7 @@ class TrainConfig(Layout):
         return self
 
     def _refuse_float8(self) -> str | None:
-        """Return why the linear layers cannot multiply in 8 bits; None if they can."""
+        """Return why the linear layers cannot multiply in 8 bits, or None if they can."""
         if self.float8_all_gather and self.float8 != "tensorwise":
             return (
                 "float8_all_gather gathers weights with one scale for each: it needs float8 "

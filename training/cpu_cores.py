@@ -1,6 +1,6 @@
 """A rank's share of the machine's cores.
 
-Apart: evaluation and transform read it without the loop.
+This is a separate module because evaluation and transform use it without the training loop.
 """
 
 import os
@@ -13,16 +13,17 @@ ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 
 
 def share_of_cores(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the number of cores for each rank of this machine, at least one."""
+    """Return the number of cores for each rank of this machine; at least one."""
     ranks = next((int(environment[n]) for n in ON_THIS_MACHINE if n in environment), 1)
     return max(1, cores() // ranks)
 
 
 def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
-    """Limit this process's threads to its share of the cores.
+    """Limit torch's threads in this process to its share of the cores.
 
-    A single rank under torchrun, and every rank under mpirun, starts with a thread per core of the
-    machine, whatever a container's quota. What OMP_NUM_THREADS allows is never exceeded.
+    A single rank under torchrun, and every rank under mpirun, starts with one thread per core of
+    the machine, whatever a container's quota is. The limit that OMP_NUM_THREADS sets is never
+    exceeded.
     """
     import torch  # imported here: the share needs no torch
 

@@ -1,8 +1,8 @@
-"""Dropout whose mask belongs to the sample, whichever rank computes it.
+"""Dropout whose mask depends on the sample, not on the rank that computes it.
 
-torch's own dropout draws numbers in sequence, so an element's number depends on what else is
-in the micro-batch. Here it is a hash of (seed, position of the sample in the order of the training,
-the module's name, the element's place within the sample): any micro-batch, number of data-parallel
+torch's own dropout draws numbers in sequence, so an element's number depends on what else is in the
+micro-batch. Here it is a hash of (seed, position of the sample in the order of the training, the
+module's name, the element's index within the sample): any micro-batch size, number of data-parallel
 ranks or pipeline stages, recomputation and ``torch.compile`` give the same mask.
 """
 
@@ -21,15 +21,15 @@ _GOLDEN = -0x61C88647  # 2^32 / golden ratio, as a signed number
 
 
 class Dropout(nn.Dropout):
-    """Zeroes elements with probability ``p`` in training, scales the others by 1 / (1 - p).
+    """Zero elements with probability ``p`` in training, and scale the others by 1 / (1 - p).
 
-    The input's first dimension is the sample, (n, …), or a multiple of n. It has to be
-    whole, or a DTensor (n, …), as torch's ``SequenceParallel`` makes it: tensor-parallel ranks with
-    plain parts would drop the same elements in each part. If ranks share each sequence, the input
-    is (n, t, …), and ``positions`` gives their t: (t,). A module that is called twice in a
-    forward pass drops the same elements twice: use a separate module in each place.
+    The input's first dimension is the sample, (n, …), or a multiple of n. The input has to be
+    whole, or a DTensor (n, …), as torch's ``SequenceParallel`` makes it: with plain parts,
+    tensor-parallel ranks would drop the same elements in each part. If ranks share each sequence,
+    the input is (n, t, …), and ``positions`` contains their t: (t,). A module that is called twice
+    in a forward pass drops the same elements twice: use a separate module at each point.
 
-    Outside a training it draws from torch's random state, as ``nn.Dropout``.
+    Outside a training it draws from torch's random state, like ``nn.Dropout``.
     """
 
     samples: Tensor
@@ -51,7 +51,9 @@ class Dropout(nn.Dropout):
         return self._drop_elements(x, sizes, [range(size) for size in sizes])
 
     def _drop_in_part(self, x: Any) -> Tensor:
-        """Apply dropout to a DTensor: each rank drops what it would drop in the whole."""
+        """Apply dropout to a DTensor: each rank drops the elements that it would drop in the
+        whole tensor.
+        """
         local, sizes = x.to_local(), x.shape[1:]
         ranges = [range(size) for size in x.shape]
         for ranks, placement in enumerate(x.placements):
@@ -61,7 +63,7 @@ class Dropout(nn.Dropout):
                     "each rank needs whole samples, and no partial sums; redistribute it before"
                 )
             if placement.is_shard():
-                # As ``torch.chunk`` splits: the last ranks may have fewer, or none.
+                # Split as ``torch.chunk`` does: the last ranks may have fewer elements, or none.
                 whole = ranges[placement.dim]
                 size = -(-len(whole) // x.device_mesh.size(ranks))
                 start = whole.start + size * x.device_mesh.get_local_rank(ranks)
@@ -71,8 +73,11 @@ class Dropout(nn.Dropout):
         return type(x).from_local(output, x.device_mesh, x.placements, **layout)
 
     def _drop_elements(self, x: Tensor, sizes: Sequence[int], ranges: Sequence[range]) -> Tensor:
-        """Drop elements of ``x``; ``ranges``: its index ranges in a sample's dimensions, of
-        ``sizes``.
+        """Drop elements of ``x``, which is a part of each sample.
+
+        Args:
+            sizes: sizes of a whole sample, by dimension.
+            ranges: index range of ``x`` in each of these dimensions.
         """
         element = torch.zeros((), dtype=torch.int32, device=x.device)
         for number, (size, part) in enumerate(zip(sizes, ranges, strict=True)):
@@ -83,13 +88,15 @@ class Dropout(nn.Dropout):
         element = element.flatten() * _GOLDEN
         first, second = (self.samples[:, n, None] ^ self.place[n] for n in (0, 1))
         random_bits = _mix_words(_mix_words(element + first) ^ second)
-        # The bits are signed numbers: a share p of them lies below p × 2^32 − 2^31.
+        # The bits are signed numbers: a share p of them is below p × 2^32 − 2^31.
         mask = (random_bits >= int(self.p * 2**32) - 2**31).view(x.shape)
         return torch.where(mask, x / (1 - self.p), 0)
 
 
 def name_places(model: nn.Module) -> list[Dropout]:
-    """Name the model's ``Dropout`` modules, so that their masks differ; return them."""
+    """Give each ``Dropout`` module of the model a hash of its name, so that their masks differ;
+    return them.
+    """
     modules = {name: m for name, m in model.named_modules() if isinstance(m, Dropout)}
     for name, module in modules.items():
         words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<i4")
@@ -98,8 +105,8 @@ def name_places(model: nn.Module) -> list[Dropout]:
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
-    """Return random words of ``count`` samples of a training from ``first`` on, (count, 2)
-    int32.
+    """Return random words for ``count`` samples of a training from position ``first`` on: int32
+    (count, 2).
     """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")
     positions = np.arange(first, first + count, dtype=np.uint64)
@@ -107,16 +114,17 @@ def sample_keys(seed: int, first: int, count: int) -> Tensor:
 
 
 def _mix_words(x: Tensor) -> Tensor:
-    """Return a bijection of 32 bits in which every bit depends on every other.
+    """Return a hash of each value, by a bijection of 32 bits in which every bit depends on every
+    other.
 
-    ``lowbias32`` of Christopher Wellons, "Prospecting for hash functions" (2018).
+    This is ``lowbias32`` of Christopher Wellons, "Prospecting for hash functions" (2018).
     """
     x = (x ^ _shift_right(x, 16)) * 0x7FEB352D
-    # Only as a negative number does this factor fit into int32.
+    # The factor fits into int32 only as a negative number.
     x = (x ^ _shift_right(x, 15)) * (0x846CA68B - 2**32)
     return x ^ _shift_right(x, 16)
 
 
 def _shift_right(x: Tensor, by: int) -> Tensor:
-    """Shift right, filling with zeros; torch's own shift keeps the sign."""
+    """Shift right, filling with zeros; torch's own shift fills with the sign bit."""
     return (x >> by) & (2 ** (32 - by) - 1)

@@ -1,12 +1,14 @@
-"""The inputs that a training's weights depend on, and the name derived from them. No torch here.
+"""The inputs that a training's weights depend on, and the identity derived from them. No torch
+here.
 
-The definition names the checkpoints' folder in S3 by it; the job, which also knows the data and
-torch version, names its training below that folder. Both ask ``material`` which code counts.
+The pipeline definition names the checkpoints' folder in S3 by it. The job, which also knows the
+data and torch version, names its training's folder inside that one. Both call ``material`` to find
+which code counts.
 
-It excludes world size, sharding, strategy, and whatever else changes only the last digits
-(``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes another
-training, since one cannot tell in general whether it matters. Of installed packages only torch
-counts.
+The identity excludes world size, sharding, strategy, and whatever else changes only the last digits
+(``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes it another
+training, because one cannot tell in general whether a change matters. Of the installed packages
+only torch counts.
 """
 
 import hashlib
@@ -23,9 +25,11 @@ from training.workloads import spec
 from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
-MOST_SHOWN = 3  # files in one message
+MOST_SHOWN = 3  # files that one message lists at most
 LATER_PARTS = ("tuning", "mixture", "inputs")
-"""Parts that older trainings lack: where they are None, the identity is computed without them."""
+"""Parts that were added later: if such a part is None, the identity is computed without it, so
+that it equals that of an older training.
+"""
 
 
 class Parts(BaseModel):
@@ -38,10 +42,10 @@ class Parts(BaseModel):
     """The workload's settings, with defaults."""
 
     settings: dict[str, Any]
-    """The fields of TrainConfig that shape the weights."""
+    """The fields of TrainConfig that affect the weights."""
 
     code: dict[str, str]
-    """File → SHA-256."""
+    """Mapping of file to SHA-256."""
 
     data: str | None = None
     """Fingerprint of the training split; None if not yet known."""
@@ -58,14 +62,16 @@ class Parts(BaseModel):
     (``training.input_shares.identity_shares``); None for data of one input."""
 
     inputs: dict[str, str] | None = None
-    """Input of the mixture → fingerprint; None if not yet known."""
+    """Mapping of each input of the mixture to its fingerprint; None if not yet known."""
 
     tuning: dict[str, Any] | None = None
     """Which weights are trained (``training.weights.finetuning.adapters``); None for all."""
 
     @property
     def name(self) -> str:
-        """The identity: only a checkpoint with the same one is resumed automatically."""
+        """The identity as a short hash; only a checkpoint with the same one is resumed
+        automatically.
+        """
         return json_sha256(self.as_json)[:16]
 
     @property
@@ -81,14 +87,17 @@ class Parts(BaseModel):
         return json_sha256(self.code)
 
     def differences(self, before: "Parts") -> dict[str, str]:
-        """Return part → how it differs from another training's, in words; settings are listed
-        singly.
+        """Return a mapping of each part that differs from another training's to a description of
+        how.
+
+        Settings are listed individually.
         """
         current, previous = self._flat(), before._flat()
         changes = {
             part: f"{part} {previous.get(part, 'missing')} → {current.get(part, 'missing')}"
             for part in sorted(current.keys() | previous.keys())
-            if _json(current, part) != _json(previous, part)  # 1, 1.0 and true are equal in Python
+            # Compared as JSON, because 1, 1.0 and True are equal in Python.
+            if _json(current, part) != _json(previous, part)
         }
         files = describe_changes(before.code, self.code)
         return changes | ({"code": f"code ({files})"} if files else {})
@@ -103,10 +112,10 @@ class Parts(BaseModel):
 def parts(
     config: TrainConfig, workload: str, settings: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Parts:
-    """Return the parts that are known without the data.
+    """Return the parts that are known before the data is.
 
     Args:
-        settings: the workload's settings, already valid.
+        settings: the workload's settings, already validated.
         files: content of the files shipped to the training, by name.
     """
     workload_config = spec(workload).config.model_validate(settings)
@@ -119,7 +128,7 @@ def parts(
 
 
 def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
-    """Return file → SHA-256 of the files that the weights depend on."""
+    """Return a mapping of each file that the weights depend on to its SHA-256."""
     names = sorted(name for name in files if _counts(name, workload))
     return {name: hashlib.sha256(files[name]).hexdigest() for name in names}
 
@@ -134,22 +143,26 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _counts(name: str, workload: str) -> bool:
+    """Return whether the weights of this workload depend on file ``name``."""
     if shipped_files.is_litter(name):
         return False
     if shipped_files.is_listed(name, shipped_files.WITHOUT_EFFECT):
         return False
     is_own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not is_own:
-        return name.startswith(f"training/workloads/{workload}/")  # shipped ones import no other
+        # Trainyard's own workloads do not import each other.
+        return name.startswith(f"training/workloads/{workload}/")
     if name.startswith("training/") or name == JOB:
         return True
     return is_own and not name.startswith(shipped_files.TRAINYARD_ROOMS)
 
 
 def read_code_files(workload: str, job: Path) -> dict[str, bytes]:
-    """Return the files that this process trains with, named as in the shipped folder.
+    """Return the content of the files that this process trains with, named as in the shipped
+    folder.
 
-    ``job``: the script that was started.
+    Args:
+        job: the script that was started.
     """
     checkout = Path(__file__).parent.parent
     files = dict(shipped_files.of_rooms(checkout, ["training/"])) | dict(

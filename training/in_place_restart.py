@@ -1,10 +1,10 @@
 """Restarts in place: torchrun's agent restarts all ranks when one has ended. No torch here.
 
-The agent restarts after any exit status but 0, ``PET_MAX_RESTARTS`` times. An error that would
-recur (a wrong setting, a loss that is not finite, a requested stop) is in the failure file
-by then, and a restarted rank that finds it there ends at once with the same message.
+The agent restarts after any exit status except 0, ``PET_MAX_RESTARTS`` times. An error that would
+recur (a wrong setting, a loss that is not finite, a requested stop) has been written to the failure
+file by then; a restarted rank that finds it there ends at once with the same message.
 
-Apart: the job reads it before torch is imported.
+This is a separate module because the job reads it before torch is imported.
 """
 
 import os
@@ -25,7 +25,9 @@ class Attempt:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Read it from torchrun's variables; without torchrun it is the first and last start."""
+        """Read the attempt from torchrun's variables; without torchrun it is both the first and
+        the last.
+        """
         number = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         return cls(int(number), int(environment.get("TORCHELASTIC_MAX_RESTARTS", number)))
 
@@ -36,10 +38,11 @@ class Attempt:
 
 
 def refuse_what_failed(failure: Path) -> None:
-    """End a restarted rank if its predecessors failed for a reason that a restart does not change.
+    """End a restarted rank if the previous attempt failed for a reason that a restart does not
+    change.
 
     Raises:
-        TrainingError: the reason, as it stands in the failure file.
+        TrainingError: the failure file exists; the message is its content.
     """
     if Attempt.read().number and failure.is_file():
         raise TrainingError(failure.read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
 """How much a training takes of each of several inputs, and from which step on. No torch here.
 
-A weight is a share of the samples. For the language model, whose samples all have the same number
-of tokens, it is also a share of the tokens.
+A weight is relative to the other weights, and gives the input's share of the samples. For the
+language model, whose samples all have the same number of tokens, it is also the share of the
+tokens.
 """
 
 import math
@@ -14,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from training.config import parse_hyperparameter
 
 PARTS = 1 << 16
-"""Largest sum of the whole numbers that weights are turned into: the length of their table."""
+"""Largest sum of the whole numbers into which weights are converted; it is the length of the
+table that ``training.data.mixture.table`` makes of them.
+"""
 
 Weight = Annotated[FiniteFloat, Field(gt=0)]
 Weights = dict[str, Weight]
@@ -50,13 +53,15 @@ class Mixture(BaseModel):
 
     @property
     def phases(self) -> list[tuple[int, dict[str, int]]]:
-        """Phases: (first optimizer step, from 0; input → whole-number share of the samples)."""
+        """(first optimizer step, from 0; mapping of input to its whole-number share) of each
+        phase.
+        """
         starts = [(0, self.weights), *((change.step, change.weights) for change in self.changes)]
         return [(step, parts(weights)) for step, weights in starts]
 
     @property
     def names(self) -> list[str]:
-        """Every input that is read at any time."""
+        """Names of all inputs that are read in any phase."""
         return sorted({name for _, shares in self.phases for name in shares})
 
     @model_validator(mode="after")
@@ -67,7 +72,11 @@ class Mixture(BaseModel):
 
 
 def check(weights: Mapping[str, float], label: str) -> None:
-    """Raises: ValueError: a weight is too small relative to the others to be kept."""
+    """Check that each weight is large enough to be represented.
+
+    Raises:
+        ValueError: a weight is less than 1 / PARTS of the sum.
+    """
     exact = _exact(weights)
     total = sum(exact.values())
     for name, weight in exact.items():
@@ -79,7 +88,11 @@ def check(weights: Mapping[str, float], label: str) -> None:
 
 
 def check_steps(changes: Sequence[Change], label: str) -> None:
-    """Raises: ValueError: the changes are not in order, or two are at the same step."""
+    """Check the order of the changes.
+
+    Raises:
+        ValueError: the changes are not in ascending order, or two are at the same step.
+    """
     steps = [change.step for change in changes]
     if steps != sorted(set(steps)):
         raise ValueError(f"{label}: their steps {steps} do not ascend; put them in order")
@@ -88,9 +101,9 @@ def check_steps(changes: Sequence[Change], label: str) -> None:
 def parts(weights: Mapping[str, float]) -> dict[str, int]:
     """Return the weights as whole numbers whose sum is at most ``PARTS``, by name.
 
-    If the weights have such a ratio, it is the reduced ratio: 0.7, 0.2, 0.1 become 7, 2, 1.
-    Otherwise each is rounded down or up to ``PARTS``-ths of the sum, by the largest remainder
-    (Hamilton's method of apportionment).
+    If the weights have such a ratio, the result is the reduced ratio: 0.7, 0.2, 0.1 become 7, 2, 1.
+    Otherwise each weight is rounded down or up to ``PARTS``-ths of the sum, by the largest
+    remainder (Hamilton's method of apportionment).
     """
     exact = _exact(weights)
     common = math.lcm(*(fraction.denominator for fraction in exact.values()))
@@ -116,7 +129,10 @@ def read_mixture(text: str) -> Mixture | None:
 
 
 def identity_shares(mixture: Mixture | None) -> list[dict[str, Any]] | None:
-    """Return the mixture's part of the training's identity: shares, not the weights as written."""
+    """Return the mixture's part of the training's identity: the shares, not the weights as written.
+
+    Return None without a mixture.
+    """
     if mixture is None:
         return None
     return [{"step": step, "shares": shares} for step, shares in mixture.phases]

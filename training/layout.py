@@ -1,6 +1,6 @@
 """How the ranks share a training: settings that change speed and memory, never the result.
 
-No torch here: a recipe is checked without it.
+No torch here, so that a recipe is checked without it.
 """
 
 from typing import TYPE_CHECKING, Literal, Self
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
 
 if TYPE_CHECKING:
-    Strategy = str  # which there are is known only at run time
+    Strategy = str  # the actual names are known only at run time
     Schedule = str
 else:
     Strategy = Literal[tuple(STRATEGIES)]
@@ -25,7 +25,7 @@ FSDP = (
     "gradient_accumulation",
     "float8_all_gather",
 )
-"""Settings of FSDP2 only; with torch's names for them where torch has one."""
+"""Settings of FSDP2 only; they have torch's names where torch has the setting."""
 
 
 class Layout(BaseModel):
@@ -130,12 +130,12 @@ class Layout(BaseModel):
 
     @property
     def split(self) -> int:
-        """Number of ranks that take the same samples: tensor × pipeline × context."""
+        """Number of ranks that share the same samples: tensor × pipeline × context."""
         return self.tensor_parallel * self.context_parallel * self.pipeline_parallel
 
     @property
     def degrees(self) -> str:
-        """The degrees of ``split`` by name, for messages."""
+        """The degrees whose product is ``split``, with their names, for messages."""
         context = self.context_parallel
         middle = f"context_parallel {context} × " if context > 1 else ""
         return (
@@ -156,10 +156,10 @@ class Layout(BaseModel):
         return self.pipeline_parallel * (self.pipeline_stages_per_rank or self.schedule_entry.usual)
 
     def data_parallel(self, world: int) -> int:
-        """Return how many of ``world`` ranks see different samples: world / ``split``.
+        """Return how many of ``world`` ranks process different samples: world / ``split``.
 
         Raises:
-            ValueError: the strategy cannot use so many ranks; shows the arithmetic.
+            ValueError: the strategy cannot use this many ranks; the message shows the arithmetic.
         """
         split = self.split
         if self.entry.one_process and world > 1:

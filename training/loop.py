@@ -35,7 +35,7 @@ Report = Callable[[dict[str, float]], None]
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
-    """Build the model on meta; its values, the same on each rank, follow
+    """Build the model on meta; its initial values, the same on each rank, are set later
     (training.weights.initial).
     """
     torch.use_deterministic_algorithms(config.deterministic)
@@ -43,7 +43,7 @@ def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
 
 
 class Loop:
-    """Trains a workload's model.
+    """Train a workload's model.
 
     Args:
         report: called on every rank with each metric line.
@@ -76,14 +76,14 @@ class Loop:
             workload, seed=config.seed, threads=config.loader_threads
         )
         model = model or fresh(config, workload)
-        # Counted on meta, before the strategy splits the model.
+        # Count on meta, before the strategy splits the model.
         flops = of_unit(workload, model)
         self._progress = Progress(config, self.ranks, strategy.clock, flops)
         strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
         self.step, self._saved_step = 0, -1
         self._last_validation: tuple[int, float] | None = None
-        # After the average is there: a checkpoint holds it, too.
+        # Resume only now that the average exists, because a checkpoint contains it, too.
         self._resume()
         self._numbers, self._read = Numbers(self.ranks.device, strategy.data_rank), self.step
         traced_steps = config.profile_steps if traces and self.ranks.rank == 0 else 0
@@ -91,10 +91,11 @@ class Loop:
         self._stop: Stop | None = None
 
     def stop(self, reason: str) -> None:
-        """Ask all ranks to end after the same step, as SIGTERM does; one asking rank is enough.
+        """Request that all ranks end after the same step, as SIGTERM does; a request on one rank is
+        enough.
 
         Args:
-            reason: who asks, followed by a colon and why.
+            reason: who requests the stop, followed by a colon and why.
         """
         if self._stop is not None:
             self._stop.ask(reason)
@@ -103,7 +104,7 @@ class Loop:
         """Train until ``max_steps``; afterwards the strategy's model has the trained weights.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite, or SIGTERM asked to stop.
+            TrainingError: the loss or the gradient is not finite, or a stop was requested.
         """
         self._progress.begin()
         last, device = self.config.max_steps, self.ranks.device
@@ -116,8 +117,10 @@ class Loop:
                 self._after_step(validation)
             if self.step < last:
                 self._save()
-                self.checkpoints.finish()  # saved before it is reported
-                # Where rank 0 keeps the store (mpirun), it must not go before all know of the save.
+                # The checkpoint must be complete before the error says so.
+                self.checkpoints.finish()
+                # If rank 0 hosts the store (mpirun), it must not end before all ranks know of the
+                # save.
                 self.ranks.gather(None)
                 requester, _, reason = stop.reason.partition(": ")
                 raise TrainingError(
@@ -144,7 +147,9 @@ class Loop:
         )
 
     def _train_step(self, prefetcher: DevicePrefetcher, loader: Loader) -> None:
-        """Run one optimizer step. The host reads none of its numbers unless they are logged."""
+        """Run one optimizer step. The host reads its numbers from the device only if they are
+        logged.
+        """
         strategy, clock = self.strategy, self.strategy.clock
         batches = [strategy.local_slice(batch) for batch in prefetcher.take()]
         clock.mark("data")
@@ -153,7 +158,8 @@ class Loop:
         strategy.begin(self.step)
         total = strategy.backward(batches, units)
         clock.mark("forward_backward")
-        # A clone, as the sum over the ranks is computed in place, and this rank's own is logged.
+        # Clone, because the sum over the ranks is computed in place, and this rank's own loss is
+        # logged.
         loss = strategy.sum(total.clone())
         clock.mark("communication")
         norm = strategy.clip()
@@ -169,7 +175,7 @@ class Loop:
         clock.mark("optimizer")
         self.step += 1
         self._progress.step()
-        # After the last step nothing is read, for nothing would take it.
+        # Do not fetch after the last step, because nothing would take the batches.
         if self.step < self.config.max_steps:
             prefetcher.fetch()
             clock.mark("data")
@@ -177,18 +183,22 @@ class Loop:
             self._log(rate, loader.stall_seconds)
 
     def _units_of(self, batches: Sequence[Batch]) -> Tensor:
-        """Return the units of the global batch, float64, 0-dim, on the device."""
+        """Return the number of units in the global batch (what the loss is averaged over):
+        float64, 0-dim, on the device.
+        """
         counts = torch.stack([self.workload.units(batch) for batch in batches])
         units = counts.sum().to(self.ranks.device, torch.float64)
         return self.ranks.sum(units if self.strategy.scores else torch.zeros_like(units))
 
     def _check(self) -> None:
-        """Read the step's numbers; stop every rank if one that they share is not finite."""
+        """Read the step's numbers; raise on every rank if a shared one is not finite."""
         if self._read != self.step:
             self._sync_step_numbers()
 
     def _sync_step_numbers(self, *own_numbers: float, measurements: Tensor | None = None) -> Step:
-        """Return the last step's numbers from the device, with those in ``mine`` of each rank."""
+        """Return the last step's numbers, read from the device, with ``own_numbers`` and
+        ``measurements`` of each rank. Collective: call it on every rank.
+        """
         numbers = self._numbers.read(self.ranks, own_numbers, measurements)
         numbers.check(self.config.global_batch)
         self._progress.count(numbers.units_since)
@@ -211,7 +221,7 @@ class Loop:
             self._last_validation = self.step, loss
             self.report({"step": self.step, "validation_loss": loss, **of_inputs})
             self._progress.pause(time.perf_counter() - began)
-        # The time that validation took must not count for the next step.
+        # The time of the validation must not count for the next step.
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
             self._save()
@@ -221,12 +231,17 @@ class Loop:
     def _validate(
         self, validation: Dataset, looked_at: Mapping[str, Sequence[int] | np.ndarray]
     ) -> tuple[float, dict[str, float]]:
-        """Return the mean loss of these samples, over all ranks, and that of each input."""
+        """Return the mean loss of these samples over all ranks, and the mean loss of each input.
+
+        Args:
+            looked_at: indices of the samples, by input.
+        """
         strategy = self.strategy
         modes = {module: module.training for module in strategy.model.modules()}
         strategy.model.eval()
         totals = [self._loss_of(validation, indices) for indices in looked_at.values()]
-        for module, training in modes.items():  # a frozen BatchNorm was in eval before, too
+        # Restored one by one: a frozen BatchNorm was in evaluation mode before, too.
+        for module, training in modes.items():
             module.training = training
         sums = strategy.sum(torch.stack(totals))
         loss_sum, units = sums.sum(0).tolist()
@@ -245,11 +260,12 @@ class Loop:
     def _loss_of(self, data: Dataset, indices: Sequence[int] | np.ndarray) -> Tensor:
         """Return (sum of the losses, units) of this rank's share of these samples.
 
-        The micro-batches are the same whatever the ranks are: a loss may depend on them.
+        The micro-batches are the same for any number of ranks, because a loss may depend on them.
         """
         strategy, size = self.strategy, self.config.micro_batch
         totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
-        # Every rank runs the model equally often: with sharded weights they do it together.
+        # Every rank runs the model equally often, because with sharded weights each pass is
+        # collective.
         for start in range(0, len(indices), size * strategy.data_world):
             first = start + size * strategy.data_rank
             samples = indices[first : first + size]
@@ -282,6 +298,7 @@ class Loop:
             self.average.swap()
 
     def _state(self) -> dict[str, Tensor]:
+        """Return all tensors of a checkpoint: of the strategy, the average and the loss scale."""
         average = self.average.tensors if self.average is not None else {}
         scaling = self.strategy.loss_scale.tensors if self.strategy.loss_scale else {}
         name = self.strategy.saved_name
@@ -292,10 +309,10 @@ class Loop:
         )
 
     def _save(self) -> None:
-        # The step of a stop may be one whose checkpoint is saved already.
+        # The checkpoint of a requested stop may already have been saved by the interval.
         if self.step == self._saved_step:
             return
-        # What is not finite must not be saved.
+        # Raises if a number is not finite, because such a state must not be saved.
         self._check()
         loss = (
             self._last_validation[1]
@@ -317,7 +334,7 @@ class Loop:
 
 
 def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -> Order:
-    """Return the order that ``config.shuffle`` asks for; several inputs are mixed by weight.
+    """Return the order that ``config.shuffle`` selects; several inputs are mixed by weight.
 
     Raises:
         DataError: an input of the mixture has no samples.
@@ -333,8 +350,8 @@ def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -
 def _mix_inputs(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrder:
     """Return an order over the inputs; each input's own order is independent of the others.
 
-    The inputs' windows together are as large as one of a plain order; an input that is not
-    larger than its window is shuffled as a whole.
+    The windows of all inputs together are as large as one window of a plain order; an input that is
+    not larger than its window is shuffled as a whole.
     """
     sources = select_inputs(inputs(train.manifests), mixture.names, train.folder)
     window = max(1, config.window_samples // len(sources))
@@ -354,10 +371,11 @@ def _mix_inputs(config: TrainConfig, train: Dataset, mixture: Mixture) -> Mixtur
 def select_validation(
     config: TrainConfig, validation: Dataset, mixture: Mixture | None = None
 ) -> Mapping[str, Sequence[int] | np.ndarray]:
-    """Return input → global indices of its validation samples; "" for all inputs together.
+    """Return a mapping of input to the global indices of its validation samples.
 
-    A mixture takes equally many of each input (fewer if it has fewer), whatever the weights, so
-    trainings with other weights can be compared. An input may have no samples in this split.
+    Without a mixture, the key is "" for all inputs together. With a mixture, equally many samples
+    of each input are taken (fewer if it has fewer), whatever the weights, so that trainings with
+    other weights can be compared. An input may have no samples in this split.
 
     Raises:
         DataError: no input of the mixture has samples.

@@ -1,14 +1,15 @@
-"""Makes a step's random draws and statistics independent of which rank takes which micro-batch.
+"""Make a step's random draws and statistics independent of which rank takes which micro-batch.
 
-torch's random numbers (``nn.Dropout``) are reseeded for each micro-batch, from (seed, position of
-its first sample, pipeline stage): the number of data-parallel ranks does not matter, the size of a
-micro-batch does, so for such a model it is part of the training's identity (``settings_by_batch``).
-The masks of ``training.dropout`` belong to the samples, so nothing else matters to them.
+torch's random numbers (``nn.Dropout``) are seeded again for each micro-batch, from (seed, position
+of its first sample, pipeline stage). So the number of data-parallel ranks does not matter, but the
+size of a micro-batch does: for such a model it is part of the training's identity
+(``settings_by_batch``). The masks of ``training.dropout`` depend only on the samples.
 
-Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from what
-the step before it left. Afterwards a floating-point buffer is the mean of what all micro-batches of
-the global batch made of it, any other buffer what the first made. A moving average is linear, so
-this is the average moved once, by the mean of the statistics of all micro-batches.
+Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from the
+buffers after the previous step. At the end of the step a floating-point buffer becomes the mean of
+its values after each micro-batch of the global batch, and any other buffer its value after the
+first micro-batch. A moving average is linear, so this equals one update with the mean of the
+statistics of all micro-batches.
 """
 
 import hashlib
@@ -27,18 +28,21 @@ from trainyard.common.errors import TrainingError
 
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
-    """Return settings that shape this model's weights, but not every model's."""
+    """Return the settings that affect this model's weights, but not every model's."""
     # Float8's scales depend on the micro-batch, too.
     if not by_batch(workload, model) and config.float8 == "none":
         return {}
     settings = config.model_dump(mode="json", include=BY_BATCH)
-    if config.stages != config.pipeline_parallel:  # otherwise a training keeps its old name
+    # Omitted if equal, so that older trainings keep their identity.
+    if config.stages != config.pipeline_parallel:
         settings["pipeline_stages"] = config.stages
     return settings
 
 
 def by_batch(workload: Workload, model: nn.Module) -> bool:
-    """Return whether the micro-batch affects draws or normalisation; a workload may declare it."""
+    """Return whether draws or normalisation depend on the micro-batch; a workload may declare
+    it.
+    """
     return getattr(workload, "by_batch", False) or any(map(_by_batch, model.modules()))
 
 
@@ -56,12 +60,12 @@ def _by_batch(module: nn.Module) -> bool:
 
 
 class MicroBatches:
-    """Seeds each micro-batch of one rank; call ``begin`` before each forward pass in training.
+    """Seed each micro-batch of one rank; call ``begin`` before each forward pass in training.
 
     Args:
         size: samples in a micro-batch.
         stage: pipeline stage; each draws different numbers.
-        draws: whether torch's random numbers may be drawn.
+        draws: whether the model may draw torch's random numbers.
     """
 
     def __init__(
@@ -74,14 +78,14 @@ class MicroBatches:
         self._first, self._device = 0, torch.device("cpu")
 
     def step(self, first: int, device: torch.device) -> None:
-        """Begin a step; ``first`` is the position of this rank's first sample."""
+        """Begin a step; ``first`` is the position of this rank's first sample in the order."""
         self._first, self._device = first, device
         self._buffers.step()
 
     def begin(self, number: int) -> None:
         """Prepare for the forward pass of this rank's micro-batch ``number``."""
         position = self._first + number * self._size
-        # A separate seed for each micro-batch and stage: 64 bits of a hash.
+        # The seed is 64 bits of a hash, different for each micro-batch and stage.
         text = f"{self._seed} {position} {self._stage}"
         self._last_seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
         seed_generators(self._last_seed, self._device)
@@ -101,7 +105,8 @@ class MicroBatches:
         if not self._needs_check:
             return
         states = self._random_states()
-        # Seeded anew, the generators stand where they would if the pass had drawn nothing.
+        # Seeded again, the generators have the state that they would have if the pass had drawn
+        # nothing.
         seed_generators(self._last_seed, self._device)
         if not torch.equal(self._random_states(), states):
             raise TrainingError(
@@ -114,10 +119,12 @@ class MicroBatches:
     def end(
         self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, is_checked: bool = False
     ) -> None:
-        """Finish the step after all backward passes; ``groups`` span the data-parallel ranks.
+        """Finish the step after all backward passes.
 
         Args:
+            groups: process groups that together span the data-parallel ranks.
             finite: boolean, 0-dim, on the device; if false, buffers stay unchanged.
+            is_checked: whether ``check`` was called after the last micro-batch.
         """
         if not is_checked:
             self.check()
@@ -127,7 +134,7 @@ class MicroBatches:
         self._buffers.end(groups, finite)
 
     def _random_states(self) -> Tensor:
-        """Return the states of the CPU's generator and of the device's."""
+        """Return the states of the CPU's and the device's generators, concatenated."""
         on_gpu = self._device.type == "cuda"
         device = [torch.cuda.get_rng_state(self._device)] if on_gpu else []
         return torch.cat([torch.get_rng_state(), *device])
@@ -140,8 +147,10 @@ class MicroBatches:
 class StageMicroBatches:
     """The micro-batches of a rank that has several pipeline stages.
 
+    Call ``begin`` before each forward pass of each stage.
+
     Args:
-        each: stage → its micro-batches; call ``begin`` before each forward pass of each stage.
+        by_stage: mapping of each stage to its micro-batches.
     """
 
     def __init__(self, by_stage: Mapping[int, MicroBatches]) -> None:
@@ -169,8 +178,8 @@ class StageMicroBatches:
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the generators from which a pass on ``device`` draws.
 
-    torch.manual_seed seeds those of all devices, and without a GPU writes down the stack for each
-    call: 0.6 ms a micro-batch, where the generator's own seed takes 2 µs.
+    torch.manual_seed is not used: it seeds the generators of all devices, and without a GPU records
+    the stack for each call: 0.6 ms per micro-batch, where the generator's own seed takes 2 µs.
     """
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
@@ -178,7 +187,7 @@ def seed_generators(seed: int, device: torch.device) -> None:
 
 
 class Buffers:
-    """A model's persistent buffers; the others are not saved, so no training may depend on them."""
+    """A model's persistent buffers. The others are not saved, so no training may depend on them."""
 
     def __init__(self, model: nn.Module) -> None:
         self._places = [
@@ -193,31 +202,38 @@ class Buffers:
         return [module.get_buffer(name) for module, name in self._places]
 
     def put(self, tensors: Sequence[Tensor]) -> None:
-        """Replace the buffers' tensors; those that autograd has kept are unchanged."""
+        """Replace the buffers' tensors. Tensors that autograd has kept stay unchanged."""
         for (module, name), tensor in zip(self._places, tensors, strict=True):
             module._buffers[name] = tensor
 
     def step(self) -> None:
-        """Remember the buffers as the previous step has left them."""
+        """Begin a step: remember the buffers as they are after the previous step."""
         self._originals = self.now()
         self._start = [tensor.clone() for tensor in self._originals]
-        self._totals: list[Tensor] = []  # sums for floating-point buffers, else the first value
+        # Sums of floating-point buffers; first values of other buffers.
+        self._totals: list[Tensor] = []
         self._count, self._open = 0, False
 
     def begin(self) -> None:
-        """Give the coming micro-batch its own buffers, as the previous step has left them."""
+        """Give the next micro-batch its own copies of the buffers as they were after the
+        previous step.
+        """
         self._take()
         self.put([tensor.clone() for tensor in self._start])
         self._open = True
 
     @torch.no_grad()
     def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
-        """Combine the buffers of all micro-batches of all ranks into the model's own."""
+        """Combine the buffers of all micro-batches of all ranks into the model's own.
+
+        Collective: call it on every rank of ``groups``. If ``finite`` is false, the buffers stay as
+        they were.
+        """
         if not self._places:
             return
         self._take()
         self.put(self._originals)
-        # All floating-point buffers go in one collective.
+        # All floating-point buffers are summed in one collective.
         means = [tensor for tensor in self._totals if tensor.is_floating_point()]
         flat = torch.cat([tensor.flatten() for tensor in means]) if means else None
         world = 1
@@ -237,12 +253,13 @@ class Buffers:
 
     @torch.no_grad()
     def _take(self) -> None:
-        """Add the previous micro-batch's buffers to the sums."""
+        """Add the buffers of the micro-batch that just ended to the sums."""
         if not self._places or not self._open:
             return
         self._count, self._open = self._count + 1, False
         now = self.now()
-        if self._count == 1:  # sums in float64, so that the mean of equal numbers is that number
+        # Sum in float64, so that the mean of equal numbers is exactly that number.
+        if self._count == 1:
             self._totals = [t.double() if t.is_floating_point() else t for t in now]
             return
         for total, tensor in zip(self._totals, now, strict=True):
@@ -251,11 +268,12 @@ class Buffers:
 
 
 class RecomputeContext:
-    """Repeats a block's forward passes in the backward pass exactly as they were at first.
+    """Make a block's recomputation in the backward pass repeat its first forward pass exactly.
 
-    They use the same dropout masks and buffers as at first, though another micro-batch may
-    be under way, and do not change buffers, which the first pass has changed already. A buffer
-    that affects a pass's result has to be replaced by the pass, not changed in place.
+    The repeated pass uses the same dropout masks and buffers as the first, although another
+    micro-batch may have begun, and it does not change buffers, which the first pass has already
+    changed. A buffer that affects a pass's result has to be replaced by the pass, not changed in
+    place.
     """
 
     def __init__(self, block: nn.Module) -> None:
@@ -263,12 +281,16 @@ class RecomputeContext:
         self._buffers = Buffers(block)
 
     def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
-        """Return the contexts of the first pass and of its repetition; call at the first pass."""
+        """Return the contexts of the first pass and of its repetition; call it before the first
+        pass.
+        """
         return nullcontext(), _Pass(self._dropouts, self._buffers)
 
 
 class _Pass:
-    """Context of a repeated pass; a class, since a generator could not be entered twice."""
+    """Context of a repeated pass; a class, because the context of a generator can be entered
+    only once.
+    """
 
     def __init__(self, dropouts: Sequence[Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers

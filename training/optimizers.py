@@ -14,15 +14,17 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
     "wsd": lambda progress: 1 - progress,
 }
-"""Schedule → share of the way from the floor to the peak that remains at a progress of 0 … 1."""
+"""Mapping of schedule to the share of the way from the floor to the peak that remains at a
+progress of 0 … 1.
+"""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Return the learning rate of optimizer step ``step`` (from 0).
 
-    Linear warm-up to the peak; then half a cosine (Loshchilov & Hutter 2017, SGDR, equation 5,
-    without restarts), or constant and a linear decay (WSD), to ``min_learning_rate_ratio``, which
-    the last step always has: a warm-up ends before it.
+    It rises linearly to the peak during the warm-up. Then it follows half a cosine (Loshchilov &
+    Hutter 2017, SGDR, equation 5, without restarts), or is constant and then decays linearly (WSD),
+    to ``min_learning_rate_ratio``, which the last step always has: a warm-up ends before it.
     """
     peak = config.learning_rate
     if config.reference_batch:
@@ -31,7 +33,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     if step < warmup:
         return peak * ((step + 1) / warmup)
     decay = config.max_steps - warmup
-    if config.schedule == "wsd":  # 0.07 × 100 steps are 7: in binary they are a little more
+    # Exact: 0.07 × 100 steps are 7, but as binary floats slightly more.
+    if config.schedule == "wsd":
         decay = min(decay, math.ceil(Fraction(str(config.decay_share)) * config.max_steps))
     begin = config.max_steps - decay
     progress = min(1.0, max(0, step - begin) / (decay - 1)) if decay > 1 else float(step >= begin)
@@ -41,7 +44,9 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def find_decayed(model: nn.Module) -> set[str]:
-    """Return the names of the decayed weights: not norms and biases, which have one dimension."""
+    """Return the names of the weights with weight decay: not norms and biases, which have one
+    dimension.
+    """
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
 
 
@@ -50,12 +55,14 @@ def build(
     model: nn.Module,
     decay: set[str] | None = None,
 ) -> torch.optim.Optimizer:
-    """Return the configured optimizer; ``decay`` names the decayed weights, by default
-    ``find_decayed``.
+    """Return the configured optimizer.
 
-    Frozen weights (``requires_grad=False``) are left out. A group holds weights of one device mesh
-    only: DTensors of different meshes, or DTensors and whole tensors, do not mix in one fused
-    operation.
+    Frozen weights (``requires_grad=False``) are left out. A parameter group contains weights of one
+    device mesh only, because DTensors of different meshes, or DTensors and whole tensors, do not
+    mix in one fused operation.
+
+    Args:
+        decay: names of the weights with weight decay; by default ``find_decayed``.
     """
     decay = find_decayed(model) if decay is None else decay
     groups: dict[object, dict] = {}
@@ -69,15 +76,15 @@ def build(
         group["params"].append(parameter)
     kind, options = OPTIMIZERS[config.optimizer]
     betas = (config.beta1, config.beta2)
-    # A pipeline stage may be frozen as a whole.
+    # A pipeline stage may have frozen weights only, and an optimizer needs at least one group.
     param_groups = list(groups.values()) or [{"params": []}]
     return kind(param_groups, lr=config.learning_rate, betas=betas, **options)
 
 
 def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
-    """Take an optimizer step, which the device leaves out if ``finite`` is false.
+    """Take an optimizer step, which the device skips if ``finite`` is false.
 
-    torch's GradScaler tells a fused optimizer by ``found_inf``: where it is 1, weights,
+    torch's GradScaler tells a fused optimizer to skip by ``found_inf``: if it is 1, weights,
     moments and the count of steps stay as they are, and the host need not know.
 
     Args:
@@ -96,10 +103,10 @@ def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
 class Lamb(torch.optim.Optimizer):
     """Adam's step, scaled per layer by ‖weights‖ / ‖step‖ (You et al. 2020, algorithm 2).
 
-    Written here because norms must be of the whole tensor even if it is sharded, which the
-    libraries' implementations get wrong. As in the paper's experiments φ is the identity, and
-    the ratio is 1 where a norm is 0. The count of steps is on the weights' device, as a fused
-    AdamW's is, because only the device knows whether a step is left out (``step``).
+    It is written here because norms must be of the whole tensor even if it is sharded, which the
+    libraries' implementations get wrong. As in the paper's experiments φ is the identity, and the
+    ratio is 1 if a norm is 0. The count of steps is on the weights' device, as a fused AdamW's is,
+    because only the device knows whether a step is skipped (``step``).
     """
 
     def __init__(
@@ -126,14 +133,14 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         active = torch.ones((), dtype=torch.float64, device=parameter.device)
         if (found_inf := getattr(self, "found_inf", None)) is not None:
-            # NaN times 0 is NaN: the gradient itself has to become 0 where the step is left out.
+            # NaN times 0 is NaN, so the gradient itself has to become 0 in a skipped step.
             active, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
         state["step"] += active
         share = (active * (1 - beta1)).to(parameter.dtype)  # weight of the new value in the average
         first = state["exp_avg"].lerp_(gradient, share)
         decay = (1 - active * (1 - beta2)).to(parameter.dtype)
         second = state["exp_avg_sq"].mul_(decay).addcmul_(gradient, gradient, value=1 - beta2)
-        # If the first step is left out, the corrections would divide by 0.
+        # If the first step is skipped, the corrections would divide by 0.
         number = state["step"].double().clamp(min=1)
         denominator = (second / (1 - beta2**number).to(parameter.dtype)).sqrt_().add_(1e-6)
         step = (first / (1 - beta1**number).to(parameter.dtype)).div_(denominator)
@@ -147,20 +154,21 @@ OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str
     "adamw": (torch.optim.AdamW, {"fused": True}),
     "lamb": (Lamb, {}),
 }
-"""Optimizer → (class, further arguments besides rate, betas and groups)."""
+"""Mapping of optimizer to (class, further arguments besides rate, betas and groups)."""
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    """Return the L2 norm, float64, 0-dim; for a DTensor over all of its shards."""
+    """Return the L2 norm, float64, 0-dim; of a DTensor, over all of its shards."""
     length = torch.linalg.vector_norm(tensor)
     return (length.full_tensor() if hasattr(length, "full_tensor") else length).double()
 
 
 def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Yield (parameter, name → tensor) of the optimizer's state, which is created if missing.
+    """Yield (parameter, mapping of name to tensor) of the optimizer's state, creating it if
+    missing.
 
-    State is missing if a parameter has had no gradient yet in this process. A step at rate 0
-    with gradients of 0 creates it without changing weights; gradients are removed afterwards.
+    State is missing if a parameter has had no gradient yet in this process. A step at rate 0 with
+    gradients of 0 creates it without changing weights; gradients are removed afterwards.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if lacking := [p for p in parameters if not optimizer.state.get(p)]:
@@ -174,7 +182,7 @@ def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str
         optimizer.zero_grad()
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
-        # The step at rate 0 was counted, and none has been taken.
+        # The step at rate 0 was counted, so reset the count.
         for parameter in lacking:
             for tensor in optimizer.state[parameter].values():
                 tensor.zero_()
@@ -185,13 +193,13 @@ def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str
 class Average:
     """An exponential moving average of the weights (Polyak & Juditsky 1992; Izmailov et al. 2018).
 
-    The decay rises to the requested one: in step n (from 1) it is min(decay, n / (9 + n)),
-    as TensorFlow's ``ExponentialMovingAverage`` has it with ``num_updates``, and timm and diffusers
-    do too. So the average looks back over at most a tenth of the steps so far: of the initial
-    weights 10^-5 are left after ten steps, whatever the decay.
+    The decay rises to the requested one: in step n (from 1) it is min(decay, n / (9 + n)), as in
+    TensorFlow's ``ExponentialMovingAverage`` with ``num_updates``, and in timm and diffusers. So
+    the average covers at most the last tenth of the steps so far: whatever the decay, 10^-5 of the
+    initial weights is left after ten steps.
 
-    Frozen weights are not averaged. It is sharded like the weights: each rank averages what it
-    holds.
+    Frozen weights are not averaged. The average is sharded like the weights: each rank averages
+    what it holds.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -21,7 +21,7 @@ from training.data.bit_mixing import ODD
 Block = Mapping[str, np.ndarray]
 
 Metrics = dict[str, dict[str, float]]
-"""Metric → its ``value`` and ``standard_error``."""
+"""Mapping of metric to its ``value`` and ``standard_error``."""
 
 BUCKETS = 1 << 16
 
@@ -29,8 +29,8 @@ BUCKETS = 1 << 16
 class Clusters:
     """Sums over groups in constant memory: groups are hashed into BUCKETS buckets.
 
-    Two groups in one bucket count as one larger group. Groups are independent, so the standard
-    error stays right in expectation; it is only estimated from fewer groups (at most BUCKETS).
+    Two groups in one bucket count as one larger group. Because groups are independent, the standard
+    error is still right in expectation; it is only estimated from fewer groups (at most BUCKETS).
     """
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Clusters:
         self._has_rows = np.zeros(BUCKETS, bool)
 
     def add(self, groups: np.ndarray, columns: Block) -> None:
-        """Add rows: their groups, int64 (n,), and the columns to sum over each group."""
-        # The upper 16 bits: as many values as there are buckets.
+        """Add rows, given their groups, int64 (n,), and the columns to sum over each group."""
+        # Use the upper 16 bits of the hash, which have as many values as there are buckets.
         buckets = (groups.view(np.uint64) * ODD >> np.uint64(48)).astype(np.int64)
         self._has_rows[buckets] = True
         for name, values in columns.items():
@@ -52,7 +52,7 @@ class Clusters:
 
 
 def ratios(blocks: Iterable[Block]) -> Metrics:
-    """Compute every metric that has columns, over all rows; memory does not grow with their number.
+    """Compute every metric that has columns, over all rows, in constant memory.
 
     The standard error is that of a ratio estimator over groups (Cochran 1977, section 6.3; for a
     weight of 1 that of Liang & Zeger 1986); NaN for a single group.
@@ -66,7 +66,9 @@ def ratios(blocks: Iterable[Block]) -> Metrics:
 
 
 def standard_error(pulls: np.ndarray) -> float:
-    """Return the standard error from each group's pull on the metric; NaN for one group."""
+    """Return the standard error of a metric from each group's contribution to its deviation; NaN
+    for one group.
+    """
     count = len(pulls)
     return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
 

@@ -1,6 +1,6 @@
-"""One training from the view of one rank: built from its settings and data, run, exported.
+"""One training as a rank runs it: built from its settings and data, run, exported.
 
-Imported once the settings are read, because it imports torch.
+It is imported only after the settings are read, because it imports torch.
 """
 
 import json
@@ -67,7 +67,7 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSetup:
-    """Model and data, with the training's identity parts that follow from them."""
+    """Model and data, with the parts of the training's identity that follow from them."""
 
     workload: Workload
     data: Mapping[str, Dataset]
@@ -113,11 +113,11 @@ def run(
     """Train on this rank, and export the model.
 
     Args:
-        steps: receives the number of each reported step.
-        end: ends this process, from the watchdog's thread.
+        steps: list to which the number of each reported step is appended.
+        end: function that ends this process; called in the watchdog's thread.
 
     Raises:
-        TrainingError: the training cannot go on.
+        TrainingError: the training cannot continue.
     """
     if training_has_ended():
         log.info("nothing is left to do: every rank had ended well before one of them died")
@@ -133,8 +133,9 @@ def run(
 
 
 def _newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
-    """Return step and precision of the checkpoint that this training goes on from, as far as this
-    machine's folder tells; (0, "") if there is none.
+    """Return step and precision of the checkpoint from which this training will continue.
+
+    Only this machine's folder is searched; return (0, "") if there is no checkpoint.
     """
     folder = job_settings.root / "checkpoints"
     steps = [
@@ -159,6 +160,7 @@ def _train(
     steps: list[int],
     end: Callable[[LostRankError], None],
 ) -> None:
+    """Resume or begin the training, run it with its watchdog and reports, and export the model."""
     config, parts, root = job_settings.config, built.parts, job_settings.root
     differs = check_differences(job_settings.start, parts) if job_settings.start else {}
     history = root / "checkpoints" / parts.name / HISTORY
@@ -175,7 +177,7 @@ def _train(
         if strategy.ranks.rank == 0 and (reason := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", reason, loop.step)
         loop.train(built.data["train"], built.data["validation"])
-        assert checkpoints.lineage is not None  # _loop gave it
+        assert checkpoints.lineage is not None  # _loop set it
         _export_model(job_settings, built, strategy, loop, checkpoints.lineage, reports.history)
 
 
@@ -186,7 +188,9 @@ def _loop(
     reports: Reports,
     steps: list[int],
 ) -> tuple[Loop, Checkpoints]:
-    """Return the loop, resumed from the newest checkpoint, with its lines reported and watched."""
+    """Return the loop, resumed from the newest checkpoint, and the checkpoints; its metric lines
+    are reported and watched.
+    """
     config, start, ranks = job_settings.config, job_settings.start, strategy.ranks
     checkpoints = Checkpoints(
         job_settings.root / "checkpoints",
@@ -198,7 +202,7 @@ def _loop(
         start=start,
     )
 
-    # It is called in ``train`` at the earliest, when the loop and the watcher below exist.
+    # The loop calls this in ``train`` at the earliest, when ``loop`` and ``watcher`` below exist.
     def report_metrics(metrics: Mapping[str, float]) -> None:
         steps.append(int(metrics["step"]))
         reports.line(metrics)
@@ -269,11 +273,11 @@ def _trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
 
 
 def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
-    """Log what the training starts from, and copy its earlier metric lines; run on one rank.
+    """Log what the training starts from, and copy its earlier metric lines; call it on one rank.
 
     Args:
         differs: result of ``check_differences``.
-        history: where this training keeps its metric lines.
+        history: file of this training's metric lines.
     """
     log.info("the training %s", start.start_from.words())
     if start.metadata is None or start.lineage is None:
@@ -289,16 +293,18 @@ def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, his
         step,
         learning_rate(config, step),
     )
-    earlier_history = start.folder.parent / HISTORY  # if the checkpoint's whole training was given
+    # Exists if the whole folder of that training was given.
+    earlier_history = start.folder.parent / HISTORY
     if earlier_history.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(history, earlier_history.read_bytes())
 
 
 def _parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -> Parts:
-    """Return the identity parts of this process, by the code that it runs.
+    """Return all identity parts of this process, for the code that it runs.
 
-    ``shaping``: further settings that shape this model's weights.
+    Args:
+        shaping: further settings that affect this model's weights.
     """
     files = identity.read_code_files(job_settings.workload, job_settings.job)
     known_parts = identity.parts(
@@ -322,13 +328,14 @@ def _parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -
 
 
 def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
-    """Check that all ranks run one training, on the same samples.
+    """Check that all ranks run the same training, on the same samples. Collective: call it on every
+    rank.
 
     Args:
-        validation: fingerprint of the validation split, which is no part of the identity.
+        validation: fingerprint of the validation split, which is not part of the identity.
 
     Raises:
-        TrainingError: a rank differs from rank 0; on every rank.
+        TrainingError: a rank differs from rank 0; raised on every rank.
     """
     first, *others = ranks.gather((parts, validation))
     for rank, (other, samples) in enumerate(others, 1):
@@ -343,7 +350,7 @@ def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
 
 
 def _open_data(root: Path, workload: Workload, *, in_memory: bool) -> dict[str, Dataset]:
-    """Open both splits, checked; one rank per machine checks that all files exist.
+    """Open and check both splits; one rank per machine checks that all files exist.
 
     Raises:
         DataError: a file is missing, or the samples were prepared for another workload.

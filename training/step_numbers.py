@@ -1,9 +1,10 @@
-"""The numbers of the steps, kept on the device until the host asks for them.
+"""The numbers of the steps, kept on the device until the host reads them.
 
-Reading one means waiting until the device has done everything before it, and meanwhile it gets no
-new work. So a step leaves its loss, the gradient's norm and its units there, and whether all
-of that is finite is decided there, too: if not, this step and all after it change nothing
-until the host reads it, which it does before anything is logged, validated or saved.
+Reading a number means waiting until the device has done everything before it, and during this time
+the device gets no new work. So a step leaves its loss, the gradient's norm and its units on the
+device, and whether all of them are finite is decided there, too. If they are not, this step and all
+later ones change nothing until the host reads it, which it does before anything is logged,
+validated or saved.
 """
 
 import math
@@ -20,12 +21,15 @@ from trainyard.common.errors import TrainingError
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Numbers of the last step, or of the first that was not finite."""
+    """Numbers of the last step, or of the first one that was not finite.
+
+    A unit is what the loss is averaged over, as ``Workload.units`` counts it.
+    """
 
     number: int
     """Number of the step, from 1."""
     loss: float
-    """Sum of the losses over the units of the global batch."""
+    """Sum of the losses of all units in the global batch."""
     units: float
     norm: float
     """L2 norm of the gradient."""
@@ -36,17 +40,20 @@ class Step:
     scale: float
     """Factor by which the loss was scaled; 0 without ``LossScale``."""
     left_out: bool
-    """True if the step changed nothing because its scaled gradient overflowed."""
+    """True if the step was skipped because its scaled gradient overflowed."""
     skipped_steps: int
-    """Number of such steps of the training so far, including this one."""
+    """Number of skipped steps of the training so far, including this one."""
     units_since: float
     """Units of all steps since the previous reading."""
     by_rank: tuple[tuple[float, ...], ...]
     """Numbers that each rank passed to ``read``."""
 
     def check(self, global_batch: int) -> None:
-        """Raises: TrainingError: a number is not finite, or no unit counts; names the step, and the
-        ranks with the positions of their samples.
+        """Check the step's numbers.
+
+        Raises:
+            TrainingError: a number is not finite, or there are no units; the message names the
+                step, and the ranks with the positions of their samples.
         """
         if self.units == 0:
             raise TrainingError(
@@ -72,7 +79,9 @@ class Step:
             )
 
     def _positions(self, ranks: Sequence[int], global_batch: int) -> str:
-        """Return the positions in the order that these ranks took; all ranks' if empty."""
+        """Return the positions in the order that these ranks took; those of all ranks if
+        ``ranks`` is empty.
+        """
         first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
         all_shares = {*self.shares}
         shares = {self.shares[rank] for rank in ranks} or all_shares
@@ -83,16 +92,18 @@ class Step:
 
 
 class Numbers:
-    """Keeps the steps' numbers for one rank.
+    """Keep the steps' numbers for one rank.
 
     Attributes:
         finite: boolean, 0-dim, on the device: whether every step so far was finite, except those
-            that ``LossScale`` leaves out. The same on all ranks, like its inputs.
+            that ``LossScale`` skips. It is the same on all ranks because its inputs are.
     """
 
     def __init__(self, device: torch.device, share: int = 0) -> None:
-        """Start without steps; ``share``: index (from 0) of this rank's part of the global
-        batch.
+        """Start without steps.
+
+        Args:
+            share: index (from 0) of this rank's part of the global batch.
         """
         self._share = share
         self.finite = torch.ones((), dtype=torch.bool, device=device)
@@ -109,16 +120,19 @@ class Numbers:
         rank_loss: Tensor,
         scaling: LossScale | None = None,
     ) -> Tensor:
-        """Add a step's numbers, 0-dim; return whether the step may change anything: it may if it
-        and all before it are finite.
+        """Add a step's numbers, 0-dim, and return whether the step may change anything.
 
-        Losses are summed unscaled, so one that is not finite is so without scaling.
+        It may if it and all earlier steps are finite, and its gradient has not overflowed. Losses
+        are summed unscaled, so a loss that is not finite is not an overflow of the scaling.
+
+        Args:
+            rank_loss: this rank's part of ``loss``.
         """
         step = torch.full_like(loss, number)
         overflow = scaling.has_overflow(norm) if scaling else torch.zeros_like(self.finite)
         scale_report = scaling.report(overflow) if scaling else self._zero_report
         now = torch.cat([torch.stack([step, loss, units, norm.to(loss), rank_loss]), scale_report])
-        # From the first step that is not finite on, the numbers stay that step's.
+        # After the first step that is not finite, the numbers stay those of that step.
         self._last = torch.where(self.finite, now, self._last)
         is_valid = norm.isfinite().to(loss.device) | overflow
         self.finite = self.finite & loss.isfinite() & is_valid & (units > 0)
@@ -131,17 +145,18 @@ class Numbers:
     def read(
         self, ranks: Ranks, numbers: Sequence[float] = (), measurements: Tensor | None = None
     ) -> Step:
-        """Read the numbers in one copy from the device; every rank takes part.
+        """Read the numbers in one copy from the device. Collective: call it on every rank.
 
         Args:
             numbers: further numbers that this rank sends to the others.
-            measurements: (n,) float64 on the device, sent after those.
+            measurements: (n,) float64 on the device, sent after ``numbers``.
         """
         extra_numbers = torch.tensor(numbers, dtype=torch.float64, device=self._last.device)
         more = [] if measurements is None else [measurements]
         since = torch.stack([self._units, torch.full_like(self._units, self._share)])
         row = torch.cat([self._last, since, extra_numbers, *more])
-        # Each rank fills its own row of zeros: so the sum over the ranks is a gather.
+        # Each rank fills its own row of a table of zeros, so the sum over the ranks gathers all
+        # rows.
         table = row.new_zeros(ranks.world, len(row))
         table[ranks.rank] = row
         rows = ranks.sum(table).tolist()

@@ -1,8 +1,8 @@
 """The strategies that a recipe can name: their modules, possible combinations, and the oldest torch
 that strategies and options need; the schedules of a pipeline.
 
-No torch here: recipes are checked with it. What AWS documents about machines, images and launchers
-is in ``steps.train.config``.
+No torch here, because recipes are checked with this module. What AWS documents about machines,
+images and launchers is in ``steps.train.config``.
 """
 
 import re
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 OLDEST_TORCH = "2.8.0"
-"""Oldest torch under which the training's tests pass (make test-torch). Under 2.6 FSDP2, context
-and pipeline parallelism fail."""
+"""Oldest torch with which the training's tests pass (make test-torch). With 2.6 FSDP2, context
+and pipeline parallelism fail.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,9 @@ class StrategyEntry:
     """Properties of one strategy."""
 
     place: str
-    """``module.Class`` in ``training.strategies``; imported on demand, because some take
-    seconds."""
+    """``module.Class`` in ``training.strategies``; imported on demand, because some imports take
+    seconds.
+    """
 
     least_torch: str = OLDEST_TORCH
     """Oldest torch that it supports."""
@@ -36,13 +38,15 @@ class StrategyEntry:
     """True if it accepts a ``shard_degree``."""
 
     adapters: bool = False
-    """True if it can train adapters beside frozen weights, and leave these out of checkpoints."""
+    """True if it can train adapters next to frozen weights, and omit the frozen weights from
+    checkpoints.
+    """
 
     float8: bool = False
     """True if its linear layers can multiply in float8."""
 
     keeps_layers: bool = True
-    """True if the optimizer sees a layer's weights together, as LAMB needs."""
+    """True if the optimizer has a layer's weights as one tensor, which LAMB needs."""
 
     float64: bool = True
     """True if it can train in float64."""
@@ -51,7 +55,9 @@ class StrategyEntry:
     """Reason why it cannot train in float16, as part of a sentence; empty if it can."""
 
     flat_from_stage: int = 4
-    """Lowest ``zero_stage`` at which no whole weights are kept between steps; 4: none."""
+    """Lowest ``zero_stage`` at which no whole weights are kept between steps; 4 if they always
+    are.
+    """
 
 
 STRATEGIES = {
@@ -75,12 +81,12 @@ STRATEGIES = {
         flat_from_stage=1,
     ),
 }
-"""Name in a recipe → entry of the strategy."""
+"""Mapping of the name in a recipe to the strategy's entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionEntry:
-    """A setting that needs a newer torch than the loop itself."""
+    """A setting that needs a newer torch than the training loop itself."""
 
     field: str
     """Setting to change if torch is too old."""
@@ -97,7 +103,7 @@ OPTIONS = {
     "float8": OptionEntry(
         field="float8", least_torch="2.10.0", is_used=lambda config: config.float8 != "none"
     ),
-    # Under torch 2.8 a rank crashes as such a training ends.
+    # With torch 2.8 a rank crashes when such a training ends.
     "FSDP with tensor and context parallelism": OptionEntry(
         field="context_parallel",
         least_torch="2.10.0",
@@ -105,13 +111,13 @@ OPTIONS = {
             config.strategy == "fsdp" and config.tensor_parallel > 1 and config.context_parallel > 1
         ),
     ),
-    # In torch 2.8 a compiled block that is recomputed updates a BatchNorm's statistics twice.
+    # With torch 2.8 a compiled block that is recomputed updates a BatchNorm's statistics twice.
     "compiled recomputation": OptionEntry(
         field="activation_checkpointing",
         least_torch="2.10.0",
         is_used=lambda config: config.compile and config.activation_checkpointing != "none",
     ),
-    # In torch 2.10 a compiled block that ranks share mixes float64 and float32.
+    # With torch 2.10 a compiled block that is split over ranks mixes float64 and float32.
     "compiled tensor parallelism in float64": OptionEntry(
         field="compile",
         least_torch="2.13.0",
@@ -120,7 +126,9 @@ OPTIONS = {
         ),
     ),
 }
-"""Name of an option → its entry. Every setting not listed here needs ``OLDEST_TORCH``."""
+"""Mapping of an option's name to its entry. Every setting not listed here needs
+``OLDEST_TORCH``.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +139,17 @@ class ScheduleEntry:
     """Stages per rank if the recipe does not set them."""
 
     most: int | None = None
-    """Largest number of stages per rank; None: any number."""
+    """Largest number of stages per rank; None for any number."""
 
     rounds: bool = False
-    """True if micro-batches run in rounds of at least as many as there are ranks, all rounds
-    equal."""
+    """True if micro-batches run in rounds of at least as many as there are ranks, with equally
+    many in each round.
+    """
 
     def refuse(self, micro_batches: int, ranks: int, stages: int) -> str | None:
-        """Return why so many micro-batches cannot be shared, with the arithmetic, or None."""
+        """Return why this number of micro-batches cannot be shared, with the arithmetic; None if
+        it can.
+        """
         if micro_batches < ranks:
             return f"{ranks} ranks need as many micro-batches to be busy"
         rounds = micro_batches // ranks
@@ -157,19 +168,20 @@ SCHEDULES = {
     "interleaved_1f1b": ScheduleEntry(usual=2, rounds=True),
     "looped_bfs": ScheduleEntry(usual=2),
 }
-"""Schedule in a recipe → entry; names are torch.distributed.pipelining.schedules', ignoring case
-and underscores."""
+"""Mapping of the schedule's name in a recipe to its entry; the names are those of
+torch.distributed.pipelining.schedules, ignoring case and underscores.
+"""
 
 
 def release(version: str) -> tuple[int, int, int]:
-    """``2.10.0+cu128`` → (2, 10, 0)."""
+    """Return the numbers of a version: ``2.10.0+cu128`` → (2, 10, 0)."""
     numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3]]
     major, minor, patch = (*numbers, 0, 0, 0)[:3]
     return major, minor, patch
 
 
 def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
-    """Yield (setting, the least torch that it needs) for each part of a ``TrainConfig``."""
+    """Yield (setting, oldest torch that it needs) for each such setting of a ``TrainConfig``."""
     yield "strategy", config.entry.least_torch
     yield from (
         (option.field, option.least_torch) for option in OPTIONS.values() if option.is_used(config)
@@ -177,7 +189,7 @@ def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
 
 
 def refuse_torch(config: Any, version: str) -> str | None:
-    """Return why this ``TrainConfig`` cannot run under this torch; None if it can.
+    """Return why this ``TrainConfig`` cannot run with this torch, or None if it can.
 
     ``validate`` checks AWS's images with it, and the job checks its own torch.
     """
@@ -191,4 +203,6 @@ def refuse_torch(config: Any, version: str) -> str | None:
 
 
 SPLIT_PLACE = "mesh.Mesh"
-"""Class that trains when samples or model are split among ranks, whichever strategy is named."""
+"""Class that trains when samples or the model are split among ranks, whichever strategy is
+named.
+"""

@@ -1,7 +1,7 @@
-"""Tools for any SageMaker pipeline: an embedded AWS, and checks of definitions and executions.
+"""Tools for any SageMaker pipeline: an emulator of AWS, and checks of definitions and executions.
 
-This package alone is installed by pip. ``commands`` are its verbs; ``language`` is what they all
-read; then one room a question: ``validate``, ``plan``, ``permissions``, ``equality``,
-``migration``, ``runs``, ``console``, ``foresight``, and ``emulator``. Nothing here knows our
-application, torch or SageMaker's SDK.
+This is the only package that pip installs. ``commands`` contains its verbs, and ``language`` what
+all of them read. Each other package answers one question: ``validate``, ``plan``, ``permissions``,
+``equality``, ``migration``, ``runs``, ``console``, ``foresight``, and ``emulator``. It imports
+neither our application, torch nor SageMaker's SDK.
 """

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _version() -> str:
-    """Return the version of the installed distribution; in a checkout that of pyproject.toml."""
+    """Return the version of the installed distribution, or in a checkout that of pyproject.toml."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

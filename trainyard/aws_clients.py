@@ -1,4 +1,4 @@
-"""Clients for AWS, or for the service at AWS_ENDPOINT_URL; botocore's errors become Trainyard's."""
+"""Create clients for AWS or AWS_ENDPOINT_URL, and turn botocore's errors into Trainyard's."""
 
 import os
 from collections.abc import Iterator
@@ -20,22 +20,22 @@ from trainyard.common.errors import ServiceError
 
 
 def client(service: str, region: str | None = None, session: boto3.Session | None = None) -> Any:
-    """Return a boto3 client; region and credentials are the AWS environment's unless given.
+    """Return a boto3 client. Region and credentials are from the AWS environment unless given.
 
     ``session``: a session with other credentials.
     """
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
-        # boto3 by itself reads AWS_DEFAULT_REGION only.
+        # boto3 itself reads only AWS_DEFAULT_REGION.
         region_name = region or os.environ.get("AWS_REGION")
         return (session or boto3).client(service, region_name=region_name, config=config)
 
 
 def assume_role(role: str, name: str, region: str | None = None) -> boto3.Session:
-    """Return a session ``name`` of the role with that ARN.
+    """Return a session with the credentials of the role with that ARN; ``name`` is its name.
 
     Raises:
-        ServiceError: its trust, or the caller's policies, do not allow it.
+        ServiceError: the role's trust policy or the caller's policies do not allow it.
     """
     with service_errors(f"assuming role {role}"):
         answer = client("sts", region).assume_role(RoleArn=role, RoleSessionName=name)
@@ -45,10 +45,11 @@ def assume_role(role: str, name: str, region: str | None = None) -> boto3.Sessio
 
 @contextmanager
 def service_errors(doing: str) -> Iterator[None]:
-    """Turn botocore's errors inside the block into one ServiceError that says what was tried.
+    """Turn botocore's errors inside the block into a ServiceError that says what was tried.
 
     Raises:
-        ServiceError: refused, unreachable, no credentials, no region.
+        ServiceError: the request was refused, the service cannot be reached, or there are no
+            credentials or no region.
     """
     try:
         yield

@@ -1,10 +1,11 @@
-"""Dashboards and alarms for CloudWatch and Grafana, generated from the list of measures.
+"""Generate dashboards and alarms for CloudWatch and Grafana from the list of measures.
 
-The list is ``trainyard.common.measures``: what is measured there appears here. JSON only: nothing
-is sent, and no client is needed. CloudWatch's come as a CloudFormation template. Namespaces, names
-and dimensions are AWS's own (developer guide, "Metrics for monitoring Amazon SageMaker AI with
-Amazon CloudWatch"), and for a training those of the job's MetricDefinitions. The dashboard's body
-is JSON in CloudWatch's form (API reference, "Dashboard body structure").
+The list is in ``trainyard.common.measures``: every measure there appears here. This module only
+returns JSON: it sends nothing, and needs no client. For CloudWatch it returns a CloudFormation
+template. Namespaces, names and dimensions are AWS's own (developer guide, "Metrics for monitoring
+Amazon SageMaker AI with Amazon CloudWatch"); those of a training are the ones in the job's
+MetricDefinitions. The dashboard's body is JSON in the structure of CloudWatch (API reference,
+"Dashboard body structure").
 """
 
 import json
@@ -12,13 +13,16 @@ from typing import Any
 
 from trainyard.common.measures import OF_SERVICE, OF_TRAINING, PIPELINES, TRAINING, Measure
 
+# Width and height of a widget, in CloudWatch's grid of 24 columns; number of widgets per row.
 WIDTH, HEIGHT, ACROSS = 8, 6, 3
 MINUTE, DAY = 60, 86400
 
 
 def cloudwatch_template() -> dict[str, Any]:
-    """Return the template. Its parameters: pipeline, topic of the alarms, longest duration of a
-    run.
+    """Return the CloudFormation template of the dashboard and the alarms.
+
+    Its parameters are the pipeline, the SNS topic that the alarms notify, and the longest duration
+    of an execution.
     """
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
@@ -50,6 +54,7 @@ def _dashboard() -> dict[str, Any]:
 
 
 def _widget(measure: Measure, place: int) -> dict[str, Any]:
+    """Return CloudWatch's widget for a measure; ``place`` is its number on the dashboard."""
     down, right = divmod(place, ACROSS)
     return {
         "type": "metric",
@@ -71,11 +76,12 @@ def _widget(measure: Measure, place: int) -> dict[str, Any]:
 
 
 def _lines(measure: Measure, name: str) -> list[list[Any]]:
-    """Return the lines of a measure: the pipeline's metric, or a search for all its metrics."""
+    """Return the entries of ``metrics`` in a widget: the pipeline's metric, or a search for it."""
     space = measure.sources[0].namespace
     if [*measure.dimensions] == ["PipelineName"]:
         return [[space, name, "PipelineName", "${PipelineName}"]]
-    # A graph of all steps or jobs cannot name them: they are searched for when it is drawn.
+    # A graph of all steps or jobs cannot list them by name, so CloudWatch searches for them each
+    # time it draws the graph.
     dimensions = [*measure.dimensions] or ["TrainingJobName" if space == TRAINING else ""]
     statistic = "Sum" if measure.kind == "counter" else "Average"
     only = ' PipelineName="${PipelineName}"' if "PipelineName" in measure.dimensions else ""
@@ -110,7 +116,10 @@ def _alarm(
     *,
     below: bool = False,
 ) -> dict[str, Any]:
-    """Return an alarm on a metric of the pipeline."""
+    """Return the CloudFormation resource of an alarm on a metric of the pipeline.
+
+    The alarm fires if the metric is at or above ``threshold``, or, with ``below``, under it.
+    """
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {
@@ -123,26 +132,26 @@ def _alarm(
             "EvaluationPeriods": periods,
             "Threshold": threshold,
             "ComparisonOperator": f"{'LessThan' if below else 'GreaterThanOrEqualTo'}Threshold",
-            # Missing data are not a failure, but no success either.
+            # Missing data are no failure, but they are no success either.
             "TreatMissingData": "breaching" if below else "notBreaching",
             "AlarmActions": [{"Ref": "TopicArn"}],
         },
     }
 
 
-# A Grafana dashboard for /metrics: one panel for each measure or pair of measures.
+# The Grafana dashboard for the metrics at /metrics: one panel for each measure.
 #
 # The JSON is Grafana's dashboard model (grafana.com/docs/grafana/latest/dashboards/
 # build-dashboards/view-dashboard-json-model); panels are of type ``timeseries``.
 
 GRAFANA_WIDTH, GRAFANA_HEIGHT, GRAFANA_ACROSS = 8, 8, 3
-"""Width and height of a panel, in Grafana's 24 columns; and number of panels per row."""
+"""Width and height of a panel, in Grafana's grid of 24 columns; number of panels per row."""
 
 WINDOW = "$__rate_interval"
 
 
 def grafana_dashboard() -> dict[str, Any]:
-    """Return the dashboard, to be imported, or provisioned from a file."""
+    """Return the Grafana dashboard as JSON, to be imported or provisioned from a file."""
     return {
         "title": "Trainyard",
         "uid": "trainyard",
@@ -156,6 +165,7 @@ def grafana_dashboard() -> dict[str, Any]:
 
 
 def _panel(measure: Measure, place: int) -> dict[str, Any]:
+    """Return Grafana's panel for a measure; ``place`` is its number on the dashboard."""
     source = {"type": "prometheus", "uid": "${source}"}
     unit = "s" if measure.name.endswith("_seconds") else "short"
     down, right = divmod(place, GRAFANA_ACROSS)
@@ -181,7 +191,10 @@ def _panel(measure: Measure, place: int) -> dict[str, Any]:
 
 
 def _expression(measure: Measure) -> str:
-    """Return the expression: a counter's increase, a summary's mean over the window."""
+    """Return the PromQL expression of a measure.
+
+    It is the increase of a counter, the mean of a summary over the window, or the plain series.
+    """
     if measure.kind == "counter":
         return f"increase({measure.name}[{WINDOW}])"
     if measure.kind == "summary":

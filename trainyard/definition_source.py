@@ -1,4 +1,4 @@
-"""The definition that a command works on: a JSON file, or that of a pipeline in AWS."""
+"""The pipeline definition that a command works on: a JSON file, or a pipeline in AWS."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,7 @@ RegionOption = Annotated[str | None, typer.Option(help="Region; default: the env
 
 
 def read_definition(path: Path) -> str:
-    """Return the text of a definition's file.
+    """Return the text of a definition file.
 
     Raises:
         DefinitionError: the file cannot be read.
@@ -39,7 +39,7 @@ def deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     Raises:
         ServiceError: the pipeline does not exist, or AWS refused.
     """
-    # These load boto3, which a definition's file does not need.
+    # Imported here because they load boto3, which a command on a definition file does not need.
     from trainyard.aws_clients import client, service_errors
     from trainyard.local_state import serve_local_state
     from trainyard.plan.deployed_pipeline import describe
@@ -56,10 +56,12 @@ def deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
 
 
 def definition_of(definition: Path | None, pipeline: str | None, region: str | None) -> str:
-    """Return the text of the one definition that the options name.
+    """Return the text of the definition that the options name.
 
     Raises:
-        DefinitionError: they name none, or two.
+        DefinitionError: neither ``definition`` nor ``pipeline`` is given, or both are, or the file
+            cannot be read.
+        ServiceError: the pipeline does not exist, or AWS refused.
     """
     if definition is not None and pipeline is None:
         return read_definition(definition)

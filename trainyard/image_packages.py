@@ -1,4 +1,6 @@
-"""What AWS publishes of its images' packages (image_packages.yaml), and what a tag itself says."""
+"""The packages in AWS's images, as far as AWS publishes them (image_packages.yaml) or an image's
+tag says them; and how a Python that is used instead of an image differs from it.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,34 +19,34 @@ _FRAMEWORKS = {
     "xgboost": "xgboost",
     "scikit-learn": "scikit-learn",
 }
-"""Word of a repository's name → package whose version begins its tags."""
+"""Mapping of a word in a repository's name to the package with whose version its tags begin."""
 _VERSION = r"\d+\.\d+(?:\.\d+)?"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image of AWS of whose packages something is published."""
+    """An image of AWS's, and what is known about its packages."""
 
     name: str
-    """Repository and version: ``pytorch-training 2.9.0``."""
+    """Repository and version, such as ``pytorch-training 2.9.0``."""
 
     python: str
     """Version of Python; empty if it is not published."""
 
     source: str
     packages: Mapping[str, str]
-    """Package → version, the beginning of one, or a range."""
+    """Mapping of a package to its version, the beginning of its version, or a range."""
 
     named: tuple[str, ...] = ()
-    """Packages whose version the source does not give."""
+    """Further packages, whose version the source does not give."""
 
     whole: bool = False
-    """Whether the source lists every package."""
+    """True if the source lists all packages."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """What an interpreter has of a package."""
+    """A package that is installed in an interpreter."""
 
     version: str
     modules: tuple[str, ...]
@@ -53,13 +55,13 @@ class InstalledPackage:
 
 @cache
 def facts() -> dict[str, Any]:
-    """Return the document: ``images``, and the ``limits`` of some packages in them."""
+    """Return the content of image_packages.yaml: ``images``, and ``limits`` of some packages."""
     return load_yaml(PACKAGES_FILE.read_text(encoding="utf-8"))
 
 
 @cache
 def published_images() -> Mapping[str, Image | None]:
-    """Return name → image; None for one whose packages AWS does not publish."""
+    """Return a mapping of a name to an image, or to None if its packages are not published."""
     images: dict[str, Any] = facts()["images"]
     return {
         name: Image(name, **entry) if isinstance(entry, dict) else None
@@ -68,7 +70,9 @@ def published_images() -> Mapping[str, Image | None]:
 
 
 def image_of(uri: str | None) -> Image | None:
-    """Return the image that a URI names by its tag; None if nothing is published of it."""
+    """Return the published image to which a URI belongs, by repository and tag; None if there is
+    none.
+    """
     match = IMAGE.fullmatch(uri or "")
     if not match:
         return None
@@ -80,7 +84,10 @@ def image_of(uri: str | None) -> Image | None:
 
 
 def known_image(uri: str | None) -> Image | None:
-    """Return the image with what its tag says, too; None for one that is not AWS's."""
+    """Return what is known of the image with a URI, from what is published and from its tag.
+
+    Return None if neither says anything, such as for an image that is not AWS's.
+    """
     match = IMAGE.fullmatch(uri or "")
     if not match:
         return None
@@ -95,7 +102,9 @@ def known_image(uri: str | None) -> Image | None:
 
 
 def _parse_tag(repository: str, tag: str) -> Iterator[tuple[str, str]]:
-    """Iterate over (package, version) in a tag: 2.1.0-transformers4.36.0-cpu-py310-ubuntu20.04."""
+    """Iterate over (package, version) in a tag, such as
+    ``2.1.0-transformers4.36.0-cpu-py310-ubuntu20.04``.
+    """
     framework = next((p for word, p in _FRAMEWORKS.items() if word in repository), None)
     version = re.match(_VERSION, tag)
     if framework and version:
@@ -110,9 +119,17 @@ def differences(
     installed_packages: Mapping[str, InstalledPackage],
     imported_modules: set[str],
 ) -> list[str]:
-    """Return what an interpreter that stands in for the image has otherwise: ``pandas 3.0.2 (there
-    1.1.3)``; of packages those that are ``imported_modules``, and Python's version to the second
-    number.
+    """Return how an interpreter that is used instead of an image differs from it.
+
+    Each entry is like ``pandas 3.0.2 (there 1.1.3)``. Python's versions are compared up to their
+    second number.
+
+    Args:
+        image: the image.
+        python: version of the interpreter.
+        installed_packages: mapping of a package to what the interpreter has of it; each must be in
+            ``image.packages``.
+        imported_modules: modules that the job imports; other packages are not compared.
     """
     rows = [
         f"{name} {package.version} (there {image.packages[name]})"
@@ -126,7 +143,7 @@ def differences(
 
 
 def _fits(version: str, published_version: str) -> bool:
-    """Return whether a version is the one that is published, begins with it, or is in its range."""
+    """Return whether a version is the published one, begins with it, or is in its range."""
     if published_version[:1].isdigit():
         return f"{version.partition('+')[0]}.".startswith(f"{published_version}.")
     own_numbers, limit = _numbers(version), _numbers(published_version)
@@ -134,8 +151,9 @@ def _fits(version: str, published_version: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, without its local part and zeros at the end."""
     numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
-    # 2.0 is 2.
+    # Version 2.0 equals version 2.
     while numbers and not numbers[-1]:
         numbers.pop()
     return tuple(numbers)

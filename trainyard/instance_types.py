@@ -25,10 +25,10 @@ class Machine:
 
     vcpus: int
     memory_gib: float
-    """Whole memory; SageMaker's agents take some."""
+    """All memory in GiB, of which SageMaker's agents use a part."""
 
     accelerator: str | None
-    """GPU or Trainium chip: ``a100``; None for a CPU instance."""
+    """Kind of GPU or Trainium chip, such as ``a100``; None for a CPU instance."""
 
     accelerators: int
     """Number of accelerators; 0 for a CPU instance."""
@@ -40,10 +40,11 @@ class Machine:
     """True if it has an Elastic Fabric Adapter."""
 
     local_storage_gb: int
-    """Size of the NVMe disks, which SageMaker uses instead of an EBS volume; 0 for none."""
+    """Size of the NVMe disks in GB, which SageMaker uses instead of an EBS volume; 0 if it has
+    none."""
 
     network_gbps: float
-    """Baseline of the network, not the "up to"; 0 where AWS states none."""
+    """Baseline bandwidth of the network in Gbit/s, not the "up to" figure; 0 if AWS states none."""
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "neuron"]:
@@ -72,4 +73,4 @@ def _read(path: Path) -> dict[str, Machine]:
 
 
 MACHINES: Mapping[str, Machine] = _read(Path(__file__).with_suffix(".csv"))
-"""Instance type → its machine."""
+"""Mapping of an instance type's name to its properties."""

@@ -1,6 +1,7 @@
-"""The state that trainyard run left here, for reading verbs where no AWS is configured.
+"""Let commands that only read use the state that ``trainyard run`` left in this folder, if no AWS
+is configured.
 
-Apart: verbs ask it before they import anything heavy.
+This is a separate module because commands use it before they import anything that takes long.
 """
 
 import os
@@ -15,16 +16,17 @@ from trainyard.common.errors import EmulatorError, ServiceError
 from trainyard.terminal import errors
 
 STATE = Path(".trainyard/aws")
-"""Default folder in which trainyard run and trainyard emulator keep all state."""
+"""Default folder of the state of ``trainyard run`` and ``trainyard emulator``."""
 
 
 @contextmanager
 def serve_local_state() -> Iterator[None]:
-    """Look at this folder's state during the block, if there is one and no AWS is configured: at
-    the emulator that serves it now, such as trainyard run in another shell, else at one of its own.
+    """Make boto3 use the state in this folder during the block, if there is one and no AWS is
+    configured.
 
-    It also decorates verbs, but only those that change nothing: a change meant for AWS must not
-    happen here.
+    Use the emulator that serves the state now, such as that of ``trainyard run`` in another shell;
+    if none does, start one for the block. This is also used as a decorator of commands, but only of
+    those that change nothing, because a change that is meant for AWS must not happen here.
 
     Raises:
         ServiceError: the state cannot be served.
@@ -39,7 +41,7 @@ def serve_local_state() -> Iterator[None]:
             try:
                 environment = environment_of_running(STATE)
                 if environment is None:
-                    # It loads moto, which takes half a second.
+                    # Imported only if it is needed: it loads moto, which takes half a second.
                     from trainyard.emulator.server import serve
 
                     environment = stack.enter_context(serve(STATE)).env
@@ -53,12 +55,12 @@ def serve_local_state() -> Iterator[None]:
 
 
 def _is_configured() -> bool:
-    """Return whether boto3 knows an endpoint, or has credentials; expired ones count."""
+    """Return whether boto3 is configured with an endpoint or credentials, even expired ones."""
     session = botocore.session.Session()
     try:
         profile = session.get_scoped_config()
         endpoint_variables = {name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")}
         return bool(endpoint_variables or "endpoint_url" in profile or session.get_credentials())
     except BotoCoreError:
-        # A configuration with a fault is one, too: whoever uses it is told of the fault.
+        # An invalid configuration counts as well, so that its error is reported when it is used.
         return True

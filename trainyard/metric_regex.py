@@ -1,8 +1,8 @@
-r"""Regular expressions of MetricDefinitions, from untrusted sources: each gets a time limit.
+r"""Regular expressions of MetricDefinitions, which are not trusted: each has a time limit.
 
-``re`` has no time limit: one expression such as ``(a|aa)+$`` over one line blocks the reader of the
-log for ever. ``regex`` has one, accepts what ``re`` does and of AWS's dialect also ``\p{L}`` and
-``(?<name>…)``, and reads ``.*loss=(…).*`` over a long line without going through it at each place.
+``re`` has no time limit: an expression such as ``(a|aa)+$`` can block the reader of a log for ever
+on one line. ``regex`` has one. It accepts what ``re`` accepts, and of AWS's dialect also ``\p{L}``
+and ``(?<name>…)``. It also matches ``.*loss=(…).*`` in a long line without trying each position.
 """
 
 import math
@@ -15,20 +15,24 @@ SECONDS_PER_LINE = 0.005
 """Processor seconds that an expression may take per line, on average."""
 
 SECONDS_AHEAD = 0.2
-"""Seconds by which it may exceed that."""
+"""Processor seconds by which it may exceed that average in total."""
 
 
 MAX_REPETITIONS = 1_000_000
-"""Largest product of an expression's minimum repetitions: ``regex`` writes them out."""
+"""Largest product of an expression's minimum repetitions, which ``regex`` expands when it compiles
+the expression."""
 
 _LEAST = re.compile(r"\{(\d+)(?:,\d*)?\}")
 
 
 class Expression:
-    """A regular expression for lines of one log. Any thread may search.
+    """A regular expression for the lines of one log, with a time limit for all of them.
+
+    It may be used by several threads.
 
     Raises:
-        ValueError: it is not a regular expression; says why.
+        ValueError: it is not a valid regular expression, or repeats too often; the message says
+            why.
     """
 
     def __init__(self, text: str) -> None:
@@ -44,11 +48,13 @@ class Expression:
 
     @property
     def is_given_up(self) -> bool:
-        """True if it took too long, and finds nothing any more."""
+        """True if it took too long; ``search`` then finds nothing any more."""
         return self._seconds_left <= 0
 
     def search(self, line: str) -> "regex.Match[str] | None":
-        """Return the first match; None without one, and when the expression is given up."""
+        """Return the first match in the line; None if there is none or the expression took too
+        long.
+        """
         if not self.is_given_up:
             self._seconds_left = min(SECONDS_AHEAD, self._seconds_left + SECONDS_PER_LINE)
         while self._seconds_left > 0:
@@ -56,14 +62,15 @@ class Expression:
             try:
                 return self._pattern.search(line, timeout=self._seconds_left)
             except TimeoutError:
-                # Its clock counts all threads of the process, ours only this one.
+                # The timeout of ``regex`` counts the time of all threads, ours only that of this
+                # thread: try again if there is time left.
                 continue
             finally:
                 self._seconds_left -= time.thread_time() - began
         return None
 
     def given_up_message(self, metric: str) -> str:
-        """Return the message for people about an expression that is given up."""
+        """Return a message for the user that an expression took too long."""
         return (
             f"metric {metric}: its Regex {self.text!r} takes too long on a line of this log and is "
             "not looked for any more; leave out nested repetitions such as (a|aa)+"

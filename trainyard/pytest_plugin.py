@@ -5,9 +5,9 @@
         ended = sagemaker_endpoint.wait(started)
         assert ended["PipelineExecutionStatus"] == "Succeeded"
 
-pytest finds this module when trainyard is installed. The server, its state and its secret are the
-session's own (with pytest-xdist each worker's), on a free loopback port, and end with it.
-``--sagemaker-containers auto|always|never`` says which jobs run in podman or docker.
+pytest finds this module if trainyard is installed. Each pytest session (with pytest-xdist, each
+worker) has its own server with its own state and secret, on a free loopback port. They end with the
+session. ``--sagemaker-containers auto|always|never`` says which jobs run in podman or docker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-# A session of pytest that uses none of this does not pay for the import.
+# The emulator is imported only when a fixture is used, so that other sessions of pytest do not pay
+# for the import.
 if TYPE_CHECKING:
     from trainyard.emulator.server import Endpoint
 
@@ -35,7 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def sagemaker_server(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Endpoint]:
-    """Serve an AWS for the session. Its ``env`` points a process at it; this one is untouched."""
+    """Run an emulated AWS for the session.
+
+    Its ``env`` are the environment variables that make another process use it; the environment of
+    this process is not changed.
+    """
     from trainyard.emulator.server import serve
 
     mode = pytestconfig.getoption("--sagemaker-containers")
@@ -45,9 +50,9 @@ def sagemaker_server(
 
 @pytest.fixture
 def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
-    """Serve the session's AWS, which boto3 and the SDK use instead of the real one during the test.
+    """Make boto3 and the SDK use the session's emulated AWS instead of the real one during a test.
 
-    Resources that a test created are there for the next.
+    Resources that a test created still exist in the next test.
     """
     import boto3
     import botocore.session
@@ -57,7 +62,8 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
 
     hook(botocore.session)
     with apply_environment(sagemaker_server.env):
-        # A session remembers the credentials and the endpoint that it began with.
+        # boto3's default session keeps the credentials and endpoint with which it was created, so
+        # the test needs a new one.
         default, boto3.DEFAULT_SESSION = boto3.DEFAULT_SESSION, None
         yield sagemaker_server
         boto3.DEFAULT_SESSION = default

@@ -5,15 +5,17 @@ from typing import Any
 import yaml
 
 LARGEST = 2**18
-"""Characters of a file, at most; the largest here, infra/roles.yaml, has 20,000."""
+"""Largest number of characters of a file. The largest one here, infra/roles.yaml, has 20,000."""
 DEEPEST = 100
-"""Largest depth of nested lists and mappings; PyYAML recurses at each."""
+"""Largest depth of nested lists and mappings, at each of which PyYAML recurses."""
 MOST = 20_000
-"""Largest number of values, each alias counted as often as it is used."""
+"""Largest number of values; those behind an alias count as often as it is used."""
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """A SafeLoader that stops if a text is too deep, or its aliases expand too far."""
+    """A SafeLoader that raises a YAMLError if a text is nested too deeply or its aliases expand to
+    too many values.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -30,7 +32,8 @@ class BoundedLoader(yaml.SafeLoader):
         self._depth -= 1
         if node is None:
             return None
-        # A node gets its size when it is composed to its end.
+        # A node gets its size when all of it is composed, so an alias to a node without a size is
+        # inside that node.
         if is_alias and node not in self._sizes:
             raise _make_error("an alias stands inside what it names", mark)
         size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
@@ -50,15 +53,15 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def load_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
-    """Parse YAML.
+    """Parse a YAML text.
 
     Raises:
-        yaml.YAMLError: it is not YAML, too large or too deep, or a value in it cannot be built.
+        yaml.YAMLError: the text is not YAML, is too large or too deep, or has an invalid value.
     """
     if len(text) > LARGEST:
         raise yaml.YAMLError(f"has {len(text):,} characters, {LARGEST:,} are read at most")
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 (a SafeLoader)
-    # An invalid date, or a number with thousands of digits.
+    # Raised for an invalid date, or for a number with thousands of digits.
     except ValueError as error:
         raise yaml.YAMLError(str(error)) from None

@@ -1,4 +1,8 @@
-"""Show a command line's output, and errors that the user can act on."""
+"""Run a command of the command line, and show its output and the errors that the user can fix.
+
+A "verb" is a function that is run as a command, such as ``trainyard run``: typer turns its
+parameters into options.
+"""
 
 import ast
 import os
@@ -26,9 +30,10 @@ NewestOfPipeline = Annotated[
     typer.Option("--pipeline", metavar="NAME", help="The newest execution of this pipeline."),
 ]
 
-# A table in a log must not cut names, as it would at 80, the default without a terminal.
+# Width of output that is not for a terminal. At rich's default of 80 columns, tables in a log would
+# cut names.
 LOG_COLUMNS = 160
-# Soft wrapping: a log keeps an ARN on one line.
+# With soft wrapping, an ARN stays on one line in a log.
 console = Console(soft_wrap=True, emoji=False)
 if not console.is_terminal and "COLUMNS" not in os.environ:
     console.width = LOG_COLUMNS
@@ -36,22 +41,25 @@ errors = Console(stderr=True, soft_wrap=True, emoji=False)
 
 
 Values = Mapping[str, Any]
-"""Name of an option's parameter → its value, as it was written."""
+"""Mapping of an option's parameter name to its value as given on the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Options of which a verb needs one, by the names of their parameters."""
+    """A requirement of a verb: one of several options must be given."""
 
     options: tuple[str, ...]
+    """Names of the options' parameters."""
+
     condition: Callable[[Values], bool] = lambda values: True
     exclusive: bool = True
-    """True if no two of them go together."""
+    """True if at most one of the options may be given."""
 
 
 def needs(*requirements: Need) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declare what a verb needs beside its required options; ``run`` reports all that is missing at
-    once.
+    """Decorate a verb with requirements in addition to its required options.
+
+    ``run`` checks them, and reports everything that is missing in one message.
     """
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
@@ -64,11 +72,15 @@ def needs(*requirements: Need) -> Callable[[Callable[..., None]], Callable[..., 
 def extend_verb(
     command: Callable[..., None], extension: Callable[..., Values], *requirements: Need
 ) -> Callable[..., None]:
-    """Return the verb with the further options of ``extension``, for an application's own subjects.
+    """Return the verb with additional options, which an application that builds on it needs.
 
-    ``extension`` is called with the values of all options, and its own; it returns arguments that
-    take the place of the verb's, also of keyword-only ones, which users cannot give.
-    ``requirements`` replace what the verb needs.
+    Args:
+        command: the verb.
+        extension: function whose parameters, apart from ``values``, are the additional options. It
+            is called with the values of all options (``values``) and with those of its own. It
+            returns arguments that replace the verb's arguments; they may include keyword-only
+            ones, which users cannot give.
+        requirements: replace the verb's own requirements if there are any.
     """
     options, additions = _options(command), _options(extension)
     additions.pop("values")
@@ -88,12 +100,15 @@ def run(
     arguments: Sequence[str] | None = None,
     settings: dict[str, Any] | None = None,
 ) -> None:
-    """Run a verb; a Trainyard error is shown as its message alone, with exit status 1.
+    """Run a verb as the process's command; on a TrainyardError, print its message and exit with 1.
 
-    Users cannot give keyword-only parameters of ``command``. ``name`` and ``arguments`` are those
-    of the process when not given; ``settings`` are click's of the command's context.
+    Args:
+        command: the verb. Users cannot give its keyword-only parameters.
+        name: program name for the help; that of the process if None.
+        arguments: command-line arguments; those of the process if None.
+        settings: click's ``context_settings``.
     """
-    # Arguments may not be valid text: they are shown anyway.
+    # Arguments may contain bytes that are not valid text: they are printed with escapes.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -104,14 +119,16 @@ def run(
     try:
         app(words, prog_name=name)
     except TrainyardError as error:
-        # Else the terminal's library would read brackets as markup.
+        # Without the backslash, rich would read the brackets as markup.
         text = str(error).replace("[", r"\[")
         errors.print(f"[bold red]error:[/] {text}", highlight=False)
         sys.exit(1)
 
 
 def typer_command(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb as typer takes it: without keyword-only parameters, required ones first."""
+    """Return the verb in the form for typer: without keyword-only parameters, required ones
+    first.
+    """
     return _with_options(command, _options(command), command, _needs(command))
 
 
@@ -120,6 +137,7 @@ def _needs(command: Callable[..., None]) -> Sequence[Need]:
 
 
 def _options(command: Callable[..., Any]) -> dict[str, Parameter]:
+    """Return the parameters of a command that are options: all but keyword-only ones."""
     parameters = signature(command).parameters.items()
     return {
         name: parameter
@@ -134,7 +152,10 @@ def _with_options(
     command: Callable[..., None],
     requirements: Sequence[Need],
 ) -> Callable[..., None]:
-    """Return ``call`` as a function of these options, described as ``command`` is."""
+    """Return a function that has ``options`` as parameters and passes their values to ``call``.
+
+    It has the name and docstring of ``command``, and ``requirements`` as its needs.
+    """
     order = sorted(options.values(), key=lambda option: option.default is not Parameter.empty)
     form = Signature([option.replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for option in order])
 
@@ -151,8 +172,9 @@ def _with_options(
 
 
 def _complete(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with nothing required: it names all that is missing, where click stops at the
-    first.
+    """Return the verb with all options optional; when called, it checks what is missing itself.
+
+    This way one RecipeError reports everything that is missing; click would stop at the first.
     """
     options = _options(command)
 
@@ -171,12 +193,12 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def has_value(value: Any) -> bool:
-    """Return whether an option stands on the command line: a number is a value, also 0."""
+    """Return whether an option was given on the command line; 0 counts as a value."""
     return value is not None and value is not False and value not in ("", (), [])
 
 
 def missing_lines(command: Callable[..., None], values: Values) -> list[str]:
-    """Return a line about each thing that a verb needs and these values of its options lack."""
+    """Return one line about each requirement of the verb that ``values`` do not meet."""
     options = _options(command)
     required_options = [
         name for name, option in options.items() if option.default is Parameter.empty
@@ -186,7 +208,10 @@ def missing_lines(command: Callable[..., None], values: Values) -> list[str]:
 
 
 def _missing_line(need: Need, values: Values, options: Mapping[str, Parameter]) -> str | None:
-    """Return a line about what is missing; None if the command line has what is needed."""
+    """Return a line that says what is missing, or which options exclude each other.
+
+    Return None if the requirement is met or does not apply.
+    """
     entries = [name for name in need.options if has_value(values[name])]
     if not need.condition(values) or len(entries) == 1 or (entries and not need.exclusive):
         return None
@@ -203,7 +228,9 @@ def _declaration(option: Parameter) -> Any:
 
 
 def _option_form(option: Parameter) -> str:
-    """Return an option or argument as a command line has it: ``--as cloudformation|terraform``."""
+    """Return how an option or argument is written on the command line, such as
+    ``--as cloudformation|terraform``.
+    """
     declaration, kind = _declaration(option), option.annotation.__origin__
     kinds = [part for part in get_args(kind) if part is not type(None)] or [kind]
     enum = kinds[0] if isinstance(kinds[0], type) and issubclass(kinds[0], Enum) else None
@@ -220,14 +247,15 @@ def _option_form(option: Parameter) -> str:
 
 
 KINDS: Mapping[Any, str] = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "TEXT"}
-"""Type of an option's value → the word for it where none is declared."""
+"""Mapping of the type of an option's value to the word for it in messages if no metavar is
+declared."""
 
 
 def pairs(option: str, assignments: Sequence[str]) -> dict[str, str]:
-    """Parse a repeated option ``NAME=VALUE``.
+    """Parse the values of a repeated option ``NAME=VALUE`` into a mapping of name to value.
 
     Raises:
-        RecipeError: one is not of that form.
+        RecipeError: an assignment is not of that form.
     """
     values = {}
     for text in assignments:
@@ -239,9 +267,11 @@ def pairs(option: str, assignments: Sequence[str]) -> dict[str, str]:
 
 
 def list_verbs(call: str, files: Mapping[str, Path]) -> None:
-    """Print each verb with the first line of its module, without importing the module.
+    """Print each verb with the first line of its module's docstring, without importing the module.
 
-    ``call`` is how a verb is run; ``files`` are the verbs' modules.
+    Args:
+        call: how a verb is run, such as ``trainyard VERB``.
+        files: mapping of a verb to the file of its module.
     """
     console.print(f"{call} ...; {call} --help says more\n", markup=False, highlight=False)
     width = max(map(len, files))
@@ -252,17 +282,18 @@ def list_verbs(call: str, files: Mapping[str, Path]) -> None:
 
 
 def refuse_place(out: Path) -> None:
-    """Check that a file can be written there, before the work that takes time.
+    """Check that the file ``out`` can be written, so that a command fails before its long work.
 
     Raises:
-        RecipeError: it cannot be written.
+        RecipeError: ``out`` is a folder, or its parent folder does not exist, or it is no valid
+            path.
     """
     try:
         wrong = "it is a folder" if out.is_dir() else ""
         if not out.parent.is_dir():
             wrong = f"there is no folder {out.parent}"
     except (OSError, ValueError) as error:
-        # The name is too long, or invalid.
+        # The path is too long, or it contains a null character.
         wrong = str(error)
     if wrong:
         raise RecipeError(f"--out {out}: {wrong}; name a file in a folder that exists")

@@ -1,5 +1,6 @@
-"""The gate's checks, one module for each check or family of checks; ``CHECKS`` is its entry.
+"""The gate's checks, one module for each check or family of checks.
 
-A new module is found by itself (``conditions.check_table.checks``). It declares its recipe fields,
-its needs and its rows; numpy and SciPy are imported inside the functions that compute.
+Each module has ``CHECKS``, its entries in the table, and is found automatically
+(``conditions.check_table.checks``). An entry declares its recipe fields, its needs and its rows.
+Import numpy and SciPy only inside the functions that compute.
 """

@@ -10,7 +10,7 @@ from conditions.gate_documents import Evidence
 def against_baseline(
     evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
 ) -> Check:
-    """Check that the metric beats the baseline's by ``margin``, in the metric's unit."""
+    """Check that the metric is better than the baseline's by ``margin``, in the metric's unit."""
     reference = read_number(evaluation, "baselines", baseline, metric)
     sign = -1 if direction == "lower" else 1
     threshold = None if reference is None else number(reference + sign * margin)

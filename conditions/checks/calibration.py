@@ -1,4 +1,4 @@
-"""``max_calibration_error``: a binary classifier's probabilities are true."""
+"""``max_calibration_error``: a binary classifier's probabilities are calibrated."""
 
 from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_check import Check
@@ -6,7 +6,7 @@ from conditions.gate_documents import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
-    """Check that the upper limit of the calibration error is at most what the recipe says."""
+    """Check that the upper limit of the calibration error is at most the recipe's limit."""
     most, confidence = demands["max_calibration_error"], demands["confidence"]
     value, high = evidence.sums.calibration(confidence)
     return [

@@ -7,11 +7,10 @@ from conditions.gate_check import Check, at_most, read_number
 
 
 def without_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
-    """Check that at most ``limit`` (a share) of the test split's ``leak_kind`` is in the train
-    split.
+    """Check that at most a share ``limit`` of the test split is also in the train split.
 
-    ``leak_kind``: ``examples``, found by the hash of their content, or ``groups``, found by their
-    key. A metric on examples that were trained on says nothing about new ones.
+    ``leak_kind``: ``examples``, which are found by the hash of their content, or ``groups``, which
+    are found by their key. A metric on examples that were trained on says nothing about new ones.
     """
     leak_count = read_number(evaluation, "leakage", leak_kind)
     searched_count = read_number(evaluation, "leakage", f"checked_{leak_kind}")

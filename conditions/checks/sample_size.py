@@ -6,6 +6,7 @@ from conditions.gate_documents import Evidence
 
 
 def _at_least(check: GateCheck, unit: str, count: float, least: float) -> Check:
+    """Return the row that checks that ``count`` is at least ``least``, up to rounding."""
     return check.row(
         unit,
         least,
@@ -17,7 +18,7 @@ def _at_least(check: GateCheck, unit: str, count: float, least: float) -> Check:
 
 
 def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
-    """Check the number of effective groups in the test split, on each metric that is compared."""
+    """Check the number of effective groups: the smallest one of all compared metrics."""
     least = min(
         comparison.improvement.effective_groups for comparison in evidence.comparisons.values()
     )

@@ -9,7 +9,7 @@ from conditions.gate_documents import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
-    from conditions.slices import judge_slices  # numpy: only where slices are judged
+    from conditions.slices import judge_slices  # imports numpy, so only if slices are judged
 
     for metric, margin in demands["slice_regression"].items():
         check, judged_slices = judge_slices(

@@ -7,7 +7,7 @@ from conditions.gate_documents import MetricComparison
 
 
 def superior(comparison: MetricComparison, margin: float) -> Check:
-    """Check that the challenger beats the champion by more than ``margin``; 0: better at all."""
+    """Check that the challenger is better than the champion by more than ``margin`` (may be 0)."""
     return above(SUPERIORITY, comparison, margin)
 
 

@@ -1,7 +1,7 @@
-"""Advice for a recipe: the layouts that our loop supports, and the recipe that adopts one.
+"""Advice for a recipe: the layouts that our training loop supports, and the recipe for the best.
 
-``training_setting`` reads from a job what foresight has to know; ``traced_shapes`` keeps the shapes
-of workloads that no formula covers; ``recipe_advice`` ranks, and writes the advised recipe. The
-forecasts themselves are ``trainyard.foresight``'s. No torch: shapes are traced by
-``training.tools.shapes``.
+``training_setting`` reads from a job what ``trainyard.foresight`` has to know. ``traced_shapes``
+stores the shapes of workloads that no formula covers. ``recipe_advice`` lists the possible layouts,
+and writes the advised recipe. The predictions themselves are made by ``trainyard.foresight``. No
+torch is imported here: shapes are traced by ``training.tools.shapes``, in another process.
 """

@@ -1,4 +1,4 @@
-"""A recipe and its layouts in foresight's words, and the recipe that adopts an advised one."""
+"""Convert a recipe and its layouts for ``foresight``, and write the recipe of an advised layout."""
 
 import json
 import os
@@ -39,30 +39,32 @@ from trainyard.language.expressions import values
 from trainyard.language.retries import CAPACITY
 from trainyard.runs.execution import Execution
 
-ERROR_CHARACTERS = 300  # characters of a process's error output
+ERROR_CHARACTERS = 300  # most characters of a process's error output in a message
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeModel:
-    """Model that a recipe trains, whichever machines do it."""
+    """Model that a recipe trains, whatever the machines."""
 
     fields: dict[str, Any]
     """Fields of a ``Setting`` that describe the model."""
 
     shapes: Shapes | None
-    """Traced shapes of the model; None: computed by formula from the fields."""
+    """Traced shapes of the model; None if they are computed by formula from the fields."""
 
     assumptions: tuple[str, ...]
 
 
 def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
-    """Return the model that the recipe in ``path`` trains.
+    """Return the model that a recipe trains.
 
     Args:
-        data: a folder of shards of the train split, for a workload that needs data to be traced.
+        recipe: the recipe.
+        path: file of the recipe.
+        data: folder of shards of the train split, for a workload that needs data to be traced.
 
     Raises:
-        ForesightError: it cannot be foreseen; says why.
+        ForesightError: the model cannot be predicted; the message says why.
     """
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
         fields, assumptions = model_of(recipe)
@@ -79,11 +81,12 @@ def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
 
 
 def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
-    """Trace the recipe's model, keep its shapes for plan, validate, budget and watch, and return
-    the file.
+    """Trace the recipe's model, and store its shapes for plan, validate, budget and watch.
+
+    Return the file with the shapes.
 
     Raises:
-        ForesightError: it cannot be traced, or needs no tracing; says why.
+        ForesightError: the model cannot be traced, or needs no tracing; the message says why.
     """
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
         model_of(recipe)
@@ -95,7 +98,7 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
 def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
     """Return the key of the shapes to trace for a recipe with a loop."""
     loop, tuning = recipe.train.loop, recipe.train.tuning
-    assert loop is not None  # noqa: S101 (the caller has checked)
+    assert loop is not None  # noqa: S101 (the callers have checked)
     precision = numbers_of(loop, tuning)["precision"]
     refuse_traced(recipe.workload.name, tuning, precision)
     settings = recipe.workload_config.model_dump(mode="json")
@@ -103,14 +106,14 @@ def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
 
 
 def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
-    """Return what ``python -m training.tools.shapes`` prints."""
+    """Return the output of ``python -m training.tools.shapes`` for the recipe's model."""
     command = [sys.executable, "-m", "training.tools.shapes", "--workload", recipe.workload.name]
     command += ["--workload-config", json.dumps(recipe.workload.config), "--precision", precision]
     command += ["--data", str(data)] if data else []
     source = recipe.workload.source
     places = [str((path.parent / source).resolve())] if source else []
     search = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
-    # In a process of its own, as it needs torch.
+    # In a separate process, because tracing needs torch.
     process = subprocess.run(  # noqa: S603 (our own module; no shell)
         command,
         capture_output=True,
@@ -132,15 +135,18 @@ def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None)
 
 
 ZERO = {"optimizer": 1, "gradients": 2, "full": 3}
+"""Mapping of what is sharded to DeepSpeed's ZeRO stage."""
 ONE_PART = (1,)
 
 
 def space(recipe: Recipe, precision: str) -> Space:
-    """Return the layouts that our loop supports: DeepSpeed's stages where the recipe names that
-    strategy, else DDP and FSDP with every degree; each as the recipe's checks allow it.
+    """Return the layouts that our training loop supports, as far as the recipe's checks allow them.
+
+    They are DeepSpeed's ZeRO stages if the recipe names that strategy; else DDP and FSDP with all
+    degrees of parallelism.
     """
     loop = recipe.train.loop
-    assert loop is not None  # noqa: S101 (only a loop's recipe is advised)
+    assert loop is not None  # noqa: S101 (only recipes with a loop get advice)
     refuse = refusing(recipe)
     if loop.strategy == "deepspeed":
         return Space(
@@ -156,8 +162,9 @@ def space(recipe: Recipe, precision: str) -> Space:
 
 
 def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
-    """Return the fields of ``train.loop`` that lay the training out as ``setting`` says; those that
-    only the recipe's other layout needed go back to their defaults.
+    """Return the fields of ``train.loop`` that give a training the layout of ``setting``.
+
+    Fields that only the recipe's current layout needs are set to their defaults.
     """
     usual = {name: TrainConfig.model_fields[name].default for name in FSDP}
     layout: dict[str, Any] = {
@@ -191,8 +198,9 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
 
 
 def _resharding(setting: Setting) -> str:
-    """Return whether gathered weights are kept until the backward pass. By default a pipeline keeps
-    them, and other layouts do not.
+    """Return the value of ``reshard_after_forward`` for a layout.
+
+    By default a pipeline keeps gathered weights until the backward pass, and other layouts do not.
     """
     if setting.shard == "gradients":
         return "default" if setting.pipeline > 1 else "never"
@@ -200,7 +208,7 @@ def _resharding(setting: Setting) -> str:
 
 
 def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
-    """Return a function that says why our loop, or the recipe's workload, cannot use a layout."""
+    """Return a function that says why our loop or the workload cannot use a layout, or None."""
     loop, spec, settings = recipe.train.loop, recipe.workload_spec, recipe.workload_config
     assert loop is not None  # noqa: S101
     current = loop.model_dump()
@@ -226,7 +234,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
 
 
 def changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
-    """Return the fields of section ``train`` that the layout changes."""
+    """Return the fields of section ``train`` that the candidate's layout changes."""
     train = recipe.train
     assert train.loop is not None  # noqa: S101
     loop = _find_changes(train.loop, fields(candidate.setting, train.loop))
@@ -243,6 +251,7 @@ def changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
 
 
 def _find_changes(config: Any, target_values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the target values that differ from those of ``config``."""
     return {name: value for name, value in target_values.items() if getattr(config, name) != value}
 
 
@@ -254,11 +263,15 @@ def write(
     comments: Sequence[str],
     environment: str | None = None,
 ) -> None:
-    """Write the recipe that extends ``path`` by ``overrides`` and the ``train_changes`` train
-    section, in its environment if one is given.
+    """Write a recipe that extends another one by an advised layout.
 
     Args:
+        place: file to write.
+        path: recipe that it extends.
+        overrides: ``FIELD=VALUE`` of other fields to change.
+        train_changes: changed fields of section ``train``.
         comments: comment lines for the top of the file.
+        environment: environment of the recipe in which the fields are changed; None for none.
 
     Raises:
         RecipeError: the result is not a valid recipe; nothing is written.
@@ -283,7 +296,7 @@ def _check(
     train_changes: Mapping[str, Any],
     environment: str | None,
 ) -> None:
-    """Read the recipe with all the changes, exactly as the new file will be read."""
+    """Read the recipe with all the changes, in the same way as the new file will be read."""
     assigned_fields = {name: value for name, value in train_changes.items() if name != "loop"}
     assigned_fields |= {
         f"loop.{name}": value for name, value in train_changes.get("loop", {}).items()
@@ -295,26 +308,29 @@ def _check(
     load(path, assignments, environment)
 
 
-# Find the next instance type for a run whose training got no capacity.
+# The next instance type for an execution whose training got no capacity.
 
 TYPE = "TrainInstanceType"
-"""The pipeline parameter that a fallback changes."""
+"""Name of the pipeline parameter that a fallback changes."""
 
 STEP = "Train"
 
 
 def fallbacks(recipe: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The instance types that a recorded recipe falls back to, in its order."""
+    """Return the instance types that a recorded recipe falls back to, in its order."""
     return tuple(((recipe or {}).get("train") or {}).get("fallback_instance_types") or ())
 
 
 def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> str | None:
-    """Return the type that the training of a failed execution is to be started on next; None where
-    it did not fail for lack of capacity, or its pipeline's recipe has no other type to try.
+    """Return the instance type on which to start the training of a failed execution again.
+
+    Return None if it did not fail because of missing capacity, or if the recipe of its pipeline has
+    no other type to try.
 
     Args:
-        earlier_types: types that this run was started on before, by name; the type that the
-            execution itself was started on is added.
+        arn: ARN of the execution.
+        earlier_types: types on which it was started before; the type of this execution is added.
+        region: AWS region; None for the environment's.
 
     Raises:
         ServiceError: the execution or its recipe cannot be read.

@@ -1,8 +1,8 @@
-"""The shapes of traced models, kept beside the recipes: plan, validate, budget and watch read them.
+"""Store the shapes of traced models with the recipes; plan, validate, budget and watch read them.
 
 ``python -m pipelines.advise --recipe R --trace`` writes a file for the recipe's workload, its
-settings and the precision; an estimate of a training uses the file of exactly these. A file
-whose code has changed since is refused, so that none is used for another model than its own.
+settings and the precision; a prediction uses the file for exactly these. A file whose code has
+changed since is refused, so that its shapes are never used for another model.
 """
 
 import hashlib
@@ -19,22 +19,24 @@ from trainyard.foresight import model_shapes
 from trainyard.foresight.transformer_formulas import Shapes
 
 FOLDER = Path("recipes/shapes")
-"""Folder of the files, below the working directory; to be committed with the recipes."""
+"""Folder of the files, relative to the working directory; commit it with the recipes."""
 
 TRACE_COMMAND = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
 WORKLOADS_PACKAGE = "training.workloads"
 
 
 class StaleShapes(ForesightError):
-    """The shapes of exactly this workload are on file but may not be used: the code has changed
-    since, or the file is damaged.
+    """There is a file of shapes for exactly this workload, but it must not be used.
+
+    The code has changed since, or the file is damaged.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ShapesKey:
-    """Key of traced shapes: the workload, its settings and the precision, alike for jobs and
-    recipes.
+    """Key of traced shapes: the workload, its settings and the precision.
+
+    It is the same whether it comes from a job or from a recipe.
     """
 
     workload: str
@@ -46,20 +48,21 @@ class ShapesKey:
 
     @property
     def place(self) -> Path:
-        """Return the file that holds the shapes."""
+        """Path of the file that contains the shapes."""
         digest = hashlib.sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
         return FOLDER / f"{self.workload}-{digest[:12]}.json"
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """Return the key as the file holds it."""
+        """The key as it is stored in the file."""
         return {"workload": self.workload, "config": self.config, "precision": self.precision}
 
 
 def keep(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
-    """Write the traced shapes with their key; return the file.
+    """Write the traced shapes with their key; return the path of the file.
 
     Args:
+        shapes_key: key of the shapes.
         tree: the shapes as ``python -m training.tools.shapes`` prints them.
 
     Raises:
@@ -78,8 +81,8 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     """Return the shapes of exactly this workload, and the assumptions made about them.
 
     Raises:
-        ForesightError: there is no such file; says how to write one.
-        StaleShapes: the file is of other code, or damaged.
+        ForesightError: there is no such file; the message says how to write one.
+        StaleShapes: the file is for other code, or is damaged.
     """
     place = shapes_key.place
     if not place.exists():
@@ -108,9 +111,9 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
 
 
 def code_sha256(workload: str) -> str | None:
-    """Return a hash of all modules in the workload's package folder, which identifies its code.
+    """Return a hash of all modules in the folder of the workload's package.
 
-    None where the workload is not on Python's path.
+    It identifies the workload's code. Return None if the workload is not on Python's path.
     """
     try:
         module_spec = find_spec(workload if "." in workload else f"{WORKLOADS_PACKAGE}.{workload}")
@@ -130,6 +133,7 @@ def _advise_retrace() -> str:
 
 
 def _read(place: Path) -> dict[str, Any]:
+    """Return the content of a file of shapes. Raises StaleShapes if it cannot be read."""
     try:
         tree = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

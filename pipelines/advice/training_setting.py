@@ -1,7 +1,8 @@
-"""Convert a training of ours, from a recipe or a training job, to foresight's ``Setting``.
+"""Convert one of our trainings, from a recipe or a training job, to foresight's ``Setting``.
 
-A job tells as much as the recipe that it was compiled from: the loop's settings and the
-workload's are in its hyperparameters. So any job, defined or already run, can be foreseen.
+A job says as much as the recipe that it was compiled from: its hyperparameters contain the settings
+of the loop and of the workload. So any job can be predicted, whether it is only defined or has
+already run.
 """
 
 from collections.abc import Mapping
@@ -36,24 +37,24 @@ BYTES = 257
 SHARDS = {"fsdp": "full", "smp": "full"}
 ZERO = {1: "optimizer", 2: "gradients", 3: "full"}
 PRECISIONS = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-"""Ours → foresight's, for a GPU that multiplies in bfloat16."""
+"""Mapping of our names to foresight's, for a GPU that multiplies in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopTraining:
-    """A training of our loop, in the form in which it can be foreseen."""
+    """A training with our loop, in the form in which it can be predicted."""
 
     setting: Setting
     loop: TrainConfig
     shapes: Shapes | None = None
-    """Traced shapes of the model; None: computed by formula from the setting's fields."""
+    """Traced shapes of the model; None if they are computed by formula from the setting."""
 
     assumptions: tuple[str, ...] = ()
-    """Assumptions made where neither recipe nor job gives a value."""
+    """Assumptions about values that neither recipe nor job contains."""
 
     @property
     def steps(self) -> int:
-        """Return the number of optimizer steps of the whole training."""
+        """Number of optimizer steps of the whole training."""
         return self.loop.max_steps
 
 
@@ -61,10 +62,11 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> LoopTraining:
     """Return the training of a recipe.
 
     Args:
-        shapes: the model's shapes, where they were just traced; default: the ones on file.
+        recipe: the recipe.
+        shapes: shapes of the model if they were just traced; None: those in the stored file.
 
     Raises:
-        ForesightError: the training cannot be foreseen; says why.
+        ForesightError: the training cannot be predicted; the message says why.
     """
     train = recipe.train
     if train.loop is None:
@@ -77,11 +79,12 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> LoopTraining:
 
 
 def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the fields of a setting that say what a recipe trains and in which numbers, not where
-    and how it is laid out; and the assumptions made.
+    """Return the fields of a Setting that say what a recipe trains, and the assumptions made.
+
+    They include the number formats, but not the machines and the layout.
 
     Raises:
-        ForesightError: the training cannot be foreseen; says why.
+        ForesightError: the training cannot be predicted; the message says why.
     """
     train = recipe.train
     if train.loop is None:
@@ -97,13 +100,17 @@ def of_job(
     instance_count: int,
     ranks_per_node: int | None = None,
 ) -> LoopTraining:
-    """Return the training of a job, from its request or from DescribeTrainingJob's answer.
+    """Return the training of a job, from its request or from DescribeTrainingJob's response.
 
     Args:
-        ranks_per_node: as the environment gives it (PET_NPROC_PER_NODE); None: one per GPU.
+        hyperparameters: hyperparameters of the job.
+        instance_type: type of its machines.
+        instance_count: number of its machines.
+        ranks_per_node: number in the environment (PET_NPROC_PER_NODE); None: one per GPU.
 
     Raises:
-        ForesightError: it is not a training of our loop, or cannot be foreseen; says why.
+        ForesightError: it is not a training with our loop, or it cannot be predicted; the message
+            says why.
     """
     if "workload" not in hyperparameters:
         raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
@@ -121,8 +128,10 @@ def of_job(
 
 
 def with_largest(job: Job) -> dict[str, Any]:
-    """Return a job's hyperparameters; of a tuning job those of one of its trainings, with the
-    largest value of each range, which takes the most memory of a width or a batch.
+    """Return the hyperparameters of a job.
+
+    For a tuning job, return those of a training with the largest value of each range, because a
+    larger width or batch takes more memory.
     """
     largest = {
         search_range.name: _largest(search_range)
@@ -134,14 +143,17 @@ def with_largest(job: Job) -> dict[str, Any]:
 
 
 def _largest(search_range: Range) -> Any:
-    """Return the largest value of a range: of words any; None where only a run knows it."""
+    """Return the largest value of a range; None if it is known only in an execution.
+
+    For a range of words, return any of them.
+    """
     if search_range.high is not None:
         return int(search_range.high) if search_range.kind == INTEGERS else search_range.high
     return max(search_range.values, key=_number, default=None)
 
 
 def _number(value: Any) -> float:
-    """Return a hyperparameter's value as a number; that of a word is below all of them."""
+    """Return a hyperparameter's value as a number; a word counts as less than all numbers."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -149,11 +161,10 @@ def _number(value: Any) -> float:
 
 
 def of_request(job: Job) -> LoopTraining:
-    """Return the training of a job whose request is part of a definition, parameters at their
-    defaults.
+    """Return the training of a job in a definition, with its parameters at their defaults.
 
     Raises:
-        ForesightError: the training cannot be foreseen; says why.
+        ForesightError: the training cannot be predicted; the message says why.
     """
     hyperparameters = with_largest(job)
     if any(unknowns(hyperparameters)) or not job.instance_type or not job.nodes:
@@ -163,10 +174,10 @@ def of_request(job: Job) -> LoopTraining:
 
 
 def of_description(job: Mapping[str, Any]) -> LoopTraining:
-    """Return the training of a job from DescribeTrainingJob's answer.
+    """Return the training of a job from DescribeTrainingJob's response.
 
     Raises:
-        ForesightError: the training cannot be foreseen; says why.
+        ForesightError: the training cannot be predicted; the message says why.
     """
     resources = job["ResourceConfig"]
     if "InstanceType" not in resources:
@@ -182,7 +193,7 @@ def of_description(job: Mapping[str, Any]) -> LoopTraining:
 
 @dataclass(frozen=True, slots=True)
 class _TracedModel:
-    """A model that no formula describes, so that its shapes are traced."""
+    """A model that no formula describes, so that its shapes have to be traced."""
 
     workload: str
     config: Mapping[str, Any]
@@ -228,6 +239,11 @@ def _make_training(
     tuning: Tuning,
     cluster: Mapping[str, Any],
 ) -> LoopTraining:
+    """Return the training of a model with a loop on a cluster.
+
+    Raises:
+        ForesightError: the training cannot be predicted; the message says why.
+    """
     numbers, shapes = numbers_of(loop, tuning), None
     # These have no bfloat16, so the job itself takes float16.
     if loop.precision == "auto" and cluster["gpu"] in BEFORE_AMPERE:
@@ -250,9 +266,7 @@ def _make_training(
 def _find_shapes(
     trained_model: _TracedModel, tuning: Tuning, precision: str
 ) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
-    """Return the fields that a traced model's layouts depend on, its shapes, and the
-    assumptions.
-    """
+    """Return the fields on which a traced model's layouts depend, its shapes, and assumptions."""
     refuse_traced(trained_model.workload, tuning, precision)
     shapes = trained_model.shapes
     assumptions: tuple[str, ...] = ()
@@ -264,14 +278,14 @@ def _find_shapes(
 
 
 def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
-    """Raises: ForesightError: a model whose shapes are traced has adapters or float8."""
+    """Raise ForesightError if a model whose shapes are traced has adapters or uses float8."""
     for feature, is_used in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
         if is_used:
             raise ForesightError(f"{feature} in the model of workload {workload} are not modelled")
 
 
 def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the model's dimensions in foresight's words, and the assumptions made."""
+    """Return the model's dimensions as fields of a Setting, and the assumptions made."""
     if config.head_width * config.heads != config.dim:
         raise ForesightError(
             f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
@@ -296,6 +310,7 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
 
 
 def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
+    """Return the loop's layout on ``world`` ranks, as fields of a Setting."""
     shard = SHARDS.get(loop.strategy, "none")
     if loop.strategy == "deepspeed":
         shard = ZERO[loop.zero_stage]
@@ -303,7 +318,7 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
     if shard == "full" and (
         reshard == "never" or (reshard == "default" and loop.pipeline_parallel > 1)
     ):
-        shard = "gradients"  # weights stay gathered until the step's end
+        shard = "gradients"  # because weights stay gathered until the end of the step
     return {
         "micro_batch": loop.micro_batch,
         "accumulation": loop.micro_batches(world),
@@ -322,7 +337,7 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
 
 
 def precision_of(loop: TrainConfig) -> str:
-    """Return the precision in which the loop multiplies, in foresight's words.
+    """Return the precision in which the loop multiplies, under foresight's name.
 
     Raises:
         ForesightError: foresight does not model this precision.
@@ -333,8 +348,7 @@ def precision_of(loop: TrainConfig) -> str:
 
 
 def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
-    """Return the fields of a setting that say in which numbers, and which of its weights, it
-    trains.
+    """Return the fields of a Setting for the number formats and the weights that are trained.
 
     Raises:
         ForesightError: the combination is not modelled.
@@ -366,8 +380,9 @@ FIT = (
 
 
 def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
-    """Return how much of its devices' memory it needs, and in which part of a step
-    it needs most.
+    """Return text about the share of its devices' memory that a training needs.
+
+    It names the part of a step in which the need is largest.
     """
     device, peak = training.setting.device, memory.peak
     return (

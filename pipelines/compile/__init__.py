@@ -1,7 +1,7 @@
 """Parts of a compiled definition: code folders, images, packages, data, provenance.
 
-``compilation`` uploads what a definition names, by content, so an unchanged commit uploads nothing;
-``compile_session`` stands in for the SDK's session, so that nothing is sent while compiling;
-``pipeline_settings`` makes parameters, cache and retry policies of the recipe.
-``quiet_sdk`` imports the SDK cheaply.
+``compilation`` describes the folders that a definition refers to by a hash of their content, so
+that an unchanged commit uploads nothing. ``compile_session`` replaces the SDK's session, so that
+compiling sends no requests. ``pipeline_settings`` makes parameters, cache and retry policies from
+the recipe. ``quiet_sdk`` imports the SDK in less time.
 """

@@ -1,8 +1,8 @@
 """A compiled pipeline, and the folders of code in S3 that its definition refers to.
 
-A folder is stored under the hash of its content: same content, same key, whatever the time, the
-machine or the checkout's path. So an upsert of an unchanged commit changes nothing and loses no
-step cache (#2736 #2940 #3384).
+A folder is stored under the hash of its content: the same content has the same key, whatever the
+time, the machine or the path of the checkout. So an upsert of an unchanged commit changes nothing,
+and the step cache stays valid (#2736 #2940 #3384).
 """
 
 import hashlib
@@ -20,30 +20,36 @@ from training.export import shipped_files
 from trainyard.common.errors import DefinitionError
 from trainyard.plan.deployed_pipeline import State
 
-# Wheelhouses: for each job, the wheels of what it installs, so that it needs no index.
+# Wheelhouses: for each job, a folder with the wheels of what it installs, so that it needs no
+# package index.
 #
-# A wheelhouse is named by the text of the requirements, so a definition is compiled without it,
-# and what was once uploaded for a text is what every later run installs.
+# The name of a wheelhouse is a hash of the text of the requirements. So a definition can be
+# compiled before the wheelhouse exists, and every later execution with the same text installs the
+# wheels that were uploaded first.
 
 _INCLUDE = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[ =]*(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """A requirements file, with those that it includes."""
+    """A requirements file, and those that it includes."""
 
     name: str
-    """Path in the job's folder."""
+    """Path in the folder of the job."""
 
     files: Mapping[str, bytes] = field(repr=False)
-    """Path → content, of this file and of those that it includes."""
+    """Mapping of path to content, of this file and of those that it includes."""
 
     @classmethod
     def from_folder(cls, name: str, folder: Mapping[str, bytes]) -> "Requirements":
-        """Return the file ``name`` of a job's folder, path → content.
+        """Return the requirements file ``name`` of a job's folder.
+
+        Args:
+            name: path of the file in the folder.
+            folder: mapping of path to content.
 
         Raises:
-            DefinitionError: the folder lacks a file that is included.
+            DefinitionError: a file that is included is not in the folder.
         """
         return cls(name, dict(_follow_includes(name, folder, set())))
 
@@ -51,6 +57,7 @@ class Requirements:
 def _follow_includes(
     name: str, folder: Mapping[str, bytes], visited_names: set[str]
 ) -> Iterator[tuple[str, bytes]]:
+    """Iterate over (path, content) of a requirements file and of all that it includes."""
     if name in visited_names:
         return
     visited_names.add(name)
@@ -67,10 +74,10 @@ def _follow_includes(
 def requirements_of(
     folder: Mapping[str, bytes], script: Project | None
 ) -> tuple[Requirements, ...]:
-    """Return what a job installs: from its own folder, and for the user's script beside it.
+    """Return what a job installs: from its own folder, and from the folder of the user's script.
 
     Raises:
-        DefinitionError: a requirements file includes one that does not travel.
+        DefinitionError: a requirements file includes one that is not in its folder.
     """
     requirement_files = []
     if REQUIREMENTS in folder and (script is None or folder != script.files):
@@ -89,14 +96,14 @@ class Wheelhouse:
     """Key prefix of all wheelhouses of the pipeline, without a slash at its end."""
 
     lists: tuple[Requirements, ...]
-    """What the job installs, in its order."""
+    """Requirements files that the job installs, in this order."""
 
     python: tuple[str, ...]
-    """Python versions that the wheels are for, as ``3.12``."""
+    """Python versions that the wheels are for, such as ``3.12``."""
 
     @property
     def key(self) -> str:
-        """Return the key prefix of the wheels, without a slash at its end."""
+        """Key prefix of the wheels, without a slash at its end."""
         digest = hashlib.sha256(" ".join(self.python).encode())
         for requirements in self.lists:
             for name, content in sorted(requirements.files.items()):
@@ -106,34 +113,35 @@ class Wheelhouse:
 
     @property
     def manifest(self) -> str:
-        """Return the key of the manifest, which is written last: wheel → SHA-256."""
+        """Key of the manifest, which maps wheels to SHA-256 hashes, and is written last."""
         return f"{self.key}.json"
 
     @property
     def uri(self) -> str:
-        """Return the URI that a job is given, with a slash at its end."""
+        """URI that a job gets, with a slash at its end."""
         return f"s3://{self.bucket}/{self.key}/"
 
 
 JOBS = "steps/requirements.txt"
 """Requirements of the jobs of WITH_WORKLOAD."""
 WITH_WORKLOAD = ("shard", "train", "evaluate", "transform")
-"""Steps that import the workload; others install only the packages listed for each."""
+"""Steps that import the workload; the others install only the packages listed for each."""
 
 
 @dataclass(frozen=True)
 class Asset:
-    """A folder that belongs at ``s3://<bucket>/<prefix>/<sha256>/``."""
+    """A folder of files that belongs at ``s3://<bucket>/<prefix>/<hash>/``."""
 
     bucket: str
     prefix: str
     files: Mapping[str, bytes] = field(repr=False)
-    """Path inside the folder, with forward slashes → content."""
+    """Mapping of path inside the folder, with forward slashes, to content."""
 
     @cached_property
     def sha256(self) -> str:
-        """Return the hash over sorted names and contents, lengths first so that no two folders
-        collide.
+        """Hash over the sorted names and contents.
+
+        Each is preceded by its length, so that no two different folders give the same input.
         """
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
@@ -143,35 +151,35 @@ class Asset:
 
     @property
     def key(self) -> str:
-        """Return the key prefix in the bucket, without a slash at the end. 128 bits of the hash
-        name the folder.
-        """
+        """Key prefix in the bucket, without a slash at its end; it has 128 bits of the hash."""
         return f"{self.prefix}/{self.sha256[:32]}"
 
     @property
     def uri(self) -> str:
-        """Return the URI with a slash at the end, since SageMaker takes every key that begins with
-        it.
-        """
+        """URI with a slash at its end, because SageMaker takes every key that starts with it."""
         return f"s3://{self.bucket}/{self.key}/"
 
 
 def read_folder(root: Path) -> dict[str, bytes]:
-    """Return name → content of every file below ``root``, without caches and other litter."""
+    """Return a mapping of name to content of the files below ``root``, without caches and such."""
     return {name: path.read_bytes() for name, path in shipped_files.files(root, hidden=True)}
 
 
 def step_code(
     checkout: Path, step: str, source: Path | None, packages: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """Return the folder that runs step ``step``: its job, the packages it imports, nothing else.
+    """Return the folder that runs a step: its job and the packages that it imports, nothing else.
 
-    ``source`` is the folder of a user's own workload, whose requirements.txt, if it has one, adds
-    to ours; ``packages`` are requirements of this step only.
+    Args:
+        checkout: root of the checkout.
+        step: name of the step.
+        source: folder of the user's own workload; its requirements.txt, if it has one, is added to
+            ours.
+        packages: requirements of this step only.
 
     Raises:
-        DefinitionError: the checkout or ``source`` lacks a file that the job needs, or the lock
-            lacks a package that the step needs.
+        DefinitionError: the checkout or ``source`` does not contain a file that the job needs, or
+            the lock does not contain a package that the step needs.
     """
     if source is not None and not source.is_dir():
         raise DefinitionError(f"workload.source: {source} is not a folder; it must hold a package")
@@ -181,8 +189,8 @@ def step_code(
             package_names = [*lines((checkout / JOBS).read_text(encoding="utf-8")), *package_names]
         else:
             source = None
-        # Only the step's own: a change in steps/evaluate/job.py must not change the code of the
-        # other steps, or they would all miss the cache.
+        # Only the step's own files: a change in steps/evaluate/job.py must not change the code of
+        # the other steps, because they would all miss the cache.
         files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
         files |= {n: path.read_bytes() for n, path in shipped_files.for_step(checkout, step)}
         if package_names:
@@ -197,8 +205,9 @@ def step_code(
 def _requirements(
     checkout: Path, step: str, package_names: Sequence[str], source: Path | None = None
 ) -> dict[str, bytes]:
-    """Return requirements.txt: the lock's entries for ``package_names``, and those that the user's
-    workload adds.
+    """Return requirements.txt: the lock's entries for ``package_names`` and what they need.
+
+    The requirements of the user's workload are added.
     """
     lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     entries = closure(lock, package_names, f"step {step}")
@@ -209,41 +218,41 @@ def _requirements(
 
 
 def lines(text: str) -> list[str]:
-    """Return the requirements in a file of names and version ranges."""
+    """Return the requirements in a file with one name and version range per line."""
     return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPipeline:
-    """A pipeline, compiled: what upsert uploads, byte for byte."""
+    """A compiled pipeline: everything that an upsert uploads."""
 
     name: str
     description: str
     region: str
     role: str
     body: str
-    """The definition JSON."""
+    """The definition as JSON text."""
 
     assets: tuple[Asset, ...]
-    """The folders that the definition refers to."""
+    """Folders that the definition refers to."""
 
     max_parallel_steps: int
     tags: dict[str, str]
     kms_key: str | None
     budget: Budget = Budget()
-    """Limit on what a run may cost."""
+    """Limit on the cost of an execution."""
 
     recipe_fields: Mapping[str, str] = field(default_factory=dict)
-    """Path → JSON of the recipe's fields that the definition does not hold."""
+    """Mapping of path to JSON of the recipe's fields that are not part of the definition."""
 
     account: str | None = None
-    """Number of the account that it may be upserted in; None for any."""
+    """Number of the only account that it may be upserted in; None for any account."""
 
     environment: str | None = None
     """Environment of the recipe; None without one."""
 
     wheelhouses: tuple[Wheelhouse, ...] = ()
-    """What ``pipelines.package`` must have uploaded before."""
+    """Folders of wheels that ``pipelines.package`` must have uploaded before the upsert."""
 
     @property
     def sha256(self) -> str:
@@ -251,7 +260,7 @@ class CompiledPipeline:
 
     @property
     def state(self) -> State:
-        """Return the state of the pipeline that an upsert would create."""
+        """State of the pipeline that an upsert would create."""
         return State(
             name=self.name,
             definition=self.body,

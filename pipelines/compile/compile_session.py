@@ -1,4 +1,4 @@
-"""The SageMaker SDK's session that compiles without AWS: it remembers what would be uploaded."""
+"""SDK session that compiles without AWS: it collects what would be uploaded."""
 
 from functools import cache
 from pathlib import Path
@@ -37,11 +37,11 @@ from trainyard.language.retries import WORDS
 
 
 class _ConfigValidation:
-    """Replace ``jsonschema.validate`` for the SDK's defaults, without proving the SDK's schema each
-    time.
+    """Stand-in for the module ``jsonschema`` in the SDK: it does not check the schema itself.
 
-    The SDK validates its defaults at every look-up, 78 times a definition, and each time proves
-    its own constant schema against the meta-schema: 95 % of the time of building a definition.
+    The SDK validates its defaults at every look-up, 78 times per definition, and each time also
+    checks its own constant schema against the meta-schema. That took 95 % of the time of building a
+    definition.
     """
 
     @staticmethod
@@ -55,10 +55,10 @@ _loader = cache(botocore.loaders.create_loader)
 
 
 def _create_loader(search_path_string: str | None = None) -> botocore.loaders.Loader:
-    """Return one loader of the services' models for all sessions, which caches what it has read.
+    """Return one loader of botocore's service models for all sessions; it caches what it has read.
 
-    The SDK makes a session for every step, and each would read megabytes of models again: two
-    thirds of the time of building a definition.
+    The SDK creates a session for every step, and each would read megabytes of models again, which
+    took two thirds of the time of building a definition.
     """
     return _loader(search_path_string)
 
@@ -67,10 +67,10 @@ botocore.loaders.create_loader = botocore.session.create_loader = _create_loader
 
 
 class _LocalClient(steps.LocalSagemakerClient):
-    """The client of local mode without a session of its own.
+    """Client of the SDK's local mode that creates no session.
 
-    The SDK makes one for each processing step to ask for the name of a method: a third of the
-    processor time of building a definition went into its sessions and clients.
+    The SDK creates one for each processing step, only to ask for the name of a method. A third of
+    the processor time of building a definition went into these sessions and clients.
     """
 
     def __init__(self) -> None:
@@ -81,14 +81,14 @@ steps.LocalSagemakerClient = _LocalClient
 
 
 class CompileSession(PipelineSession):
-    """Collects what would be uploaded as assets, named by their content.
+    """SDK session that collects uploads as assets, which are named by their content.
 
-    The SDK puts code and drivers of a training job under a timestamped key, and uploads them at
-    every ``definition()``; here the key follows from the content, and nothing is uploaded.
+    The SDK puts the code and drivers of a training job under a key with a timestamp, and uploads
+    them at every ``definition()``. Here the key follows from the content, and nothing is uploaded.
     """
 
     def __init__(self, region: str, bucket: str, prefix: str) -> None:
-        # Keys that no service accepts: a call that slipped through could do nothing.
+        # No service accepts these keys: a call that is made by accident cannot do anything.
         boto_session = boto3.Session(
             region_name=region, aws_access_key_id="offline", aws_secret_access_key="offline"
         )
@@ -108,25 +108,29 @@ class CompileSession(PipelineSession):
         return asset.uri
 
     def extend_folder(self, uri: str, files: dict[str, bytes]) -> str:
-        """Remember a folder that holds the files of another one, and further ones."""
+        """Remember the files of the asset at ``uri`` and ``files``; return their S3 URI."""
         [folder] = [asset for asset in self.assets.values() if asset.uri == uri]
         return self.add({**folder.files, **files})
 
     def upload_data(self, path: str, *_: object, **__: object) -> str:
-        """Remember the folder instead of uploading it; the SDK calls this for its drivers."""
+        """Remember the folder at ``path``, for the SDK's drivers; return its S3 URI."""
         return self.add(read_folder(Path(path)))
 
 
-# What a recipe sets for the whole pipeline: its parameters, the steps' cache and retries.
+# Settings of a recipe for the whole pipeline: its parameters, the steps' cache and retries.
 
 STEP_CAUSES = {member.value: member for member in StepExceptionTypeEnum}
 JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
-"""ExceptionType → the SDK's member; calling its enums would give their first member."""
+"""Exception type to the SDK's enum member. Calling one of these enums would always return its first
+member.
+"""
 
 
 def cache_config(recipe: Recipe) -> CacheConfig | None:
-    """Return the cache settings; None when the cache is off, or with ``train.fsx``: its folder is
-    named by the execution's id, so cached shards would not be found under it.
+    """Return the steps' cache settings, or None if the cache is off or ``train.fsx`` is set.
+
+    With ``train.fsx``, the folder of the shards is named after the execution's id, so a later
+    execution would not find cached shards in it.
     """
     if not recipe.cache.enabled or recipe.train.fsx:
         return None
@@ -134,8 +138,8 @@ def cache_config(recipe: Recipe) -> CacheConfig | None:
 
 
 def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
-    """Return at most one policy for the service's faults and one for the job's, each with all
-    causes.
+    """Return the recipe's retry policies: at most one for faults of the service and one for faults
+    of the job, each with all its causes.
     """
     retry = recipe.retry
     if not retry.max_attempts:
@@ -157,10 +161,13 @@ def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
 def pipeline_parameters(
     recipe: Recipe, no_champion: str
 ) -> dict[str, Parameter | str | int | float]:
-    """Return the parameters: values that people change from run to run without an upsert, and
-    values that ``start`` finds out.
+    """Return the pipeline's parameters and constants, by name.
 
-    ``no_champion``: the URI that stands for no champion's model.
+    Parameters are the values that people change from execution to execution without an upsert, and
+    those that ``start`` finds out. Values that the recipe does not make overridable are returned as
+    constants.
+
+    ``no_champion``: the URI that is used when there is no champion's model.
     """
     overridable_values: dict[str, str | int | None] = {
         "InputUri": recipe.data.input if recipe.data else None,
@@ -179,8 +186,8 @@ def pipeline_parameters(
         "ChampionModelUri": no_champion,
     }
     run_values |= {LOOK_PARAMETER: 0} if recipe.gate.comparisons else {}
-    # A field that the recipe does not list as overridable is fixed: a person who may start a run
-    # cannot choose the thresholds of its verdict.
+    # A field that the recipe does not list as overridable is a constant: a person who may start an
+    # execution must not be able to choose the thresholds of its verdict.
     constants = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
     kinds = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}
     parameters = {
@@ -195,7 +202,7 @@ def pipeline_parameters(
 
 
 def training_image(recipe: Recipe, region: str) -> str:
-    """Return the recipe's own image, else AWS's PyTorch or SMP image for the instance type."""
+    """Return the recipe's training image, or AWS's PyTorch or SMP image for the instance type."""
     instance_type = recipe.train.instance_type
     if recipe.images.training:
         return recipe.images.training
@@ -205,29 +212,30 @@ def training_image(recipe: Recipe, region: str) -> str:
 
 
 def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
-    """Return the recipe's own image, else AWS's PyTorch training image: it has what the jobs need,
-    torch included.
+    """Return the recipe's processing image, or AWS's PyTorch training image, which has the packages
+    that the jobs need, including torch.
     """
     return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
 
 
 def evaluation_image(recipe: Recipe, region: str) -> str:
-    """Return the image that a user's evaluation script runs in: the processing image, else the
-    training image.
+    """Return the image in which a user's evaluation script runs: the recipe's processing image, or
+    its training image, or AWS's PyTorch training image.
     """
     own_image = recipe.images.processing or recipe.images.training
     return own_image or processing_image(recipe, region, recipe.evaluate.instance_type)
 
 
 def inference_image(recipe: Recipe, region: str) -> str:
-    """Return the recipe's own image, else AWS's PyTorch inference image for the first inference
-    instance.
+    """Return the recipe's inference image, or AWS's PyTorch inference image for the first inference
+    instance type.
     """
     instance_type = recipe.register_.inference_instances[0]
     return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
 
 
 def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
+    """Return AWS's SMP training image (SageMaker's model parallel library)."""
     version = recipe.images.pytorch_version
     return _retrieve_image(
         recipe,
@@ -243,6 +251,7 @@ def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
 
 
 def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
+    """Return AWS's PyTorch image for ``scope``, which is ``training`` or ``inference``."""
     version, python = _version(recipe, scope)
     return _retrieve_image(
         recipe,
@@ -261,23 +270,23 @@ def _retrieve_image(recipe: Recipe, region: str, lack: str, fix: str, **argument
     """Return the URI of an image in the SDK's table, or of its copy in the recipe's registry.
 
     Args:
-        lack: beginning of the error if AWS has no such image: the field, and what AWS lacks.
-        fix: end of that error: what to change in the recipe.
-        asked: arguments of ``image_uris.retrieve`` besides the region.
+        lack: start of the error message if AWS has no such image: the field, and what is missing.
+        fix: end of that message: what to change in the recipe.
+        arguments: arguments of ``image_uris.retrieve`` besides the region.
 
     Raises:
         RecipeError: AWS has no such image in the region.
     """
     try:
         uri = image_uris.retrieve(region=region, **arguments)
-    except (ValueError, KeyError):  # its text lists all regions, and advises another SDK
+    except (ValueError, KeyError):  # their text lists all regions, and recommends another SDK
         raise RecipeError(f"{lack} in {region}; {fix}") from None
     registry = recipe.images.registry
     return f"{registry}/{uri.partition('/')[2]}" if registry else uri
 
 
 def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
-    """Return (version, Python) of AWS's PyTorch image, from the SDK's table of images.
+    """Return (version, Python version) of AWS's PyTorch image, from the SDK's table of images.
 
     Raises:
         RecipeError: AWS has no such image; names the field, its value, and the choices.
@@ -286,7 +295,7 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
     prefix = "inference_" if scope == "inference" else ""
     field = f"{prefix or 'pytorch_'}version"
     choice = getattr(images, field)
-    # The jobs need Python 3.11 or newer, which is py311 here.
+    # The jobs need Python 3.11 or newer, which the table calls py311.
     pythons = {
         version: [
             name
@@ -312,7 +321,7 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
 
 
 def job_pythons(recipe: Recipe) -> tuple[str, ...]:
-    """Return the Python versions of the jobs' images, as ``3.12``.
+    """Return the Python versions of the jobs' images, such as ``3.12``.
 
     Raises:
         RecipeError: an image is the user's own, so its version is not known.

@@ -1,8 +1,8 @@
-"""The lock: every package that runs here and in the jobs, at one version, with its files' hashes.
+"""The lock: all packages that run here and in the jobs, each at one version, with file hashes.
 
-``make lock`` writes it (scripts/lock.py). A step's requirements.txt is the part of it that the step
-needs, so a job gets the packages of the commit, whenever it starts, and no other bytes. torch is
-not among them: AWS builds that of its images for the machines' CUDA and EFA.
+``make lock`` writes it (scripts/lock.py). A step's requirements.txt is the part of the lock that
+the step needs. So a job installs exactly the packages of the commit, whenever it starts. torch is
+not in the requirements: AWS builds the torch of its images for their CUDA and EFA.
 """
 
 import re
@@ -27,10 +27,10 @@ _HASH = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A locked package version, used where the marker of ``requirement`` holds."""
+    """A locked package version; it is installed where the marker of ``requirement`` holds."""
 
     name: str
-    """Normalised: ``scikit-learn``."""
+    """Normalised, such as ``scikit-learn``."""
     version: str
     requirement: Requirement
     hashes: tuple[str, ...]
@@ -40,9 +40,7 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """Return the line for pip, without the comments: they may change when the
-        package does not.
-        """
+        """Return the line for pip, without comments: they can change when the package does not."""
         hashes = "".join(f" \\\n    --hash={value}" for value in self.hashes)
         return f"{self.requirement}{hashes}\n"
 
@@ -59,11 +57,11 @@ def read(text: str, source: str) -> tuple[Entry, ...]:
 
 
 def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
-    """Return the entries of ``roots``, which are requirements, and of all their dependencies.
+    """Return the entries of the requirements ``roots`` and of all their dependencies.
 
     Raises:
-        DefinitionError: the lock lacks one, or has a version outside its range; ``asks`` says what
-            wants it.
+        DefinitionError: a requirement is not in the lock, or its version is outside the range;
+            ``asks`` names what requires it.
     """
     names: set[str] = set()
     queue = [_find_locked(entries, Requirement(root), asks) for root in roots]
@@ -76,8 +74,8 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
 
 
 def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
-    """Return the entries whose markers hold in a container with that Python, as ``3.12.8``."""
-    # pip would evaluate the markers for the machine that it runs on.
+    """Return the entries for a Linux container with that Python, such as ``3.12.8``."""
+    # pip would evaluate the markers for the machine that it runs on, not for the container.
     container = {
         "python_version": python.rpartition(".")[0],
         "python_full_version": python,
@@ -94,11 +92,11 @@ def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
 def merge_entries(
     our_entries: Sequence[Entry], user_entries: Sequence[Entry], source: str
 ) -> list[Entry]:
-    """Return both, each package once.
+    """Return the entries of both, each package once.
 
     Raises:
-        DefinitionError: a package in ``user_entries``, the file ``source``, has another version
-            than ours.
+        DefinitionError: a package in ``user_entries``, from the file ``source``, has another
+            version than ours.
     """
     versions = {entry.name: entry.version for entry in our_entries}
     for entry in user_entries:
@@ -112,6 +110,7 @@ def merge_entries(
 
 
 def _entry(block: str, source: str) -> Entry:
+    """Return the entry of one requirement's lines, or raise DefinitionError if it is not pinned."""
     comments = " ".join(_COMMENT.findall(block))
     text = _COMMENT.sub("", block).replace("\\\n", " ").strip()
     requirement_text, *options = re.split(r"\s+(?=--)", text)
@@ -136,7 +135,7 @@ def _entry(block: str, source: str) -> Entry:
 
 
 def _find_locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
-    """Return the name under which ``root`` is locked."""
+    """Return the name under which ``root`` is locked, or raise DefinitionError."""
     name = canonicalize_name(root.name)
     versions = [entry.version for entry in entries if entry.name == name]
     if not versions or not all(root.specifier.contains(v, prereleases=True) for v in versions):
@@ -147,28 +146,28 @@ def _find_locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
     return name
 
 
-# Compare what our jobs install with what AWS publishes of its images.
+# Compare the packages that our jobs install with those that AWS publishes for its images.
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What becomes of each package that a job installs; each is ``name`` and its versions."""
+    """What installing a job's packages changes in an image; each item is a name with versions."""
 
     has: list[str]
     replacements: list[str]
     additions: list[str]
     not_published: list[str]
-    """Packages that the image may have: their versions are not published."""
+    """Packages whose version in the image is not published, so they may be there already."""
 
     conflicts: list[str]
-    """Packages of the image that no longer work beside those installed; our jobs import none."""
+    """Packages of the image that do not work with the installed versions; our jobs import none."""
 
     broken: list[str]
-    """Packages that cannot be installed there, or do not work there."""
+    """Packages that cannot be installed in the image, or do not work in it."""
 
 
 def compare(entries: Sequence[Entry], image: Image) -> Comparison:
-    """Return what becomes of the lock's ``entries`` in the image."""
+    """Return what installing the lock's ``entries`` changes in the image."""
     used = used_in(entries, image.python if image.python.count(".") > 1 else f"{image.python}.0")
     comparison = Comparison([], [], [], [], list(_conflicts(used, image)), [])
     for entry in used:
@@ -178,6 +177,7 @@ def compare(entries: Sequence[Entry], image: Image) -> Comparison:
 
 
 def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
+    """Add the entry to the list of the comparison that says what happens to it in the image."""
     image_version = image.packages.get(entry.name)
     if image_version is None:
         is_lacking = image.whole and entry.name not in image.named
@@ -186,7 +186,7 @@ def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
     if image_version == entry.version:
         comparison.has.append(f"{entry.name} {image_version}")
         return
-    # AWS publishes a version, or a range in which it lies.
+    # AWS publishes either the exact version, or a range that contains it.
     form = f"=={image_version}" if image_version[:1].isdigit() else image_version
     if SpecifierSet(form).contains(entry.version):
         comparison.not_published.append(entry.name)
@@ -195,7 +195,7 @@ def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
 
 
 def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
-    """Iterate over the image's packages whose own demands the installed ones do not meet."""
+    """Yield the image's packages whose requirements the installed versions do not meet."""
     versions = {entry.name: entry.version for entry in used}
     for package, demand in facts()["limits"].items():
         name, version = package.split()
@@ -208,10 +208,10 @@ def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
 
 
 def _unmet(entry: Entry, image: Image, installed_names: set[str]) -> Iterator[str]:
-    """Iterate over what the package's metadata demands of Python and of the image's packages."""
+    """Yield the package's requirements on Python and packages that the image does not meet."""
     try:
         package_metadata = metadata(entry.name)
-    except PackageNotFoundError:  # a package of another platform
+    except PackageNotFoundError:  # not installed here: a package for another platform
         return
     label = f"{entry.name} {entry.version}"
     python = package_metadata.get_all("Requires-Python") or [""]

@@ -1,7 +1,8 @@
-"""Record where a definition's models will come from: an asset that the gate step reads.
+"""Record where the models of a definition will come from, as an asset that the gate step reads.
 
-The record holds the definition's hash, and the definition names the record by its content. So the
-hash is taken of the definition's text with the record's folder blanked (``blank_record_name``).
+The record contains the definition's hash, and the definition names the record's folder, which is
+named by the record's content. To break this circle, the hash is computed from the definition's text
+with that folder's name replaced by zeros (``blank_record_name``).
 """
 
 import hashlib
@@ -27,32 +28,34 @@ from trainyard.common.hashes import file_sha256_or_none
 from trainyard.language.definition_document import steps_of
 
 FOLDER = "code"
-"""Folder of the assets: the jobs' role may read there, and a plan shows the differences in them."""
+"""Folder of the assets: the jobs' role may read it, and a plan shows the differences in it."""
 BLANK = "0" * 32
-"""Stands for the name of the record's folder in a blanked definition."""
+"""Replaces the name of the record's folder in a blanked definition."""
 _RECORD_NAME = re.compile(
     r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
 )
 FORMAT = 2
-"""Format version of provenance.json: 2 includes the hashes of the tables of scores."""
+"""Format version of provenance.json: version 2 includes the hashes of the tables of scores."""
 LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
-"""Files that say which packages a job installs beyond its image. What was installed where the model
-was trained, the image's own included, is packages.txt in the artifact."""
+"""Files that say which packages a job installs in addition to its image's. The artifact's
+packages.txt lists everything that was installed where the model was trained, including the image's
+packages.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Source of a recipe's text, and the hash of uncommitted changes."""
+    """Source of a recipe's text, and the hash of the uncommitted changes."""
 
     changes_sha256: str | None = None
-    """Hash of the difference from the commit; None if nothing differs (or it cannot be known)."""
+    """Hash of the difference from the commit; None if there is none, or git is not available."""
     recipe_file: str | None = None
-    """Path relative to the checkout, else the file's bare name."""
+    """Path relative to the checkout, or the bare file name if it is outside."""
     recipe_file_sha256: str | None = None
-    """Hash of the recipe's file; if it extends others, over all their hashes."""
+    """Hash of the recipe's file; if it extends others, one hash over the hashes of all of them."""
     overrides: tuple[str, ...] = ()
     environment: str | None = None
-    """Environment of the recipe; None without one."""
+    """Name of the recipe's environment; None if it has none."""
 
 
 NOWHERE = Origin()
@@ -62,7 +65,7 @@ NOWHERE = Origin()
 def origin_of(
     path: Path, overrides: Iterable[str], environment: str | None, checkout: Path
 ) -> Origin:
-    """Return the origin of the recipe in a file."""
+    """Return the origin of the recipe in the file ``path``."""
     is_in_checkout = path.resolve().is_relative_to(checkout)
     return Origin(
         changes_sha256=changes_sha256(checkout),
@@ -76,12 +79,12 @@ def origin_of(
 
 
 def blank_uri(root_uri: str) -> str:
-    """Return the S3 URI that stands for the record's folder while a definition is compiled."""
+    """Return the S3 URI that is used for the record's folder while a definition is compiled."""
     return f"{root_uri}/{FOLDER}/{BLANK}/"
 
 
 def blank_record_name(definition: str) -> str:
-    """Return the definition's text without the name of its record."""
+    """Return the definition's text with the name of its record's folder replaced by zeros."""
     return _RECORD_NAME.sub(rf"\g<1>{BLANK}/", definition)
 
 
@@ -96,13 +99,13 @@ def with_provenance(
     prefix: str,
     training: Parts,
 ) -> tuple[str, Asset]:
-    """Return (the definition that names its record, the record).
+    """Return (the definition with the name of its record, the record).
 
     Args:
         definition: the definition's text, compiled with ``blank_uri``.
         assets: the code folders that it refers to.
-        prefix: key prefix of everything of this pipeline.
-        training: what the weights will depend on.
+        prefix: key prefix of all objects of this pipeline.
+        training: the parts that the weights will depend on.
     """
     recipe_json = recipe.model_dump_json(by_alias=True, indent=1).encode()
     all_steps = steps_of(json.loads(definition)["Steps"])
@@ -124,7 +127,7 @@ def with_provenance(
         "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
         "seed": _seed(recipe.train),
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
-        # A tag can be moved: without a digest the image is not known.
+        # A tag can be moved, so without a digest the content of the image is not known.
         "images": {
             name: {"uri": uri, "digest": uri.partition("@")[2] or None}
             for name, step in steps.items()
@@ -144,10 +147,11 @@ class EnvironmentsRecord(RecipeRecord, total=False):
     """The record of a recipe's environment."""
 
     environment: str
-    """Name of the environment; left out without one."""
+    """Name of the environment; absent if there is none."""
 
 
 def _recipe_record(origin: Origin, recipe_json: bytes) -> EnvironmentsRecord:
+    """Return the record's entry about the recipe: its file, hashes, overrides and environment."""
     record: EnvironmentsRecord = {
         "file": origin.recipe_file,
         "file_sha256": origin.recipe_file_sha256,
@@ -160,11 +164,10 @@ def _recipe_record(origin: Origin, recipe_json: bytes) -> EnvironmentsRecord:
 
 
 def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the resolved recipe in the record that the definition names; None when it names no
-    record.
+    """Return the resolved recipe from the record that the definition names; None if it names none.
 
     Raises:
-        ServiceError: the record is missing, is not JSON, or may not be read.
+        ServiceError: the record is missing, is not JSON, or AWS refused to read it.
     """
     inputs = (
         job_input
@@ -190,6 +193,7 @@ def _read_json(s3: Any, uri: str) -> dict[str, Any]:
 
 
 def _images(step: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the URIs of the container images in a step's request."""
     arguments = step["Arguments"]
     places = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
     yield from (arguments[a][b] for a, b in places if a in arguments)
@@ -198,30 +202,28 @@ def _images(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seed(train: TrainStepConfig) -> int | None:
-    """Return the seed of the loop, or a script's argument ``seed``; None where it
-    cannot be known.
-    """
+    """Return the seed of the loop, or a script's argument ``seed``; None if it is not known."""
     seed = train.loop.seed if train.loop else train.arguments.get("seed")
     return seed if isinstance(seed, int) else None
 
 
 def current_commit(checkout: Path) -> str:
-    """Return the commit that CodeBuild resolved, else git's; with ``-dirty`` behind it when files
-    were changed; ``unknown`` when there is neither.
+    """Return the commit that CodeBuild resolved, or git's HEAD, with ``-dirty`` appended if files
+    were changed, or ``unknown`` if there is neither.
     """
     if revision := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
         return revision
     head = _git(checkout, "rev-parse", "HEAD")
-    # A definition can be built from an unpacked archive too.
+    # A definition can also be built from an unpacked archive, without git.
     if head is None:
         return "unknown"
     return f"{head}-dirty" if _git(checkout, "status", "--porcelain") else head
 
 
 def changes_sha256(checkout: Path) -> str | None:
-    """Return the SHA-256 of the difference from the commit: git's diff, and the untracked files.
+    """Return the SHA-256 of the difference from the commit: git's diff and the untracked files.
 
-    None when nothing differs, or git is not available.
+    Return None if nothing differs or git is not available.
     """
     if not _git(checkout, "status", "--porcelain"):
         return None
@@ -235,6 +237,7 @@ def changes_sha256(checkout: Path) -> str | None:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
+    """Return the command's stripped output, or None if it failed or git is not installed."""
     try:
         process = subprocess.run(
             ["git", "-C", str(checkout), *arguments],

@@ -1,9 +1,10 @@
 """Import this before the SageMaker SDK: it makes the SDK deterministic, offline and quiet.
 
-The SDK would read defaults from files of the machine (they could change the definition), fail on
-import without a region, ask IAM about roles (#6019), and send telemetry with the account's id.
+Without it, the SDK reads defaults from files of the machine (they could change the definition),
+fails on import without a region, asks IAM about roles (#6019), and sends telemetry with the
+account's id.
 
-Apart: it has to be imported first.
+This is a separate module because it has to be imported before the SDK.
 """
 
 import gc
@@ -19,22 +20,22 @@ os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = DEFAULTS
 os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
 os.environ.setdefault("AWS_DEFAULT_REGION", os.environ.get("AWS_REGION", "us-east-1"))
 
-# The SDK logs at every step how it compiles; nothing of that concerns the recipe. Its own
-# basicConfig(INFO) does nothing once the root logger has a handler. Somebody else's stays as it is.
+# The SDK logs how it compiles each step, which says nothing about the recipe. Its own
+# basicConfig(INFO) does nothing once the root logger has a handler. Existing handlers are kept.
 if not logging.getLogger().handlers:
     _handler = logging.StreamHandler()
     _handler.setLevel(logging.ERROR)
     logging.basicConfig(level=logging.ERROR, handlers=[_handler])
 warnings.filterwarnings("ignore", message="Running within a PipelineSession")
 
-# Its import creates about a million objects, and all of them stay: collecting garbage among them
-# takes a quarter of a verb's time. ``freeze_imports`` turns the collection on again.
+# The import creates about a million objects, and all of them stay. Looking for garbage among them
+# takes a quarter of a command's time. ``freeze_imports`` turns the collector on again.
 gc.disable()
 
 
 def freeze_imports() -> None:
-    """Collect garbage again, except among the objects created so far; call this after importing the
-    SDK.
+    """Turn garbage collection on again, but exclude the objects created so far. Call this after
+    importing the SDK.
     """
     gc.freeze()
     gc.enable()

@@ -1,9 +1,8 @@
-"""Find the inputs that a training's weights depend on before the run, and the model they begin
-with.
+"""Find the inputs of a training that are known before it, such as the model that it starts from.
 
-Which file of a registered model they begin with is asked once, when compiling: the definition names
-the file and its hash. So a run begins with what was planned, whatever happens to the package
-meanwhile.
+Which file of a registered model it starts from is looked up once, at compile time: the definition
+names the file and its hash. So an execution starts from what was planned, even if the model package
+has changed since.
 """
 
 import json
@@ -28,8 +27,9 @@ from trainyard.language.definition_document import steps_of
 
 
 def resolve_start(recipe: Recipe) -> Recipe:
-    """Return the recipe with the file of ``train.start_from.model_package``; asks AWS only where it
-    is set.
+    """Return the recipe with the file of ``train.start_from.model_package`` filled in.
+
+    AWS is called only if that field is set, and the file is not.
 
     Raises:
         ServiceError: the package or its model does not exist, or AWS refused.
@@ -50,16 +50,16 @@ def resolve_start(recipe: Recipe) -> Recipe:
 
 
 def start_of(recipe: Recipe) -> dict[str, Any] | None:
-    """Return the recipe's setting for the model that the weights begin with; None for fresh
-    weights.
+    """Return the recipe's setting for the model that the training starts from; None if its weights
+    are initialised afresh.
     """
     start = recipe.train.start_from
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
 
 
 def about(recipe: Recipe) -> dict[str, str]:
-    """Return the registry's metadata on the recipe: pipeline, workload, the model that the training
-    begins with, the endpoint.
+    """Return the recipe's metadata for the registry: pipeline, workload, the model that the
+    training starts from, and the endpoint.
     """
     facts = {"pipeline": recipe.pipeline.name, "workload": recipe.kind}
     start = recipe.train.start_from
@@ -69,12 +69,13 @@ def about(recipe: Recipe) -> dict[str, str]:
 
 
 def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
-    """Return the parts that the loop's weights depend on, as far as they are known before the run.
+    """Return the parts that the loop's weights depend on, as far as they are known before the
+    execution.
 
-    The training job adds the data and torch's version, and names its checkpoints by all of it.
+    The training job adds the data and torch's version, and names its checkpoints by all of these.
     """
     code = step_code(checkout, "train", source)
-    assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
+    assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has checked it)
     training_parts = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
     shares = shares_of(recipe.data.mixture if recipe.data else None)
     more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
@@ -90,7 +91,10 @@ def workload_hyperparameters(recipe: Recipe) -> dict[str, str]:
 
 
 def packed_with(recipe: Recipe) -> str:
-    """Return the settings that samples depend on: a wider model is trained on the same shards.
+    """Return, as JSON, the workload's settings that the packed samples depend on.
+
+    Other settings may change while the shards stay valid: a wider model is trained on the same
+    shards.
 
     Raises:
         RecipeError: the workload's SPEC leaves out a setting that the others need.
@@ -108,8 +112,8 @@ def packed_with(recipe: Recipe) -> str:
 
 
 def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (step, the model that its weights begin with, in words) of each training
-    that has one.
+    """Yield (step name, description of the model that it starts from) of each training that starts
+    from one.
     """
     for step in steps_of(document["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
@@ -118,10 +122,10 @@ def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
-    """Compare the training's settings with the config.json of its Hugging Face folder in S3.
+    """Check that the training's settings match the config.json of its Hugging Face folder in S3.
 
     Raises:
-        RecipeError: the folder holds no model, holds pickles, or another model than the recipe's.
+        RecipeError: the folder contains no model, pickles, or another model than the recipe's.
         ServiceError: AWS refused.
     """
     for step in steps_of(document["Steps"]):
@@ -138,6 +142,7 @@ def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
 
 
 def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
+    """Raise DataError if the model at ``uri`` does not have the configuration of the workload."""
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     with service_errors(f"looking at {uri}"):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -159,7 +164,9 @@ def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
 
 
 def _read(text: str) -> StartFrom | None:
-    """Return the parsed setting; None where the job is not ours: a plan compares any pipeline."""
+    """Return the parsed setting; None if the job is not Trainyard's, because a plan compares any
+    pipeline.
+    """
     try:
         return read_start(text)
     except TrainingError:

@@ -1,8 +1,8 @@
 """Collect the folder of a user's own script, as it is sent to the training or evaluation job.
 
-Files whose names suggest secrets stay behind, and so do the caches of tools and what
-.trainyardignore names. A folder so large that it must hold data is refused. Where the
-script is given shards, their reader and the packages that it imports are added.
+Files whose names suggest secrets are left out, and so are the caches of tools and the files that
+.trainyardignore names. A folder that is so large that it must contain data is refused. If the
+script is given shards, the code that reads them and the packages that it imports are added.
 """
 
 import os
@@ -27,22 +27,22 @@ from trainyard.common.errors import DefinitionError
 IGNORE = ".trainyardignore"
 REQUIREMENTS = "requirements.txt"
 ADDED_REQUIREMENTS = "trainyard-requirements.txt"
-"""Name in the folder of a requirements file that lies elsewhere."""
+"""Name in the folder of a requirements file that is outside the folder."""
 SECRET = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".netrc")
-"""Names of files that usually hold secrets: everyone who may read the bucket would read them."""
+"""Names of files that usually contain secrets: everyone who may read the bucket could read them."""
 LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", IGNORE,
           ".mypy_cache", ".ruff_cache", ".pytest_cache", ".aws", ".ssh", ".idea", ".vscode",
           *("*" + end for end in shipped_files.LITTER))  # fmt: skip
 """Names of files and folders that are never sent: histories, environments, caches, credentials."""
-FILE_SHARE = 0.25  # of a folder's size limit, the most for one file
-MAX_FILES = 5  # files in a message
+FILE_SHARE = 0.25  # share of a folder's size limit that one file may have
+MAX_FILES = 5  # most files that a message lists
 MB = 1e6
 ScriptSection = TrainStepConfig | EvaluateConfig
 """Section of a recipe that may name a script."""
 
 
 def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
-    """Return the files of ``folder`` that are sent to the job.
+    """Return the files of ``folder`` that are sent to the job, name to content.
 
     ``setting``: the recipe's field that sets the limit, for the message.
 
@@ -67,22 +67,23 @@ def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield (name, path) of the files that are sent; raise DefinitionError for unusable links."""
     ignore_file = folder / IGNORE
     lines = ignore_file.read_text(encoding="utf-8").splitlines() if ignore_file.is_file() else []
     ignore_spec, real_folder = GitIgnoreSpec.from_lines(lines), folder.resolve()
     for parent, folders, names in os.walk(folder):
         parent_path = Path(parent)
         below = parent_path.relative_to(folder)
-        # In place: os.walk enters only the folders that stay in this list.
+        # Assign in place: os.walk enters only the folders that are still in this list.
         folders[:] = sorted(
             name
             for name in folders
             if not _is_excluded(name)
             and not ignore_spec.match_file(f"{(below / name).as_posix()}/")
-            # A virtual environment, whatever its name is.
+            # Any folder with this file is a virtual environment, whatever its name is.
             and not (parent_path / name / "pyvenv.cfg").exists()
         )
-        # A link to a folder is among the folders, but is not entered.
+        # os.walk lists a link to a folder among the folders, but does not enter it.
         for name in sorted([*names, *(n for n in folders if (parent_path / n).is_symlink())]):
             path, relative = parent_path / name, (below / name).as_posix()
             if _is_excluded(name) or ignore_spec.match_file(relative):
@@ -109,7 +110,7 @@ def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) ->
     """Return the name that the file ``path`` has in the folder that is sent.
 
     Raises:
-        DefinitionError: it is missing, lies elsewhere, or is excluded; ``field`` names it.
+        DefinitionError: it is missing, outside the folder, or excluded; ``field`` names it.
     """
     if not path.is_file():
         raise DefinitionError(f"{field}: {path} is not a file; paths are relative to the recipe")
@@ -133,7 +134,8 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
         home: the recipe's folder.
 
     Returns:
-        A folder each; None where a workload is trained, or evaluated.
+        (folder of the training script, folder of the evaluation script); None for each that the
+        recipe does not have.
 
     Raises:
         DefinitionError: a file that the recipe names is missing, or excluded.
@@ -149,7 +151,7 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
 
 
 def of_training(recipe: Recipe, home: Path) -> Project | None:
-    """Return the folder of ``train.script``; None where no script trains.
+    """Return the folder of ``train.script``; None if the recipe has none.
 
     ``home``: the recipe's folder.
 
@@ -173,7 +175,7 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
 
 
 def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
-    """Return the folder of ``evaluate.script``; None where a workload is evaluated.
+    """Return the folder of ``evaluate.script``; None if the recipe has none.
 
     ``home``: the recipe's folder.
 
@@ -189,9 +191,7 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
 
 
 def project_of(section: ScriptSection, name: str, home: Path) -> Project | None:
-    """Return the folder of the script that the recipe's section ``name`` names; None
-    without one.
-    """
+    """Return the folder of the script in the section called ``name``; None without a script."""
     if section.script is None:
         return None
     folder = _folder(section, home)
@@ -205,12 +205,14 @@ def project_of(section: ScriptSection, name: str, home: Path) -> Project | None:
 
 
 def _folder(section: ScriptSection, home: Path) -> Path:
+    """Return the folder that is sent: the section's ``source``, or the folder of its script."""
     return home / section.source if section.source else (home / str(section.script)).parent
 
 
 def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
-    """Return the file's name in the folder; a file from elsewhere is added under a
-    name of its own.
+    """Return the name of the requirements file ``path`` in the folder.
+
+    A file from outside the folder is added to ``files`` as ``ADDED_REQUIREMENTS``.
     """
     if path.resolve().is_relative_to(folder.resolve()):
         return name_in(folder, files, path, field)
@@ -222,10 +224,10 @@ def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str)
 
 def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
     """Return the parts that a script's weights depend on, as far as they are known before the
-    run.
+    execution.
     """
     train = recipe.train
-    # The number of processes is not among them, as with Trainyard's own loop.
+    # The number of processes is not one of them, as with Trainyard's own loop.
     settings: dict[str, Any] = {
         "arguments": train.arguments,
         "environment": train.environment,
@@ -250,14 +252,14 @@ def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
 
 
 READS = ("numpy", "pyarrow", "pydantic")
-"""Packages that training/data imports."""
+"""Packages that ``training.data`` imports, which reads the shards."""
 RESERVED_NAMES = ("training", "trainyard")
 
 
 def complete_project(
     project: Project, section: str, checkout: Path, shards: bool, launcher: str = "none"
 ) -> Project:
-    """Return the project with all that its job needs; unchanged where nothing is missing.
+    """Return the project with everything that its job needs; unchanged if nothing is missing.
 
     Args:
         section: section of the recipe, for messages: ``train`` or ``evaluate``.
@@ -274,6 +276,7 @@ def complete_project(
 
 
 def _with_reader(project: Project, section: str, checkout: Path) -> Project:
+    """Add Trainyard's code that reads shards to the project's files."""
     for name in project.files:
         if name.partition("/")[0].removesuffix(".py") in RESERVED_NAMES:
             raise DefinitionError(
@@ -288,8 +291,8 @@ def _with_reader(project: Project, section: str, checkout: Path) -> Project:
 def _with_packages(
     project: Project, section: str, package_names: Sequence[str], checkout: Path
 ) -> Project:
-    """Add the packages to the requirements file, with hashes where the user's has some: pip wants
-    all or none.
+    """Add the packages to the requirements file, with hashes if the user's file has any, because
+    pip wants hashes for all packages or for none.
     """
     user_file = project.requirements
     text = project.files[user_file].decode() if user_file else ""

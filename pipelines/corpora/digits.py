@@ -1,7 +1,7 @@
-"""1,797 scans of handwritten digits, which scikit-learn ships: a folder of PNG files for each.
+"""1,797 scans of handwritten digits from scikit-learn: one folder of PNG files per digit.
 
 They are the test set of the UCI Machine Learning Repository's "Optical Recognition of Handwritten
-Digits" (Alpaydin & Kaynak 1998): 8 x 8 pixels of 17 greys, of 13 writers.
+Digits" (Alpaydin & Kaynak 1998): 8 x 8 pixels of 17 greys, by 13 writers.
 """
 
 import io
@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 
 from pipelines.corpora import Corpus
 
-WHITEST = 16  # grey value of white in scikit-learn's table
+WHITEST = 16  # value of white in scikit-learn's table
 
 
 def build() -> Corpus:
-    """Build ``<digit>/<number>.png``: an ImageFolder."""
+    """Build the files ``<digit>/<number>.png``, the layout of an ImageFolder."""
     dataset = load_digits()
     files = {
         f"{digit}/{number:04d}.png": png(pixels)

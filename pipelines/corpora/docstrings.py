@@ -1,7 +1,7 @@
 """Signatures and docstrings of the functions in this Python's standard library.
 
-A record is a function: ``prompt`` is its signature, ``completion`` its docstring, ``text`` the
-two together; ``key`` is the file, so that no file's functions stand in two splits.
+A record is a function: ``prompt`` is its signature, ``completion`` its docstring, ``text`` both
+together. ``key`` is the file, so that all functions of a file are in the same split.
 """
 
 import ast
@@ -30,7 +30,7 @@ def build() -> Corpus:
 
 
 def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    """Yield each function that has a docstring, once."""
+    """Yield a record for each function that has a docstring; skip repeated ones."""
     digests: set[bytes] = set()
     for key, text in sources:
         for signature, docstring in _functions(text):
@@ -47,12 +47,10 @@ def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (signature, docstring) of a source's functions; none for a source that
-    does not parse.
-    """
+    """Yield (signature, docstring) of a source's functions; nothing if it does not parse."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes that older Pythons allowed
+            warnings.simplefilter("ignore")  # warnings about escapes that older Pythons allowed
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return

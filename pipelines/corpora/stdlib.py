@@ -1,6 +1,6 @@
-"""The source of this machine's Python standard library: some 30 MB of real text.
+"""The source of this machine's Python standard library: about 30 MB of real text.
 
-It becomes gzipped JSON Lines of {"key", "text"}; the key is the file's path.
+It is written as gzipped JSON Lines of {"key", "text"}; the key is the file's path.
 """
 
 import gzip
@@ -13,7 +13,7 @@ from pathlib import Path
 from pipelines.corpora import Corpus
 from trainyard.common.errors import DataError
 
-PARTS = 16
+PARTS = 16  # number of files
 
 
 def build() -> Corpus:
@@ -41,7 +41,7 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         try:
             text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:  # it exists to test the parser
+        except UnicodeDecodeError:  # a file that exists to test the parser
             continue
         has_sources = True
         yield relative.as_posix(), text
@@ -53,12 +53,14 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def pack(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
-    """Return ``pack_records`` of records (key, text)."""
+    """Write records (key, text) to files, as ``pack_records`` does."""
     return pack_records({"key": key, "text": text} for key, text in records)
 
 
 def pack_records(records: Iterator[dict[str, str]]) -> dict[str, bytes]:
-    """Return ``part-00.jsonl.gz`` … → content; a record's part depends only on its ``key``."""
+    """Return the files ``part-00.jsonl.gz`` …, name to content; a record's part depends only on its
+    ``key``.
+    """
     parts: list[list[str]] = [[] for _ in range(PARTS)]
     for record in records:
         part = int.from_bytes(hashlib.sha256(record["key"].encode()).digest()[:4]) % PARTS

@@ -1,4 +1,4 @@
-"""Check a run's budget before it starts: the same sums as a plan's, with that run's parameters.
+"""Check the budget of an execution before it starts, with the same sums as a plan's.
 
 The budget of a deployed pipeline is in recipe.json, in the record that its definition
 names (pipelines.compile.provenance_asset). To change it, change the recipe and upsert.
@@ -55,10 +55,10 @@ from trainyard.validate.rules.job_view import Job, training
 
 @dataclass(frozen=True, slots=True)
 class UpcomingRun:
-    """A run that is about to start, and the predictions about it."""
+    """An execution that is about to start, and the predictions about it."""
 
     document: Mapping[str, Any]
-    """Definition, with the run's parameters as defaults."""
+    """Definition, with the execution's parameters as defaults."""
 
     parameters: Mapping[str, str]
     history: History
@@ -75,9 +75,10 @@ def predict_run(
     exists: bool = True,
     s3: Any = None,
 ) -> UpcomingRun:
-    """Predict a run of ``document`` with the parameters ``parameters``.
+    """Predict an execution of ``document`` with ``parameters``.
 
     Args:
+        exists: whether the pipeline is deployed, so that it may have earlier executions.
         s3: S3 client that checks that cached results still exist.
 
     Raises:
@@ -90,9 +91,10 @@ def predict_run(
 
 
 def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
-    """Return whether the run keeps the budget."""
-    # Twice the steps take longer, so earlier runs count only for the recipe's own parameters. Those
-    # that ``start`` finds out do not change a step's time.
+    """Return whether the execution stays within the budget."""
+    # With twice the steps, a job takes longer. So the times of earlier executions count only if
+    # this one has the recipe's own parameters. Those that ``start`` sets do not change a step's
+    # time.
     has_usual_parameters = not run.parameters.keys() - AUTOMATIC_PARAMETERS
     history = run.history if has_usual_parameters else History(None, None)
     prices = load(run.region)
@@ -102,21 +104,21 @@ def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
 
 
 def budget_in(recipe: Mapping[str, Any]) -> Budget:
-    """Return the budget of a recorded recipe."""
+    """Return the budget in a recorded recipe."""
     return Budget.model_validate(recipe.get("budget", {}))
 
 
 def check_budget(
     budget: Budget, costs: Sequence[Cost], prices: Prices, *, use_history: bool = True
 ) -> Verdict:
-    """Check the sum against the budget; one that cannot be checked counts as exceeded.
+    """Check the total cost against the budget; if it cannot be computed, it counts as exceeded.
 
-    ``use_history``: whether the times of earlier runs count.
+    ``use_history``: whether the times of earlier executions count.
     """
     if budget.usd_per_run is None:
         return Verdict(True)
     missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
-    # Silence would read as consent.
+    # To say nothing would read as "within the budget".
     if missing:
         return Verdict(
             False,
@@ -151,7 +153,7 @@ GROUNDS = {
 
 
 def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
-    """Return what the sum is based on, and which part of it is only foreseen."""
+    """Return what the total is based on, and which steps' times are only forecasts."""
     grounds = GROUNDS["limit" if budget.bound == "seen" and not use_history else budget.bound]
     foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
     if not foreseen:
@@ -166,8 +168,8 @@ def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
 
 
 def _likely(cost: Cost) -> float | None:
-    """Return the USD of the longest run seen, else of the ninth decile of the forecast, else of the
-    longest run allowed.
+    """Return the step's cost in USD: that of the longest earlier execution, or of the forecast's
+    ninth decile, or of the longest execution allowed.
     """
     highest = cost.usd_expected.high
     return cost.usd_limit if highest is None else highest
@@ -175,18 +177,18 @@ def _likely(cost: Cost) -> float | None:
 
 # Plan a recipe's pipeline: the general plan, and what only the application knows about it.
 #
-# Only reads. The SDK is not needed here, since the definition is already compiled.
+# This only reads from AWS. It does not need the SDK, because the definition is already compiled.
 
 FILES = 3  # most names of changed files in one line
 NEW_DATA = (
     "put new data under a new prefix (data.input, --parameter InputUri=…), or upsert with "
     "cache.enabled=false"
 )
-"""Advice on input data that was overwritten."""
+"""Advice if input data was overwritten."""
 
 
 def make(definition: CompiledPipeline) -> Plan:
-    """Compare ``definition`` with what is deployed.
+    """Return the plan that compares ``definition`` with the deployed pipeline.
 
     Raises:
         ServiceError: AWS refused, or could not be reached.
@@ -215,8 +217,8 @@ def make(definition: CompiledPipeline) -> Plan:
 
 
 def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
-    """Return the plan with what the definition itself says: the recipe's budget, and
-    how it begins.
+    """Return the plan with what the definition itself says: the recipe's budget, and the models
+    that trainings start from.
     """
     budget = check_budget(definition.budget, plan.costs, plan.prices)
     return replace(plan, begins=dict(starting_models(plan.target.document)), budget=budget)
@@ -225,8 +227,10 @@ def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
 def _find_next_look(
     s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]
 ) -> TestLook | None:
-    """Return the look at the test split that the next run would be; the first where there is no
-    bucket yet.
+    """Return the look that the next execution would be; None if there is no bucket yet.
+
+    A look is one evaluation of a model on the test split; ``pipelines.registry.ledger`` counts
+    them.
     """
     try:
         return ledger.find_look(s3, document, champion)
@@ -237,6 +241,7 @@ def _find_next_look(
 
 
 def _drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipeline) -> Drift:
+    """Return whether the deployed pipeline was changed other than by upsert, and by whom."""
     location = upsert_lock.place(definition)
     records = upsert_lock.list_records(s3, location)
     if deployment.state.fingerprint in records.times:
@@ -251,7 +256,7 @@ def _drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipeline) 
 
 
 class _CodeNotes:
-    """Notes on which files of a code folder changed: the checkout's compared with those in S3."""
+    """Describes which files of a code folder changed: compares the checkout's with those in S3."""
 
     def __init__(self, s3: Any, definition: CompiledPipeline) -> None:
         self._s3 = s3
@@ -259,12 +264,15 @@ class _CodeNotes:
         self._kms_key = definition.kms_key
 
     def __call__(self, old: str, new: str) -> str:
+        """Describe how the code folder ``new`` differs from ``old``; "" if one is not a
+        code folder.
+        """
         asset, match = self._assets.get(new), CODE.fullmatch(old)
         if asset is None or match is None:
             return ""
         try:
             remote_objects = dict(listing(self._s3, match["bucket"], match["key"]))
-        except ClientError as error:  # another account's, or a bucket that is gone
+        except ClientError as error:  # another account's bucket, or one that was deleted
             return f"the old files cannot be listed ({error_code(error)})"
         return changed_files(remote_objects, asset.files, self._kms_key) if remote_objects else ""
 
@@ -272,8 +280,9 @@ class _CodeNotes:
 def changed_files(
     remote_objects: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
 ) -> str:
-    """Describe changed files, as ``2 files: ~ training/loop.py, + training/new.py``;
-    ``remote_objects``: name → (bytes, ETag).
+    """Describe changed files, such as ``2 files: ~ training/loop.py, + training/new.py``.
+
+    ``remote_objects``: name to (bytes, ETag).
     """
     signs = {
         name: "~"
@@ -297,13 +306,13 @@ training job").
 """
 
 GIVEN_UP = 50
-"""Multiple of its undisturbed duration after which a training that never ends is
-assumed stopped.
+"""Multiple of its undisturbed duration after which a training that never ends is assumed to be
+stopped.
 """
 
 
 def foresee(document: Mapping[str, Any], region: str) -> Foresight:
-    """Return training step → its forecast, with parameters at their defaults.
+    """Return training step name to forecast, with parameters at their defaults.
 
     Raises:
         ForesightError: the calibration cannot be read.
@@ -316,6 +325,7 @@ def foresee(document: Mapping[str, Any], region: str) -> Foresight:
 
 
 def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
+    """Return the forecast of one training job, or why there is none."""
     try:
         training = of_request(job)
     except ForesightError as error:
@@ -323,7 +333,8 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
     time = calibration.time(training.setting, training.shapes)
     memory_need = memory.foresee(training.setting, training.shapes)
     mode = "spot" if job.spot else "on demand"
-    # Start, steps, saves and interruptions. The machines are without a price: a plan has its own.
+    # Includes start, steps, saves and interruptions. The machines have no price here, because a
+    # plan has prices of its own.
     run = foresee_run(
         machines(str(job.instance_type), job.nodes, mode, region=region),
         (training.shapes or model_shapes.from_setting(training.setting)).parameters,
@@ -373,8 +384,8 @@ def _warn(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
 
 
 def _describe_end(job: Job, run: Run) -> str:
-    """Return when the training is done, including the waits, and why that takes longer than it
-    runs.
+    """Return a sentence on when the training is done, including the waits for machines, with the
+    expected interruptions.
     """
     mode, lost = "on spot" if job.spot else "on demand", run.interruptions
     p10, p50, p90 = (
@@ -388,7 +399,7 @@ def _describe_end(job: Job, run: Run) -> str:
 
 
 def _estimate_grounds(training: LoopTraining, time: Time, trainings: int) -> str:
-    """Return the basis of a forecast, as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
+    """Return the basis of a forecast, such as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
     start, saves …``.
     """
     step = time.step_seconds

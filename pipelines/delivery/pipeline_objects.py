@@ -1,4 +1,4 @@
-"""Upload objects that a pipeline needs in S3 before it starts, only those that are missing."""
+"""Upload the objects that a pipeline needs in S3 before it starts, if they are missing there."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,23 @@ from trainyard.terminal import console
 from trainyard.terminal import errors as terminal
 
 AT_ONCE = 10
-"""Number of parallel uploads: as many connections as botocore keeps open (max_pool_connections)."""
+"""Number of concurrent uploads: as many connections as botocore keeps open
+(max_pool_connections).
+"""
 
 
 def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
-    """Create the bucket if it does not exist; return True when it was created.
+    """Create the bucket if it does not exist; return True if it was created.
 
     Raises:
-        ServiceError: the bucket cannot be inspected, or cannot be created.
+        ServiceError: the bucket cannot be inspected or created.
     """
     try:
         s3.head_bucket(Bucket=bucket)
         return False
     except ClientError as error:
-        # It exists, but a role that may list only some prefixes may not inspect the whole bucket.
-        # The listing before the upload will show if the bucket belongs to another account.
+        # The bucket exists, but a role that may list only some prefixes may not inspect all of it.
+        # If it belongs to another account, the listing before the upload will fail.
         if error_code(error) == "403":
             return False
         if error_code(error) not in ("404", "NoSuchBucket"):
@@ -43,7 +45,7 @@ def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
                 f"bucket {bucket}: cannot be used ({error_code(error)}): it may belong to another "
                 "account, or this role lacks s3:ListBucket; choose another aws.bucket"
             ) from None
-    # us-east-1 is the one region that must not be named as a constraint.
+    # us-east-1 is the only region that must not be given as LocationConstraint.
     constraint = {"CreateBucketConfiguration": {"LocationConstraint": region}}
     s3.create_bucket(Bucket=bucket, **({} if region == "us-east-1" else constraint))
     return True
@@ -52,10 +54,11 @@ def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
 def sync(
     s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], *, kms_key: str | None = None
 ) -> int:
-    """Make the objects under ``prefix`` hold ``files`` (name → content); return bytes uploaded.
+    """Upload those of ``files`` (name to content) that differ from S3; return the bytes uploaded.
 
-    An object is left alone when its size is right and so is its ETag, where that is an MD5 (it is
-    not for objects encrypted with a KMS key). Shows a progress bar while there is work to do.
+    An object is left alone if its size is right, and also its ETag if that is an MD5, which it is
+    not for objects encrypted with a KMS key. Other objects under ``prefix`` are not deleted. Shows
+    a progress bar while uploading.
 
     Raises:
         ServiceError: the bucket or the prefix cannot be listed or written.
@@ -79,12 +82,12 @@ def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int,
 
 
 def same(remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
-    """Return whether a listed object holds ``body``: by its size, and by its ETag if that is an
-    MD5.
+    """Return whether a listed object (bytes, ETag) has the content ``body``: by its size, and by
+    its ETag if that is an MD5.
     """
     if remote_object is None or remote_object[0] != len(body):
         return False
-    # Under KMS, or of a multipart upload, an ETag is no MD5: then the size alone counts.
+    # With KMS, or of a multipart upload, an ETag is not an MD5: then only the size is compared.
     is_md5 = kms_key is None and "-" not in remote_object[1]
     return not is_md5 or remote_object[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
 
@@ -92,6 +95,7 @@ def same(remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None
 def _upload(
     s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], kms_key: str | None
 ) -> None:
+    """Upload the files concurrently, with a progress bar."""
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
     columns = (TextColumn("uploading"), BarColumn(), DownloadColumn())
     with Progress(
@@ -107,26 +111,26 @@ def _upload(
         try:
             for future in as_completed([pool.submit(put, name) for name in files]):
                 progress.advance(task, future.result())
-        finally:  # after an error, or an interrupt, no further upload begins
+        finally:  # after an error or an interrupt, no further upload starts
             pool.shutdown(cancel_futures=True)
 
 
-# Compare the definitions of two environments of a recipe, without asking AWS.
+# Compare the definitions of two environments of a recipe, without calling AWS.
 
 ROOT = "s3://…"
-"""Stands for the prefix that all of a pipeline lies under, which differs everywhere or nowhere."""
+"""Replaces the prefix of all of a pipeline's objects, which differs everywhere or nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two environments, and what is different in the second one."""
+    """Two environments of a recipe, and what differs in the second one."""
 
     names: tuple[str, str]
     diff: Diff
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
+        """Return the comparison in plain JSON types."""
         return {"against": self.names[0], "environment": self.names[1], "diff": asdict(self.diff)}
 
     def show(self) -> None:
@@ -142,8 +146,8 @@ class Comparison:
 
 
 def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
-    """Return what differs in ``now``: names, places, settings, steps, and the recipe's fields that
-    no definition holds, such as those of the endpoint.
+    """Return what differs in ``now``: name, region, S3 prefix, settings, steps, and the recipe's
+    fields that are not in a definition, such as those of the endpoint.
     """
     places = [
         (definition.name, definition.region, _root(definition)) for definition in (before, now)
@@ -165,12 +169,13 @@ def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Com
 
 
 def _root(definition: CompiledPipeline) -> str:
-    """Return the URI that everything of the pipeline lies under."""
+    """Return the S3 URI that is the prefix of all of the pipeline's objects."""
     asset = definition.assets[0]
     return f"s3://{asset.bucket}/{asset.prefix.removesuffix(f'/{FOLDER}')}"
 
 
 def _placeless(definition: CompiledPipeline) -> State:
-    # Without the record that names commit and environment: it differs always.
+    """Return the definition's state with its S3 prefix and its record's name replaced."""
+    # The record names commit and environment, so its own name always differs.
     body = blank_record_name(definition.body).replace(f"{_root(definition)}/", f"{ROOT}/")
     return replace(definition.state, definition=body)

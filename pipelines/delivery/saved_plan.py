@@ -1,7 +1,7 @@
-"""Write and read plan.json: a plan that can be approved, and applied as it is or not at all.
+"""Write and read plan.json: a plan that can be approved, and then applied unchanged or not at all.
 
-It holds the whole request, the code's hashes, the state it was planned for, and what it showed;
-and a hash over all that, which reveals a torn or edited file.
+It contains the whole request, the hashes of the code, the state that it was planned for, and what
+it showed, and a hash of all that, which reveals a truncated or edited file.
 """
 
 import json
@@ -29,7 +29,7 @@ MAX_CHANGES = 5  # changes in one message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """Parts of a plan file that are needed to apply it."""
+    """The parts of a plan file that are needed to apply it."""
 
     path: Path
     recipe: Path
@@ -37,10 +37,10 @@ class SavedPlan:
     environment: str | None
     target_state: State
     assets: Mapping[str, str]
-    """Code folder's key in the bucket → SHA-256 of its content."""
+    """Key of the code folder in the bucket to SHA-256 of its content."""
 
     previous_state: State | None
-    """Pipeline as it was when planned; None when it did not exist."""
+    """The pipeline as it was when planned; None if it did not exist."""
 
     created_at: datetime
 
@@ -48,7 +48,7 @@ class SavedPlan:
         """Refuse the plan if this checkout compiles to something else.
 
         Raises:
-            PlanError: they differ; names how.
+            PlanError: they differ; names the differences.
         """
         state = definition.state
         if definition.environment != self.environment:
@@ -71,10 +71,10 @@ class SavedPlan:
             )
 
     def refuse_if_moved(self, deployment: DeployedPipeline | None) -> None:
-        """Refuse the plan if the pipeline has changed since.
+        """Refuse the plan if the deployed pipeline has changed since.
 
         Raises:
-            PlanError: it was changed, created or deleted since; says what, when and by whom.
+            PlanError: it was changed, created or deleted; says what, when and by whom.
         """
         planned_fingerprint = self.previous_state.fingerprint if self.previous_state else None
         if planned_fingerprint == (deployment.state.fingerprint if deployment else None):
@@ -101,7 +101,7 @@ def _describe_environment(environment: str | None) -> str:
 
 
 def diff_line(diff: Diff) -> str:
-    """Return a difference in one line, for messages."""
+    """Describe a difference in one line, for messages."""
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
     words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
     for step in diff.steps:
@@ -111,7 +111,7 @@ def diff_line(diff: Diff) -> str:
 
 
 def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
-    """Return the plan as ``--json`` prints it, with the code of the planned definition."""
+    """Return the plan as ``--json`` prints it, with the hashes of the definition's code."""
     return plan.as_json() | {"assets": _assets(definition.assets)}
 
 
@@ -172,20 +172,24 @@ def _state(tree: Mapping[str, Any]) -> State:
     return State(**{key: value for key, value in tree.items() if key != "fingerprint"})
 
 
-# Upload what a compiled pipeline refers to; refuse what the service would refuse later.
+# Upload what a compiled pipeline refers to, and refuse what the service would refuse later.
 
 DEFINITION = "definition.json"
-"""Name of the object that holds a definition which upsert does not deploy."""
+"""Name of the object with a definition that another tool than upsert deploys."""
 
 
 def definition_asset(definition: CompiledPipeline) -> Asset:
-    """Return the folder of the definition itself, beside those of the code."""
+    """Return the asset of the definition itself; its folder is next to those of the code."""
     code = definition.assets[0]
     return Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
 
 
 def refuse_invalid(definition: CompiledPipeline) -> None:
-    """Refuse errors that the service would find later; show what would only cost money."""
+    """Check the definition by our rules, and print warnings.
+
+    Raises:
+        DefinitionError: a rule finds an error, which the service would find later.
+    """
     findings = check(definition.body)
     wrong = [line(finding) for finding in findings if finding.severity == "error"]
     if wrong:
@@ -195,14 +199,14 @@ def refuse_invalid(definition: CompiledPipeline) -> None:
 
 
 def make_buckets(s3: Any, definition: CompiledPipeline) -> None:
-    """Create the buckets that the pipeline's code goes to, where they are missing."""
+    """Create the buckets for the pipeline's code if they do not exist."""
     for bucket in sorted({asset.bucket for asset in definition.assets}):
         if ensure_bucket(s3, bucket, definition.region):
             console.print(f"created bucket {bucket}")
 
 
 def upload_code(s3: Any, definition: CompiledPipeline) -> int:
-    """Upload the folders of code that are missing or different; return the bytes uploaded."""
+    """Upload the code folders that are missing or different; return the number of bytes."""
     make_buckets(s3, definition)
     return sum(
         sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)

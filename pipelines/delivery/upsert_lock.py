@@ -1,9 +1,10 @@
 """Allow one upsert of a pipeline at a time: a lock object in S3, taken by a conditional write.
 
-UpdatePipeline takes no condition, so two upserts could silently overwrite each other. S3 does:
-``If-None-Match: *`` creates the object only if it does not exist, ``If-Match`` replaces or deletes
-only the object that was read (S3 User Guide, "Conditional writes", "Conditional deletes"). A lock
-whose holder died is taken over when its time is up. The time is S3's, not this machine's.
+UpdatePipeline takes no condition, so two upserts could silently overwrite each other. S3 does take
+conditions: ``If-None-Match: *`` creates the object only if it does not exist, ``If-Match`` replaces
+or deletes only the object that was read (S3 User Guide, "Conditional writes", "Conditional
+deletes"). A lock whose holder died is taken over when its time is up. The time is S3's, not this
+machine's.
 """
 
 import getpass
@@ -26,12 +27,12 @@ from trainyard.common.errors import PlanError
 from trainyard.plan.deployed_pipeline import State
 from trainyard.terminal import console
 
-# Records of applied upserts: one object each, named by its fingerprint, written before the
-# pipeline.
+# Records of applied upserts: one object each, named by the fingerprint of the deployed state, and
+# written before the pipeline is updated.
 #
 #     s3://<bucket>/<prefix>/<pipeline>/definitions/<fingerprint>.json
 #
-# A deployed state without a record was not deployed by upsert: drift.
+# A deployed state without a record was not deployed by upsert. This is called drift.
 
 LOCK = "lock"
 
@@ -42,7 +43,7 @@ class Place:
 
     bucket: str
     prefix: str
-    """Key prefix, without a slash at its end."""
+    """Key prefix, without a slash at the end."""
 
     kms_key: str | None = None
 
@@ -60,23 +61,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records found at a place."""
+    """The records that were found at a location."""
 
     times: Mapping[str, datetime]
-    """Fingerprint → time when it was last recorded."""
+    """Fingerprint to the time when it was last recorded."""
 
     is_locked: bool
-    """True if an upsert is under way, or was interrupted."""
+    """True if an upsert is running, or was interrupted."""
 
     @property
     def last(self) -> str | None:
-        """Return the fingerprint that was recorded last."""
+        """Return the fingerprint that was recorded last; None if there is none."""
         return max(self.times, key=self.times.__getitem__, default=None)
 
 
 def place(definition: CompiledPipeline) -> Place:
-    """Return the place beside the code of the pipeline: ``<root>/code/…`` and
-    ``<root>/definitions/…``.
+    """Return the location of the pipeline's records: ``<root>/definitions/…``, next to its code in
+    ``<root>/code/…``.
     """
     asset = definition.assets[0]
     root = asset.prefix.removesuffix("/code")
@@ -84,7 +85,7 @@ def place(definition: CompiledPipeline) -> Place:
 
 
 def list_records(s3: Any, location: Place) -> Records:
-    """List the records at ``location``; none when the bucket does not exist yet.
+    """List the records at ``location``; return none if the bucket does not exist yet.
 
     Raises:
         ClientError: AWS refused.
@@ -108,7 +109,7 @@ def list_records(s3: Any, location: Place) -> Records:
 
 
 def write(s3: Any, location: Place, state: State) -> None:
-    """Record ``state``; an existing record is written again, so that it becomes the last one.
+    """Record ``state``; an existing record is written again, so that it becomes the latest.
 
     Raises:
         ClientError: AWS refused.
@@ -143,14 +144,14 @@ def read(s3: Any, location: Place, fingerprint: str) -> State:
 
 
 LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
-"""Error codes of a conditional request that came too late: 412, 409, 404."""
+"""Error codes of a conditional request that another process forestalled: HTTP 412, 409, 404."""
 
-ATTEMPTS = 5  # the lock's holder may change between a refused write and the look at it
+ATTEMPTS = 5  # the lock's holder may change between a refused write and reading who it is
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Holder of a lock."""
+    """Who holds a lock, since when and until when."""
 
     id: str
     owner: str
@@ -161,7 +162,7 @@ class Holder:
 
 
 class Lock:
-    """A lock that this process holds; created by :func:`locked`."""
+    """The lock of a pipeline, which this process can take; ``hold_lock`` takes and releases it."""
 
     def __init__(self, s3: Any, location: Place, pipeline: str, seconds: float) -> None:
         self._s3 = s3
@@ -186,17 +187,18 @@ class Lock:
                 continue
             if not holder.is_expired:
                 raise PlanError(self._describe_holder(holder))
-            # If-Match: of two that see the time up, one takes the lock over.
+            # If-Match: if two processes see that the time is up, only one of them takes the lock
+            # over.
             if self._write(IfMatch=holder.etag):
                 console.print(f"took over the lock of {holder.owner}, whose time is up")
                 return
         raise PlanError(f"pipeline {self._pipeline}: others keep taking its lock; try again")
 
     def renew(self) -> None:
-        """Hold the lock for the whole time again: what follows must not happen without it.
+        """Hold the lock for the full time from now; call this before an action that needs the lock.
 
         Raises:
-            PlanError: it took too long, and another process took over.
+            PlanError: the time was up, and another process took the lock over.
         """
         if not self._write(IfMatch=self._etag):
             holder = self.holder()
@@ -207,7 +209,7 @@ class Lock:
             )
 
     def release(self) -> None:
-        """Release the lock; does nothing when another process has taken over."""
+        """Release the lock; do nothing if another process has taken it over."""
         try:
             self._s3.delete_object(**self._target, IfMatch=self._etag)
         except ClientError as error:
@@ -215,7 +217,7 @@ class Lock:
                 raise
 
     def holder(self) -> Holder | None:
-        """Return the holder of the lock; None when it is free."""
+        """Return the holder of the lock; None if it is free."""
         try:
             answer = self._s3.get_object(**self._target)
         except ClientError as error:
@@ -225,7 +227,7 @@ class Lock:
         lock_record = self._parse_record(answer["Body"].read())
         # Last-Modified is in whole seconds: add one, so that no holder loses the lock too early.
         until = answer["LastModified"] + timedelta(seconds=lock_record["seconds"] + 1)
-        # By S3's clock, as Last-Modified is: this machine's may be wrong.
+        # Use S3's clock, like Last-Modified does: this machine's may be wrong.
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         since = answer["LastModified"]
         return Holder(
@@ -233,6 +235,7 @@ class Lock:
         )
 
     def _parse_record(self, body: bytes) -> dict[str, Any]:
+        """Return the content of the lock object; raise PlanError if it is not one of upsert's."""
         try:
             lock_record = json.loads(body)
             return {
@@ -248,7 +251,7 @@ class Lock:
             ) from None
 
     def _write(self, **condition: str) -> bool:
-        """Return whether the lock is ours now."""
+        """Write the lock object under ``condition``; return whether the lock is now ours."""
         body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
         try:
             answer = self._s3.put_object(
@@ -261,8 +264,8 @@ class Lock:
             first = "IfNoneMatch" in condition
             if (first and _is_denied(error)) or not self._is_late(error):
                 raise
-            # A retry by botocore is refused where the attempt before it succeeded in S3: then the
-            # lock is ours.
+            # botocore may have retried a request that had succeeded in S3. Then the retry is
+            # refused, but the lock is ours.
             holder = self.holder()
             if holder is None or holder.id != self._id:
                 return False
@@ -272,11 +275,11 @@ class Lock:
         return True
 
     def _is_late(self, error: ClientError) -> bool:
-        """Return whether another process was faster."""
+        """Return whether the error means that another process was faster."""
         if error_code(error) in LOST_RACE:
             return True
-        # A role that may list only some prefixes gets 403 for an object that does not exist
-        # (GetObject's page: 404 needs s3:ListBucket).
+        # For an object that does not exist, a role that may list only some prefixes gets 403, not
+        # 404 (API page of GetObject: 404 needs s3:ListBucket).
         return _is_denied(error) and not list_records(self._s3, self._location).is_locked
 
     def _describe_holder(self, holder: Holder) -> str:
@@ -290,7 +293,7 @@ class Lock:
 
 @contextmanager
 def hold_lock(s3: Any, location: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
-    """Hold the pipeline's lock inside the block, for ``seconds`` at a time.
+    """Hold the pipeline's lock inside the block; it lasts ``seconds``, or until it is renewed.
 
     Raises:
         PlanError: another process holds it.
@@ -309,11 +312,11 @@ def _is_denied(error: ClientError) -> bool:
 
 
 def whoami() -> str:
-    """Return the CodeBuild build, else ``user@host``, and the process."""
+    """Return the id of the CodeBuild build, or ``user@host (process N)``."""
     if build := os.environ.get("CODEBUILD_BUILD_ID"):
         return build
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
+    except (KeyError, OSError):  # in a container, a user id may have no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()} (process {os.getpid()})"

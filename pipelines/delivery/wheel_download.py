@@ -1,7 +1,8 @@
 """Download the wheels of a job's requirements, for the Python of its image, and upload them.
 
-What is locked with hashes is downloaded as it is. Anything else pip resolves first, for this
-machine's markers; torch and what only torch needs stay out, since they are the image's own.
+Requirements that are locked with hashes are downloaded as they are. Others are first resolved by
+pip, for this machine's markers. torch, and what only torch needs, are left out, because the image
+has its own.
 """
 
 import hashlib
@@ -24,17 +25,18 @@ from trainyard.aws_clients import error_code
 from trainyard.common.errors import DefinitionError
 
 IMAGE_OWN = "torch"
-"""Package that every image has, built for its machines; a wheel of it is gigabytes."""
+"""Package that every image has, built for its machines; its wheel has gigabytes."""
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(34, 16, -1)),
     "manylinux2014_x86_64",
 )
-"""Platform tags of AWS's images, the newest first: wheels for any older glibc work, but pip derives
-older tags from manylinux2014 alone."""
+"""Platform tags of AWS's images, the newest first. Wheels for any older glibc work, too, but pip
+derives older tags from manylinux2014 alone.
+"""
 
 
 def is_uploaded(s3: Any, house: Wheelhouse) -> bool:
-    """Return whether the wheelhouse is complete: its manifest is written last."""
+    """Return whether the wheelhouse, a folder of wheels in S3, has its manifest (written last)."""
     try:
         s3.head_object(Bucket=house.bucket, Key=house.manifest)
     except ClientError as error:
@@ -45,7 +47,7 @@ def is_uploaded(s3: Any, house: Wheelhouse) -> bool:
 
 
 def refuse_missing(s3: Any, houses: Sequence[Wheelhouse]) -> None:
-    """Refuse a pipeline whose jobs would find no wheels.
+    """Check that all wheels that a pipeline's jobs install are uploaded.
 
     Raises:
         DefinitionError: a wheelhouse was not uploaded.
@@ -59,10 +61,10 @@ def refuse_missing(s3: Any, houses: Sequence[Wheelhouse]) -> None:
 
 
 def upload(s3: Any, house: Wheelhouse, kms_key: str | None) -> tuple[int, int]:
-    """Download and upload the wheels; return their number and their bytes.
+    """Download and upload the wheels; return their number and their size in bytes.
 
     Raises:
-        DefinitionError: pip finds no wheel for a requirement; its own words say which.
+        DefinitionError: pip finds no wheel for a requirement; contains pip's message.
     """
     with TemporaryDirectory() as folder:
         wheels = Path(folder)
@@ -73,13 +75,14 @@ def upload(s3: Any, house: Wheelhouse, kms_key: str | None) -> tuple[int, int]:
     sync(s3, house.bucket, house.key, files, kms_key=kms_key)
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"python": house.python, "wheels": hashes}, indent=1).encode()
-    # Last: a wheelhouse with a manifest is complete.
+    # The manifest comes last: a wheelhouse with a manifest is complete.
     folder, _, name = house.manifest.rpartition("/")
     sync(s3, house.bucket, folder, {name: manifest}, kms_key=kms_key)
     return len(files), sum(map(len, files.values()))
 
 
 def _download(requirements: Requirements, python: str, wheels: Path) -> None:
+    """Download the wheels of a requirements file for one Python version to ``wheels``."""
     with TemporaryDirectory() as folder:
         for name, content in requirements.files.items():
             path = Path(folder, name)
@@ -97,7 +100,7 @@ def _download(requirements: Requirements, python: str, wheels: Path) -> None:
 
 
 def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
-    """Return the lines that hold for ``python``; None where the file is not locked with hashes."""
+    """Return the lines for ``python``, without torch; None if the file has no hashes."""
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:
         return None
@@ -110,7 +113,7 @@ def _line(name: str, version: str, hashes: Sequence[str]) -> str:
 
 
 def _resolve_lines(name: str, python: str, folder: Path) -> list[str]:
-    """Return the lines that pip would install for the file ``name``, without the image's own."""
+    """Resolve the file ``name`` with pip; return the lines that it would install, without torch."""
     report = folder / "report-by-trainyard.json"
     options = [
         "--dry-run",
@@ -133,7 +136,7 @@ def _resolve_lines(name: str, python: str, folder: Path) -> list[str]:
 
 
 def _hash(item: Mapping[str, Any], name: str) -> str:
-    """Return the hash that pip reports of a file that it chose."""
+    """Return the hash that pip reports for a file that it chose, or raise DefinitionError."""
     hashes = item["download_info"].get("archive_info", {}).get("hashes", {})
     if "sha256" not in hashes:
         raise DefinitionError(
@@ -144,7 +147,7 @@ def _hash(item: Mapping[str, Any], name: str) -> str:
 
 
 def _without_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the packages that ``roots`` need, in which torch and its own dependencies are not."""
+    """Yield the packages that ``roots`` need, except torch and what only torch needs."""
     visited_names, queue = {IMAGE_OWN}, list(roots)
     while queue:
         name = queue.pop()
@@ -157,7 +160,11 @@ def _without_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterato
 
 
 def _pip(verb: str, python: str, *words: str, file_name: str, cwd: Path | None = None) -> None:
-    """Run pip for the image's Python and platform; only wheels, so that nothing is built."""
+    """Run pip for the image's Python and platform, with wheels only, so that nothing is built.
+
+    Raises:
+        DefinitionError: pip failed; contains its error lines.
+    """
     target = [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:"]
     target += [f"--platform={platform}" for platform in PLATFORMS]
     options = ["--quiet", "--disable-pip-version-check", "--no-input"]

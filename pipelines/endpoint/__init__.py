@@ -1,7 +1,7 @@
-"""The recipe's endpoint: the rollout of a model package, and what is monitored while it serves.
+"""The recipe's endpoint: the rollout of a model package, and the monitoring while it serves.
 
-``rollout`` updates it as a canary and takes it back; ``period`` and ``endpoint_requests`` read what
-was captured; ``drift`` and ``answer_quality`` test it, each test with its name and source. The
-verbs are ``pipelines.deploy`` and ``pipelines.monitor``. No SDK: boto3 alone, so that a role is
-what it calls.
+``rollout`` updates the endpoint as a canary and rolls it back; ``period`` and ``endpoint_requests``
+read captured requests; ``drift`` and ``answer_quality`` test them, each test with its name and
+source. The commands are ``pipelines.deploy`` and ``pipelines.monitor``. Only boto3 is used, not the
+SDK, so that the role's permissions follow from the calls in this code.
 """

@@ -1,8 +1,8 @@
-"""Say whether answers are worse, by the truths that came later, than the evaluation recorded.
+"""Test whether an endpoint's responses are worse, by truths that arrived later, than evaluated.
 
 Truths are in Model Monitor's format (developer guide, "Ingest ground truth labels and merge them
-with predictions"): JSON Lines below ``prefix/yyyy/mm/dd/hh``, by the day of their arrival. One is
-joined with a captured request by its inference ID, or by the event ID of a request without one.
+with predictions"): JSON Lines below ``prefix/yyyy/mm/dd/hh``, by the day of their arrival. A truth
+is joined with a captured request by its inference ID, or by the event ID if the request has none.
 """
 
 import csv
@@ -32,54 +32,56 @@ from pipelines.registry.package_evidence import Absent, split
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import DataError, RecipeError, nearest
 
-# Records that a model was asked, and its answers: captured by an endpoint, or of a file.
+# Records that a model was asked about, and its responses: captured by an endpoint, or from files.
 #
-# Data capture: developer guide, "Capture data from real-time endpoint". Of each source at most
-# ``MOST`` records are kept, drawn at random, so that memory does not grow with the traffic.
+# Data capture: developer guide, "Capture data from real-time endpoint". At most ``MOST`` records of
+# each source are kept, drawn at random, so that memory does not grow with the traffic.
 
 MOST = 10_000
-"""Records of a source that are compared; these show a shift of a fiftieth of the distribution."""
+"""Most records of a source that are compared; they show a shift of a fiftieth of the
+distribution.
+"""
 NO_VARIANT = ""
-"""Variant of a record that is not captured."""
+"""Variant of a record that was not captured."""
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """One record, and the answer to it."""
+    """One record, and the model's response to it."""
 
     record: Mapping[str, Any]
     answer: Any = None
-    """The JSON answer; None where it is not known."""
+    """The JSON response; None if it is not known."""
     variant: str = NO_VARIANT
-    """The endpoint's variant that answered: it is named after the model's version."""
+    """The endpoint's variant that responded; its name contains the model's version."""
     truth: float | None = None
-    """What the answer should have been, where that is known and a number."""
+    """The right response, if it is known and a number."""
     captured_at: datetime | None = None
     """When it was captured, in UTC."""
 
 
 @dataclass
 class Source:
-    """Records of one source. ``add`` keeps at most ``MOST`` of them."""
+    """The records of one source; ``add`` keeps at most ``MOST`` of them."""
 
     number: int = 0
-    """Number of records, those not kept included."""
+    """Number of records, including those not kept."""
     unread: int = 0
-    """Number of captured lines that were not read."""
+    """Number of captured lines that could not be read."""
     unread_reason: str = ""
-    """Why the last of these was not."""
+    """Why the last of these could not be read."""
     requests: list[RecordedRequest] = field(default_factory=list)
     truth_source: "Source | None" = None
-    """The captured records whose truth is known."""
+    """The captured requests for which a truth arrived; None if the source has no truths."""
     _draw: random.Random = field(default_factory=lambda: random.Random(0))
 
     def add(self, request: RecordedRequest) -> None:
-        """Add a record (reservoir sampling: Vitter 1985, algorithm R)."""
+        """Add a record, or drop a random one (reservoir sampling: Vitter 1985, algorithm R)."""
         self.number += 1
         if len(self.requests) < MOST:
             self.requests.append(request)
-        # The n-th record takes a kept one's place with probability MOST / n.
+        # The n-th record replaces a kept one with probability MOST / n.
         elif (place := self._draw.randrange(self.number)) < MOST:
             self.requests[place] = request
 
@@ -91,11 +93,12 @@ def read_captures(
     end: datetime,
     truths: Mapping[str, float | None] = MappingProxyType({}),
 ) -> Source:
-    """Return what was captured from ``start`` to before ``end``, both in UTC, by time.
+    """Return the requests captured from ``start`` (included) to ``end`` (excluded), both in UTC,
+    ordered by time.
 
     Args:
-        root: S3 URI of the endpoint's captured data; variants are the folders in it.
-        truths: ID of a request → its truth.
+        root: S3 URI of the endpoint's captured data; each folder in it is a variant.
+        truths: ID of a request to its truth.
 
     Raises:
         ServiceError: S3 refused.
@@ -115,8 +118,11 @@ def read_captures(
 
 
 def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, bytes]]:
-    """Iterate over (place, line) of the files below ``yyyy/mm/dd/`` of the days from ``start`` to
-    ``end``. Raises ServiceError.
+    """Yield (location, line) of the files below ``yyyy/mm/dd/``, for each day from ``start`` to
+    ``end``.
+
+    Raises:
+        ServiceError: S3 refused.
     """
     bucket, prefix = split(f"{uri.rstrip('/')}/")
     days = (end.date() - start.date()).days + 1
@@ -135,7 +141,10 @@ def add_captured(
     period: tuple[datetime, datetime],
     truths: Mapping[str, float | None],
 ) -> None:
-    """Add a captured line's request to ``source``, or count it as unread, whatever stands in it."""
+    """Add the request in a captured line to ``source`` if it is in the period.
+
+    A line that cannot be read is counted as unread; this function never raises for a bad line.
+    """
     start, end = period
     try:
         event = json.loads(line)
@@ -154,26 +163,27 @@ def add_captured(
         return
     try:
         answer = body(sides["endpointOutput"])
-    except UNREADABLE:  # not captured, or no JSON: the features are compared
+    except UNREADABLE:  # not captured, or not JSON: then only the features are compared
         answer = None
     request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
     source.add(request)
-    # ``truth`` is None where the ground truth is not a number: the request counts as not compared.
+    # A truth of None is not a number: the request counts as not compared.
     if source.truth_source is not None and name in truths:
         source.truth_source.add(request)
 
 
 def _record(request_body: dict[str, Any]) -> dict[str, Any]:
+    """Return the record in a request's body: its member ``record``, or the body itself."""
     record = request_body.get("record")
     return record if isinstance(record, dict) else request_body
 
 
 def of_files(s3: Any, uri: str) -> Source:
-    """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores, in an
-    order drawn at random: that of a file is by no time.
+    """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores, in
+    random order, because the order in a file is not that of time.
 
     Raises:
-        DataError: there is none, or a file cannot be read.
+        DataError: there are no records, or a file cannot be read.
         ServiceError: S3 refused.
     """
     source = Source()
@@ -203,10 +213,11 @@ def of_files(s3: Any, uri: str) -> Source:
 
 
 def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file, whose suffix names its format; raise ValueError for another."""
     if path.suffix == ".gz":
         path, body = path.with_suffix(""), gzip.decompress(body)
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq  # takes a while
+        import pyarrow.parquet as pq  # imported only here, because it takes a while
 
         yield from pq.read_table(io.BytesIO(body)).to_pylist()
     elif path.suffix == ".csv":
@@ -224,7 +235,7 @@ def _keys(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
 
 Losses = Callable[[np.ndarray, np.ndarray], np.ndarray]
 TINY = 1e-15
-"""Least probability that a logarithm is taken of."""
+"""Smallest probability whose logarithm is taken."""
 OF_TRUTHS: Mapping[str, Losses] = {
     "log_loss": lambda p, y: -np.log(np.clip(np.where(y == 1, p, 1 - p), TINY, 1)),
     "brier": lambda p, y: np.square(p - y),
@@ -232,14 +243,16 @@ OF_TRUTHS: Mapping[str, Losses] = {
     "mae": lambda p, y: np.abs(p - y),
     "mse": lambda p, y: np.square(p - y),
 }
-"""Metric → its value of each answer, from predicted numbers and truths, both (n,)."""
+"""Metric to a function of predicted numbers and truths, both (n,), that returns its value for each
+response.
+"""
 OF_PROBABILITIES = ("log_loss", "brier", "accuracy")
 WORDS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuality:
-    """What the evaluation of the serving model recorded."""
+    """What the evaluation of the serving model recorded about one metric."""
 
     variant: str
     """The endpoint's variant of that model."""
@@ -248,13 +261,13 @@ class RecordedQuality:
     value: float
     standard_error: float
     margin: float = 0.0
-    """How much worse answers may be, in the metric's unit."""
+    """How much worse the responses may be, in the metric's unit."""
 
 
 def read_quality(
     recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str
 ) -> RecordedQuality:
-    """Return the record of the model that the endpoint serves.
+    """Return the recorded quality of the model that the endpoint serves.
 
     Raises:
         RecipeError: the metric is not computed from truths.
@@ -289,8 +302,8 @@ def read_quality(
 
 
 def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float | None]:
-    """Return ID of a request → its truth, of those that arrived from ``start``'s day to ``end``'s;
-    None for what is not a number, ``true`` or ``false``.
+    """Return ID of a request to its truth, for the truths that arrived from the day of ``start`` to
+    the day of ``end``; None for a truth that is not a number, ``true`` or ``false``.
 
     Raises:
         DataError: a line is not in Model Monitor's format.
@@ -311,6 +324,7 @@ def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float
 
 
 def _number(raw_value: Any) -> float | None:
+    """Return the value as a finite number; None if it is none. ``true`` is 1, ``false`` 0."""
     text = str(raw_value).strip().lower()
     try:
         value = WORDS[text] if text in WORDS else float(text)
@@ -322,12 +336,14 @@ def _number(raw_value: Any) -> float | None:
 def judge_quality(
     answers: Sequence[RecordedRequest], path: str, group: str | None, record: RecordedQuality
 ) -> tuple[Change | None, Iterator[str]]:
-    """Return the change of the metric, one-sided, and notes on what was not compared.
+    """Return the change of the metric, tested one-sided, and notes on what was not compared.
+
+    The change is None if there are fewer than two truths to compare.
 
     Args:
         answers: requests whose truths are known.
-        path: where the predicted number stands in an answer.
-        group: column of a request whose equal values mark requests that depend on each other.
+        path: path of the predicted number in a response.
+        group: column of a request; requests with equal values in it depend on each other.
     """
     rows = [request for request in answers if request.variant == record.variant]
     pairs = [(value_at(request.answer, path), request.truth) for request in rows]
@@ -348,6 +364,7 @@ def judge_quality(
 
 
 def _is_usable(metric: str, prediction: Any, truth: float | None) -> bool:
+    """Return whether the metric can be computed from the prediction and its truth."""
     if truth is None or isinstance(prediction, bool) or not isinstance(prediction, int | float):
         return False
     if metric in OF_PROBABILITIES:
@@ -356,6 +373,7 @@ def _is_usable(metric: str, prediction: Any, truth: float | None) -> bool:
 
 
 def _notes(record: RecordedQuality, rows: int, compared_count: int) -> Iterator[str]:
+    """Yield notes on truths that were not compared."""
     if compared_count < rows:
         expectation = (
             "a probability and a truth of 0 or 1"
@@ -373,12 +391,12 @@ def _notes(record: RecordedQuality, rows: int, compared_count: int) -> Iterator[
 def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQuality) -> Change:
     """Return the metric's change, with Welch's one-sided p-value (Biometrika 34, 1947).
 
-    The evaluation's standard error counts as known exactly; ours is that of a mean over groups, as
-    in ``training.scores``.
+    The evaluation's standard error is taken as exactly known; that of the responses is the standard
+    error of a mean over groups, as in ``training.scores``.
 
     Args:
-        losses: the metric of each answer, (n,), n > 1.
-        groups: the group of each; None for each its own.
+        losses: the metric of each response, (n,), n > 1.
+        groups: the group of each response; None if each is a group of its own.
     """
     value = float(losses.mean())
     pulls = (losses - value) / len(losses)
@@ -389,13 +407,13 @@ def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQua
     shortfall = (value - record.value) * (1 if record.lower_is_better else -1) - record.margin
     own_variance = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf
     variance = own_variance + record.standard_error**2
-    if count < 2:  # one group says nothing of the others
+    if count < 2:  # one group says nothing about the others
         chance = 1.0
     elif not variance:
         chance = float(shortfall <= 0)
     else:
-        # Welch's degrees of freedom, with those of the evaluation infinite: its error counts as
-        # known.
+        # Welch's degrees of freedom; those of the evaluation are infinite, because its standard
+        # error is taken as known.
         freedom = (variance / own_variance) ** 2 * (count - 1) if own_variance else np.inf
         chance = float(student.sf(shortfall / variance**0.5, freedom))
     movement = f"{record.value:.4g} when evaluated → {value:.4g} of {len(losses):,} answers"

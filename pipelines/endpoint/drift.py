@@ -1,20 +1,23 @@
-"""Say which features are distributed otherwise than before, and how far.
+"""Test which features are distributed differently than before, and by how much.
 
-A feature is compared in each way in which it can move, and the strongest way counts, by Bonferroni:
+A feature is tested in each way in which it can move. The strongest way counts, with Bonferroni's
+correction for their number:
 
-- a number by Kolmogorov and Smirnov's test of two samples, and by the shares beyond outer quantiles
-  of both together, where a few records far outside show: Fisher's exact test at each (exact, as the
-  quantiles do not depend on which sample a value is of; maximally selected: Halpern, Biometrics 38,
-  1982);
-- any values that repeat by Pearson's χ² of two samples;
-- categories and whole numbers, which may be identifiers, by the share that one half of the other
-  sample lacks: Fisher's exact test against that share of its other half, so that identifiers which
-  always are new are as new as ever. Halves are by order, which is that of time where it is known:
-  what one sender repeats then stands in one half.
+- A number: by Kolmogorov and Smirnov's test of two samples. Also by the shares beyond outer
+  quantiles of both samples together, which show a few records far outside: by Fisher's exact test
+  at each quantile (exact, because the quantiles do not depend on which sample a value is from;
+  maximally selected: Halpern, Biometrics 38, 1982).
+- Any values that repeat: by Pearson's χ² of two samples.
+- Categories and whole numbers, which may be identifiers: by the share of values that one half of
+  the other sample does not contain. Fisher's exact test compares it with the same share of that
+  sample's other half, so identifiers that are always new do not count as drift. Halves are by
+  order, which is the order of time where the time is known, so that what one sender repeats is in
+  one half.
 
-The share that is missing has a test of its own (Fisher's). Holm's correction holds the probability
-of any false alarm over all features. With many requests trifles are certain, so drift needs an
-effect, too: the population stability index. A request is taken as independent of the others.
+The share of missing values has a test of its own (Fisher's). Holm's correction limits the
+probability of any false alarm over all features. With many requests even trifles are significant,
+so drift also needs an effect size: the population stability index (PSI). Requests are assumed to be
+independent of each other.
 """
 
 from collections import Counter
@@ -30,11 +33,13 @@ from trainyard.quality.model_quality import Cells, numbers
 
 VALUES, MISSING, QUALITY = "values", "missing", "quality"
 PARTS = 5
-"""Quantiles of either sample whose values bound the bins of a number's index."""
+"""Number of bins: the quantiles of both samples are the bounds of the bins of a number's index."""
 EXACT = 100
-"""Most values, of both, whose test is exact: with many, rounding spoils SciPy's exact sum."""
+"""Most values, of both samples together, for which the test is exact: with many, rounding errors
+spoil SciPy's exact sum.
+"""
 LEAST = 5.0
-"""Expected number of requests below which a value counts among the rarer ones (Cochran 1954)."""
+"""Expected number of requests below which a value is counted with the rarer ones (Cochran 1954)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,13 @@ class Change:
     """The difference of one feature between baseline and period, in one respect."""
 
     feature: str
-    """Its name; with ``QUALITY`` that of a metric."""
+    """Name of the feature; with ``QUALITY``, name of a metric."""
     respect: str
     """``VALUES``, ``MISSING`` or ``QUALITY``."""
     chance: float
-    """p-value; Holm's, once all are tested."""
+    """p-value; once all features are tested, adjusted by Holm's method."""
     psi: float | None
-    """None: it needs no index to be called drift."""
+    """Population stability index; None if drift is decided by the p-value alone."""
     movement: str
     """What moved, in words."""
     has_drifted: bool = False
@@ -63,14 +68,16 @@ def compare(
     least_psi: float,
     also: Sequence[Change] = (),
 ) -> list[Change]:
-    """Return the changes of every column of both, by falling index.
+    """Return the changes of every column of both samples: drifted ones first, then by falling
+    index.
 
     Args:
-        before, now: name → cells, as in ``trainyard.quality.model_quality.Table``; the same names.
-            Cells are in the order of time, or at random.
-        quantities: names of those columns whose cells are numbers; the others are categories.
-        error: probability that any is called drift where there is none.
-        also: changes tested elsewhere, which count among these.
+        before, now: name to cells, as in ``trainyard.quality.model_quality.Table``, with the same
+            names in both. Cells are ordered by time, or at random.
+        quantities: names of the columns whose cells are numbers; the others are categories.
+        error: probability that any change is called drift if nothing has changed.
+        least_psi: smallest index that is called drift.
+        also: changes that were tested elsewhere; Holm's correction includes them.
     """
     changes = [*also] + [
         change
@@ -92,6 +99,7 @@ def compare(
 def _changes(
     name: str, before: Cells, now: Cells, quantity: bool, least_psi: float
 ) -> Iterator[Change]:
+    """Yield the changes of one column: of its values, and of its share of missing values."""
     sides = [_finite(cells) if quantity else [x for x in cells if x] for cells in (before, now)]
     sizes = len(before), len(now)
     if all(map(len, sides)):
@@ -99,10 +107,10 @@ def _changes(
         tests.append(_of_frequent(*sides))
         if not quantity or all(float(value).is_integer() for side in sides for value in side):
             tests += _of_unknown(*sides)
-        # With many requests trifles are certain: the surest way counts among those with an effect.
+        # With many requests even trifles are significant: only tests with an effect size compete.
         large = [test for test in tests if test.psi >= least_psi]
         best = min(large, key=lambda test: test.chance) if large else tests[0]
-        # Bonferroni: each way in which the feature can move is a test.
+        # Bonferroni: each way in which the feature can move is one test.
         yield Change(name, VALUES, min(1.0, len(tests) * best.chance), best.psi, best.movement)
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
@@ -112,6 +120,8 @@ def _changes(
 
 
 class _Test(NamedTuple):
+    """Result of one test: p-value, population stability index, and what moved."""
+
     chance: float
     psi: float
     movement: str
@@ -119,18 +129,21 @@ class _Test(NamedTuple):
 
 
 def _with_rest(counts: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
-    """Return the table of a count of each side and of the rest, (2, 2); sides are the columns."""
+    """Return a table (2, 2): the counts and the rest of each sample; samples are the columns."""
     return np.array([counts, np.subtract(sizes, counts)])
 
 
 def _movement(name: str, counts: Sequence[int], sizes: Sequence[int]) -> str:
+    """Describe how a share changed, such as ``missing 1.0% → 3.5%``."""
     before, now = np.divide(counts, sizes)
     return f"{name} {before:.1%} → {now:.1%}"
 
 
 def _finite(cells: Cells) -> list[float]:
-    """Return the numbers to float32's precision: written by other programs, equal ones differ in
-    their last digits, and a value that many records have would seem to move.
+    """Return the finite numbers, rounded to float32's precision.
+
+    Numbers that different programs write may differ in their last digits. Unrounded, a value that
+    many records have would seem to move.
     """
     values = numbers(cells)
     most = np.finfo(np.float32).max
@@ -138,6 +151,7 @@ def _finite(cells: Cells) -> list[float]:
 
 
 def _of_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
+    """Test two samples of numbers: Kolmogorov and Smirnov's test, and the test of their tails."""
     inner = np.arange(1, PARTS) / PARTS
     edges = np.unique([np.quantile(side, inner, method="lower") for side in (before, now)])
     counts = [np.bincount(np.searchsorted(edges, x), minlength=len(edges) + 1)
@@ -154,8 +168,8 @@ def _of_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
 
 
 def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
-    """Yield the most certain difference of the shares from the outer quarter, eighth, … of all
-    values on, on both sides; none for fewer than four values.
+    """Yield the strongest difference of tails: shares in the outer quarter, eighth, … of all
+    values, at both ends. Yield nothing for fewer than four values.
     """
     sizes = len(before), len(now)
     ranks = sum(sizes) >> np.arange(2, sum(sizes).bit_length())
@@ -163,8 +177,8 @@ def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
     for side, name in ((1, "from {:.4g} on:"), (-1, "up to {:.4g}:")):
         cuts = np.sort(side * np.concatenate([before, now]))[sum(sizes) - ranks]
         counts = [(side * x[:, None] >= cuts).sum(axis=0) for x in (before, now)]
-        # Exact, as the cuts do not depend on which sample a value is of.
-        chances = hypergeom(sum(sizes), sum(counts), len(now))  # of the period's
+        # Exact, because the cuts do not depend on which sample a value is from.
+        chances = hypergeom(sum(sizes), sum(counts), len(now))  # distribution of the period's count
         chances = 2 * np.minimum(chances.cdf(counts[1]), chances.sf(counts[1] - 1))
         names = [name.format(side * cut) for cut in cuts]
         tails += zip(chances.tolist(), names, *counts, strict=True)
@@ -175,13 +189,14 @@ def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
 
 
 def _of_frequent(before: Sequence, now: Sequence) -> _Test:
+    """Test the shares of frequent values by Pearson's χ²; rarer values are counted together."""
     sides = [Counter(before), Counter(now)]
     both = sides[0] + sides[1]
     smaller = min(len(before), len(now)) / both.total()
     order = sorted(both, key=lambda value: (-both[value], value))
     frequent_values = [value for value in order if both[value] * smaller >= LEAST]
     rest = both.total() - sum(both[value] for value in frequent_values)
-    # Pearson's test needs as many of the others, too: the rarest of the frequent joins them.
+    # Pearson's test also needs enough rarer values: if too few, the rarest frequent one joins them.
     if frequent_values and 0 < rest * smaller < LEAST:
         frequent_values.pop()
     counts = np.array([[side[v] for v in frequent_values] for side in sides], int).reshape(
@@ -202,8 +217,10 @@ def _of_frequent(before: Sequence, now: Sequence) -> _Test:
 
 
 def _of_unknown(before: Sequence, now: Sequence) -> Iterator[_Test]:
-    """Compare the shares of records whose value half of one side lacks: first the earlier half of
-    the baseline, then the later half of the period, as the two are farthest apart.
+    """Yield tests of the shares of records whose value is not in one half of a sample.
+
+    The halves are first the earlier half of the baseline, then the later half of the period,
+    because these two are farthest apart in time.
     """
     middle, late = (len(side) // 2 for side in (before, now))
     for half, sides, name, rarer in (
@@ -220,9 +237,11 @@ def _of_unknown(before: Sequence, now: Sequence) -> Iterator[_Test]:
 
 
 def psi(before: np.ndarray, now: np.ndarray) -> float:
-    """Return the population stability index of two counts by bin, Σ (q - p) ln(q / p), less what
-    it is on average where nothing moved (Yurdakul and Naranjo, Journal of Risk Model Validation 14,
-    2020), at least 0. Each bin counts half a request more: an empty one would make it infinite.
+    """Return the population stability index of two counts by bin, Σ (q - p) ln(q / p), minus its
+    mean if nothing moved (Yurdakul and Naranjo, Journal of Risk Model Validation 14, 2020); at
+    least 0.
+
+    Half a request is added to each bin, because an empty bin would make the index infinite.
     """
     p, q = ((n + 0.5) / (n.sum() + 0.5 * len(n)) for n in (before, now))
     chance = (len(before) - 1) * (1 / before.sum() + 1 / now.sum())

@@ -1,4 +1,4 @@
-"""The requests of an endpoint: model, configuration, alarms, shift of the traffic."""
+"""The AWS requests for an endpoint: model, configuration, alarms and shift of the traffic."""
 
 import json
 import math
@@ -12,33 +12,35 @@ from pipelines.recipe.sections import Deploy
 from trainyard.common.errors import RecipeError, nearest
 
 PERIOD = 60
-"""Seconds that an alarm looks at: SageMaker's metrics of endpoints are of one minute."""
+"""Seconds of an alarm's period: SageMaker's metrics of endpoints have one value per minute."""
 MINUTES = 2
-"""Minutes in a row whose latency has to be too high. With few requests a minute's p95 is its
-slowest, and a process's first is slow whatever the model."""
+"""Minutes in a row in which the latency has to be too high. With few requests, a minute's p95 is
+that of its slowest request, and a process's first request is slow with any model.
+"""
 NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
-"""CloudWatch metric by which a comparison rolls back."""
+"""CloudWatch metric with which a comparison rolls a deployment back."""
 COMPARISON_SECONDS = 10
-"""Seconds that the alarm on it looks at."""
+"""Seconds of the period of the alarm on this metric."""
 CAPTURE_FOLDER = "captured"
 """Folder of the captured requests, below the pipeline's prefix."""
-LONGEST_HOURS = 8  # of a deployment: MaximumExecutionTimeoutInSeconds is at most 28,800
+LONGEST_HOURS = 8  # longest deployment: MaximumExecutionTimeoutInSeconds is at most 28,800
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One package that comes into service at the recipe's endpoint."""
+    """One model package that is to serve at the recipe's endpoint."""
 
     recipe: Recipe
     package: str
     """ARN of the model package."""
     role: str
-    """ARN of the role of the model's containers."""
+    """ARN of the role that the model's containers have."""
     capture: str
     """S3 URI below which requests are captured."""
 
     @property
     def deploy(self) -> Deploy:
+        """Return the recipe's section ``deploy``; raise RecipeError if there is none."""
         if self.recipe.deploy is None:
             raise RecipeError(
                 "deploy: is missing from the recipe; say deploy: {endpoint: NAME} to serve its "
@@ -48,13 +50,13 @@ class Release:
 
     @property
     def name(self) -> str:
-        """Name of the model, and of the endpoint's configuration."""
+        """Return the name of the model, which is also that of the endpoint's configuration."""
         group, version = self.package.rpartition(":model-package/")[2].split("/")
         return f"{names_begin(self.deploy.endpoint, group)}{version}"
 
     @property
     def variant(self) -> str:
-        """Name of the variant: captured requests and metrics are told apart by it."""
+        """Return the variant's name, by which captured requests and metrics are told apart."""
         return f"version-{self.package.rpartition('/')[2]}"
 
     @property
@@ -63,8 +65,8 @@ class Release:
 
 
 def names_begin(endpoint: str, group: str) -> str:
-    """Return how the names begin of what deployments of a group's packages at an endpoint make:
-    models, configurations, alarms. A package's version follows.
+    """Return the prefix of the names of models, configurations and alarms that deployments of a
+    group's packages to an endpoint create. The package's version follows it.
     """
     return f"{endpoint}-{group[:25].rstrip('-')}-"
 
@@ -118,9 +120,7 @@ def configuration(release: Release) -> dict[str, Any]:
 
 
 def alarms(release: Release) -> Iterator[dict[str, Any]]:
-    """Iterate over PutMetricAlarm's requests: errors, latency and comparison of this release
-    alone.
-    """
+    """Yield the PutMetricAlarm requests of this release: for errors, latency and the comparison."""
     deploy = release.deploy
     dimensions = {
         "EndpointName": deploy.endpoint,
@@ -162,6 +162,7 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
 
 
 def _alarm(release: Release, kind: str, threshold: float) -> dict[str, Any]:
+    """Return the fields that all alarms of a release have."""
     return {
         "AlarmName": f"{release.name}-{kind}",
         "AlarmDescription": f"{kind} of {release.package}; it rolls a deployment back",
@@ -177,7 +178,7 @@ def _dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
-    """Return the DeploymentConfig of an update. ``names``: of the alarms that roll back."""
+    """Return the DeploymentConfig of an update; alarms ``names`` roll it back."""
     wait = round(deploy.bake_minutes * 60)
     percent = {"Type": "CAPACITY_PERCENT", "Value": round(100 * deploy.share)}
     routing: dict[str, Any] = {"Type": deploy.shift.upper(), "WaitIntervalInSeconds": wait}
@@ -198,20 +199,20 @@ def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
     return request
 
 
-# Read what an endpoint captured: bodies of requests and answers, and the numbers in answers.
+# Read what an endpoint captured: bodies of requests and responses, and numbers in responses.
 
 UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
-"""What reading JSON of another form raises."""
+"""Exceptions that are raised when JSON of another form is read."""
 
 
 def body(side: Mapping[str, str]) -> Any:
-    """Return a captured body. Raises one of ``UNREADABLE``, also for a body that is not JSON."""
+    """Return a captured JSON body; raise one of ``UNREADABLE`` if it is not one."""
     data = b64decode(side["data"]) if side["encoding"] == "BASE64" else side["data"]
     return json.loads(data)
 
 
 def answer(line: str | bytes) -> Any:
-    """Return the answer of a captured line; None for one that has none, or is none itself."""
+    """Return the response in a captured line; None if it has none, or cannot be read."""
     try:
         return body(json.loads(line)["captureData"]["endpointOutput"])
     except UNREADABLE:
@@ -219,14 +220,14 @@ def answer(line: str | bytes) -> Any:
 
 
 def value_at(answer: Any, path: str) -> Any:
-    """Return what stands in an answer at ``path``, whose dots lead into objects; None without."""
+    """Return a response's value at the dotted path ``path``; None if it is missing."""
     for member in path.split("."):
         answer = answer.get(member) if isinstance(answer, dict) else None
     return answer
 
 
 def number_at(answer: Any, path: str) -> float | None:
-    """Return the number at ``path``; None for anything else, NaN and infinity included."""
+    """Return the number at ``path``; None if it is missing, not a number, NaN or infinite."""
     value = value_at(answer, path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -237,7 +238,7 @@ def number_at(answer: Any, path: str) -> float | None:
 
 
 def numbers(answer: Any) -> Iterator[str]:
-    """Iterate over the paths of an answer's numbers."""
+    """Yield the paths of all numbers in a response."""
     for name, value in answer.items() if isinstance(answer, dict) else ():
         yield from (f"{name}.{rest}" for rest in numbers(value))
         if number_at(answer, name) is not None:
@@ -245,8 +246,8 @@ def numbers(answer: Any) -> Iterator[str]:
 
 
 def without_number(path: str, answers: Sequence[Any]) -> str | None:
-    """Return a message that no answer has a number at ``path``, with the nearest path that has one;
-    None if some answer has it, or there are no answers.
+    """Return a message that no response has a number at ``path``, with the nearest path that has
+    one; return None if some response has it, or there are no responses.
     """
     if not answers or any(number_at(reply, path) is not None for reply in answers):
         return None

@@ -1,4 +1,4 @@
-"""Compare what an endpoint was asked in a period, and what it answered, with a baseline."""
+"""Compare an endpoint's requests and responses in a period with those of a baseline."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,12 +28,12 @@ from trainyard.quality.constraints import FRACTIONAL, INTEGRAL, inferred_type
 from trainyard.quality.model_quality import GREATER, LESS, Cells, Table, of_records
 
 TEXTS = "language_model"
-"""Workload whose requests are texts, which are compared by their features."""
+"""Workload whose requests are texts; these are compared by features such as their length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A period beside its baseline."""
+    """The comparison of a period with its baseline."""
 
     requests: Source
     baseline: Source
@@ -45,10 +45,10 @@ class Period:
     notes: tuple[str, ...]
     """What was not compared, and why."""
     record: RecordedQuality | None = None
-    """What the serving model's evaluation recorded, where truths are compared with it."""
+    """What the serving model's evaluation recorded; None if the recipe names no truths."""
 
     def drifted_features(self, *respects: str) -> list[str]:
-        """Return the features that drifted in one of these respects."""
+        """Return the features that drifted in one of these respects, each once."""
         features = (c.feature for c in self.changes if c.has_drifted and c.respect in respects)
         return [*dict.fromkeys(features)]
 
@@ -65,11 +65,11 @@ def compare_period(
 
     Args:
         root: S3 URI below which the endpoint's requests are captured.
-        record: what was recorded of the serving model, where the recipe names truths.
+        record: the serving model's recorded quality, if the recipe names truths.
 
     Raises:
-        DataError: one of them has no records.
-        RecipeError: the baseline lacks a feature.
+        DataError: the period or the baseline has no records.
+        RecipeError: a feature is missing from the baseline.
         ServiceError: S3 refused.
     """
     start = end - timedelta(days=monitor.days)
@@ -87,6 +87,7 @@ def compare_period(
 def _read_captures(
     s3: Any, root: str, start: datetime, end: datetime, truth_values: Mapping[str, float | None]
 ) -> Source:
+    """Return what was captured in the period; raise DataError if there was nothing."""
     source = read_captures(s3, root, start, end, truth_values)
     if not source.number:
         unread_note = (
@@ -106,10 +107,11 @@ def compare_sources(
     baseline: Source,
     record: RecordedQuality | None = None,
 ) -> Period:
-    """Compare two sources.
+    """Compare the requests of a period with those of a baseline.
 
     Raises:
-        RecipeError: the baseline lacks a feature, or the answers the number to compare.
+        RecipeError: a feature is missing from the baseline, or the number to compare from the
+            responses.
         DataError: they have no column to compare.
     """
     has_texts = recipe.kind == TEXTS
@@ -122,7 +124,7 @@ def compare_sources(
     kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
     names, raw_names = monitor.features or tuple(kinds), ()
     if not names:
-        # Of raw records, labels and identifiers were no part of a request.
+        # Raw records may have labels and identifiers, which are not part of a request.
         raw = all(
             request.variant == NO_VARIANT and request.answer is None
             for request in baseline.requests
@@ -192,10 +194,10 @@ def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
 
 
 def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
-    """Return the numbers at ``path`` of each source's answers, by variants that both have."""
+    """Return the numbers at ``path`` in each source, of variants that all sources have."""
     common = set.intersection(*({request.variant for request in source} for source in sources))
     if any(request.variant == NO_VARIANT for request in sources[0]):
-        # A transform's scores name no variant: then the answers of all count.
+        # A transform's scores name no variant: then the responses of all variants count.
         common = {request.variant for source in sources for request in source}
     return [
         [str(value) for request in source if request.variant in common
@@ -206,8 +208,8 @@ def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
 
 # Features of a text: its length, and the shares of kinds of its characters.
 #
-# Characters of one text depend on each other, so they are not counted over all texts, but become
-# numbers of each.
+# The characters of one text depend on each other. So they are not counted over all texts, but each
+# text gets numbers of its own.
 
 KINDS = {
     "letters": str.isalpha,
@@ -218,7 +220,7 @@ KINDS = {
 
 
 def of_texts(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the features of a record's texts, as ``text.bytes`` and ``text.letters``."""
+    """Return the features of the texts in a record, such as ``text.bytes`` and ``text.letters``."""
     features: dict[str, float] = {}
     for name, text in record.items():
         if not isinstance(text, str):
@@ -235,9 +237,13 @@ def of_texts(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None) -> None:
-    """Write the three files at the S3 URI ``folder``. Raises ServiceError."""
+    """Write the three files to the S3 URI ``folder``.
+
+    Raises:
+        ServiceError: S3 refused.
+    """
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
-    # Written in this order: where constraint_violations.json is, the others are.
+    # The order matters: if constraint_violations.json exists, the other two do.
     documents = {
         "statistics": constraints.describe(period.now),
         "constraints": constraints.suggest(constraints.describe(period.before)),
@@ -255,7 +261,7 @@ def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str |
 
 
 def violations(period: Period, least_psi: float) -> Iterator[dict[str, str]]:
-    """Iterate over the entries of constraint_violations.json: one for each change that is drift."""
+    """Yield the entries of constraint_violations.json, one for each change that is drift."""
     for change in period.changes:
         if not change.has_drifted:
             continue

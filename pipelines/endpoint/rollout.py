@@ -1,4 +1,4 @@
-"""Bring a package into service at the recipe's endpoint, watch the shift, and go back."""
+"""Bring a package into service at the recipe's endpoint, watch the traffic shift, and roll back."""
 
 import math
 import time
@@ -25,15 +25,17 @@ from pipelines.registry.package_evidence import split
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
 
-# Compare a new model with the serving one, by errors and captured answers, while both serve.
+# Compare a new model with the serving one while both serve, by errors and captured responses.
 
 LATEST = 10
-"""Files of captured answers that show which numbers the serving model answers with."""
+"""Number of files of captured responses in which a quality's path is looked up before a
+deployment.
+"""
 
 
 @dataclass
 class Comparison:
-    """The comparison of both models during a deployment; it rolls back by its alarm."""
+    """Compares both models during a deployment; if the new one is worse, its alarm rolls back."""
 
     new: Release
     old_config: str
@@ -44,10 +46,11 @@ class Comparison:
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     _read: set[str] = field(default_factory=set)
     _answers: dict[str, list[Any]] = field(default_factory=dict)
-    """Configuration → its first captured answers, at most ``FEWEST``."""
+    """Configuration name to its first captured responses, at most ``FEWEST``."""
     _has_alarmed: bool = False
 
     def __post_init__(self) -> None:
+        """Prepare the tests; with a quality, each of the two gets half of the error."""
         compare = self.new.deploy.compare
         self._error = compare.error if compare else 0.05
         both = bool(compare and compare.quality)
@@ -64,10 +67,10 @@ class Comparison:
         }
 
     def refuse_unknown(self) -> None:
-        """Refuse a quality that the serving model's captured answers have no number for.
+        """Check that the serving model's captured responses have the number to compare.
 
         Raises:
-            RecipeError: there are answers, and none has it.
+            RecipeError: there are responses, but none has a number at ``deploy.compare.quality``.
         """
         compare = self.new.deploy.compare
         if compare is None or compare.quality is None:
@@ -83,7 +86,10 @@ class Comparison:
             )
 
     def check_answers(self, report: Callable[[str], None]) -> None:
-        """Compare what was answered since the last look; let the alarm go off if it is worse."""
+        """Compare the responses since the last call; if the new model is worse, trigger the alarm.
+
+        Does nothing if the recipe compares nothing, or if the alarm was triggered before.
+        """
         if self.new.deploy.compare is None or self._has_alarmed:
             return
         counts = {config: self._count_requests(config) for config in self._variants}
@@ -106,14 +112,16 @@ class Comparison:
                 "MetricName": WORSE,
                 "Dimensions": [{"Name": "EndpointConfigName", "Value": self.new.name}],
                 "Value": 1.0,
-                # High resolution: the alarm looks at COMPARISON_SECONDS, not at a minute.
+                # High resolution: the alarm's period is COMPARISON_SECONDS, not a minute.
                 "StorageResolution": 1,
             }
             with service_errors(f"rolling back {self.new.package}"):
                 self.cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=[point])
 
     def result(self) -> str:
-        """Return how many answers were compared, or why none was; empty where none should be."""
+        """Return how many responses were compared, or why none were; "" if no quality is
+        compared.
+        """
         if self.means is None:
             return ""
         new, old = self.means.counts
@@ -121,16 +129,18 @@ class Comparison:
         return summary if new and old else f"{summary}: that is, not compared; capture more of them"
 
     def _lacks_quality(self) -> bool:
+        """Return whether the new model's first ``FEWEST`` responses lack the compared number."""
         compare, answers = self.new.deploy.compare, self._answers.get(self.new.name, [])
         path = compare.quality if compare else None
         return bool(path and len(answers) >= FEWEST and without_number(path, answers))
 
     def _count_new(self, config: str, now: tuple[int, int]) -> tuple[int, int]:
+        """Return (requests, errors) since the last call, given the present totals ``now``."""
         before = self._counts.get(config, (0, 0))
         return now[0] - before[0], now[1] - before[1]
 
     def _count_requests(self, config: str) -> tuple[int, int]:
-        """Return requests and server errors of a configuration since the watch began."""
+        """Return (requests, server errors) of a configuration since the deployment started."""
         dimensions = {
             "EndpointName": self.new.deploy.endpoint,
             "VariantName": self._variants[config],
@@ -157,7 +167,7 @@ class Comparison:
         return int(sums[0]), int(sums[1])
 
     def _values(self, config: str) -> Iterator[float]:
-        """Iterate over the quality of the answers captured since the last look."""
+        """Yield the quality of each response that was captured since the last call."""
         compare = self.new.deploy.compare
         first = self._answers.setdefault(config, [])
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
@@ -177,7 +187,7 @@ class Comparison:
                         yield value
 
     def _files(self, config: str) -> Iterator[Any]:
-        """Iterate over the files captured of a configuration."""
+        """Yield the S3 listing entries of the files captured for a configuration."""
         root = f"{self.new.capture}/{self.new.deploy.endpoint}/{self._variants[config]}/"
         bucket, prefix = split(root)
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -189,8 +199,8 @@ class Comparison:
 
 
 BEFORE = "trainyard:before"
-"""Tag of the endpoint: the configuration that served before, which a roll-back returns to."""
-POLL_SECONDS = 5.0  # seconds between two looks at a deployment
+"""Tag of the endpoint with the name of the previous configuration, to which a rollback returns."""
+POLL_SECONDS = 5.0  # seconds between two checks of a deployment
 BUSY = ("Creating", "Updating", "RollingBack", "SystemUpdating")
 
 
@@ -199,15 +209,15 @@ class Outcome:
     """How a deployment ended."""
 
     config: str
-    """Name of the configuration that serves."""
+    """Name of the configuration that serves now."""
     is_serving: bool
-    """Whether it is the one that was asked for."""
+    """Whether it is the configuration that was to be deployed."""
     reason: str = ""
-    """What SageMaker says of a roll-back."""
+    """SageMaker's reason for a rollback; empty if there was none."""
 
 
 def describe_endpoint(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
-    """Return DescribeEndpoint's answer; None where there is no such endpoint."""
+    """Return DescribeEndpoint's response; None if there is no such endpoint."""
     with service_errors(f"looking at endpoint {endpoint}"):
         try:
             return sagemaker.describe_endpoint(EndpointName=endpoint)
@@ -218,14 +228,17 @@ def describe_endpoint(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
 
 
 def serving(sagemaker: Any, endpoint: str) -> str | None:
-    """Return the ARN of the model package that the endpoint serves; None where there is none."""
+    """Return the ARN of the model package that the endpoint serves.
+
+    Return None if there is no such endpoint, or its model was not created from a package.
+    """
     description = describe_endpoint(sagemaker, endpoint)
     return None if description is None else package_of(sagemaker, description["EndpointConfigName"])
 
 
 def package_of(sagemaker: Any, config: str) -> str | None:
-    """Return the ARN of the model package that an endpoint's configuration serves; None for a model
-    of another kind.
+    """Return the ARN of the model package that an endpoint configuration serves; None if its model
+    was not created from a package.
     """
     with service_errors(f"looking at endpoint configuration {config}"):
         variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)
@@ -236,10 +249,10 @@ def package_of(sagemaker: Any, config: str) -> str | None:
 
 
 def release(new: Release, report: Callable[[str], None]) -> Outcome:
-    """Create or update the endpoint, and return when the new model serves, or is rolled back.
+    """Create or update the endpoint; return when the new model serves, or was rolled back.
 
     Raises:
-        RecipeError: the serving model's answers have no such quality.
+        RecipeError: no response of the serving model has the number to compare.
         ServiceError: AWS refused, or the endpoint is busy.
     """
     region = new.package.split(":")[3]
@@ -250,13 +263,13 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
         raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
     old = before["EndpointConfigName"] if before else None
     watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
-    # Before anything is created: a refusal leaves the account as it was.
+    # Before anything is created, so that a refusal leaves the account unchanged.
     if watch:
         watch.refuse_unknown()
     with service_errors(f"deploying {new.package}"):
         _create_if_absent(lambda: sagemaker.create_model(**model(new)))
         _create_if_absent(lambda: sagemaker.create_endpoint_config(**configuration(new)))
-        # Before the update, which refers to them by name.
+        # Before the update, because it refers to the alarms by name.
         names = []
         for alarm in alarms(new):
             cloudwatch.put_metric_alarm(**alarm)
@@ -273,7 +286,8 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
     outcome = _wait_until_settled(sagemaker, name, new.name, watch, report)
     if watch and (comparison_text := watch.result()):
         report(f"{name}: {comparison_text}")
-    # Only now: a deployment that was rolled back leaves the configuration to return to as it was.
+    # Only after success: a deployment that was rolled back must not change which configuration a
+    # later rollback returns to.
     if outcome.is_serving and old:
         _remember(sagemaker, name, old)
     return outcome
@@ -283,7 +297,7 @@ def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) ->
     """Return the endpoint to the configuration that served before the last deployment.
 
     Raises:
-        GateError: none is known.
+        GateError: the endpoint does not exist, or has no previous configuration.
         ServiceError: AWS refused.
     """
     sagemaker = client("sagemaker", region)
@@ -303,13 +317,18 @@ def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) ->
 
 
 def _remember(sagemaker: Any, endpoint: str, config: str) -> None:
+    """Tag the endpoint with the configuration that a rollback returns to."""
     with service_errors(f"tagging endpoint {endpoint}"):
         arn = sagemaker.describe_endpoint(EndpointName=endpoint)["EndpointArn"]
         sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": BEFORE, "Value": config}])
 
 
 def _create_if_absent(create: Callable[[], Any]) -> None:
-    """Create what may be there from an earlier attempt: a package is named once and for all."""
+    """Call ``create``; do nothing if the resource exists, from an earlier attempt with this
+    package.
+
+    A package's resources always have the same names, and never another content.
+    """
     try:
         create()
     except ClientError as error:
@@ -324,7 +343,7 @@ def _wait_until_settled(
     watch: Comparison | None,
     report: Callable[[str], None],
 ) -> Outcome:
-    """Wait until the endpoint is settled; meanwhile compare the models."""
+    """Wait until the endpoint has settled, and compare the models while it is updating."""
     status = ""
     while True:
         description = describe_endpoint(sagemaker, endpoint)
@@ -342,35 +361,36 @@ def _wait_until_settled(
         time.sleep(POLL_SECONDS)
 
 
-# Always-valid tests of a new model against the serving one, while both answer.
+# Always-valid tests of a new model against the serving one, while both serve requests.
 #
-# Both may be looked at after every request: the probability that an equal model is ever called
-# worse is at most the stated error.
+# The tests may be evaluated after every request: the probability that an equally good model is ever
+# called worse is at most the stated error.
 
 RATIOS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
-"""Ratios of the error rates, new to serving, that the alternative is a mixture of."""
+"""Ratios of the error rates, new to serving; the alternative hypothesis is a mixture of them."""
 FEWEST = 30
-"""Values of each model that the first means are taken from, and fewest of the difference: the
-bound is asymptotic."""
+"""Number of values of each model from which the first means are taken, and smallest number of
+differences, because the bound is asymptotic.
+"""
 
 
 @dataclass(slots=True)
 class ErrorTest:
-    """Whether the new model's requests fail more often, by whose the failures are.
+    """Test whether the new model's requests fail more often, by which model each error is from.
 
     Under the null hypothesis, an error is the new model's with at most the probability of its share
     of the requests. The likelihood ratio to a model that fails r times as often is a
-    supermartingale, and so is the mean over RATIOS; by Ville's inequality it exceeds 1 / error with
-    at most the probability ``error`` (Robbins 1970, "Statistical methods related to the law of the
-    iterated logarithm"; Howard et al. 2021, "Time-uniform, nonparametric, nonasymptotic confidence
-    sequences").
+    supermartingale, and so is the mean over RATIOS. By Ville's inequality, it exceeds 1 / error
+    with at most the probability ``error`` (Robbins 1970, "Statistical methods related to the law of
+    the iterated logarithm"; Howard et al. 2021, "Time-uniform, nonparametric, nonasymptotic
+    confidence sequences").
     """
 
     error: float
     _logs: list[float] = field(default_factory=lambda: [0.0] * len(RATIOS))
 
     def add(self, new: tuple[int, int], old: tuple[int, int]) -> None:
-        """Add a window: (requests, errors) of the new and of the serving model."""
+        """Add a time window: (requests, errors) of the new model and of the serving model."""
         if not new[0] or not old[0]:
             return
         share, total = new[0] / (new[0] + old[0]), new[1] + old[1]
@@ -383,9 +403,9 @@ class ErrorTest:
 
     @property
     def evidence(self) -> float:
-        """Return the e-value: at least 1 / ``error`` means worse."""
+        """Return the e-value; if it is at least 1 / ``error``, the new model is worse."""
         highest = max(self._logs)
-        if highest > 700:  # math.exp's limit
+        if highest > 700:  # math.exp would overflow
             return math.inf
         return sum(math.exp(value) for value in self._logs) / len(self._logs)
 
@@ -396,7 +416,7 @@ class ErrorTest:
 
 @dataclass(slots=True)
 class Running:
-    """Number, mean and squared deviations of a stream of values (Welford 1962)."""
+    """Count, mean and sum of squared deviations of a stream of values (Welford 1962)."""
 
     count: int = 0
     mean: float = 0.0
@@ -412,8 +432,8 @@ class Running:
         """Return the half-width of the one-sided asymptotic confidence sequence of the mean.
 
         Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas: "Time-uniform central limit theory and
-        asymptotic confidence sequences", Annals of Statistics 2024, the one-sided bound of its
-        appendix. ``tightest``: number of values at which it is about the narrowest.
+        asymptotic confidence sequences", Annals of Statistics 2024, the one-sided bound in its
+        appendix. ``tightest``: number of values at which the sequence is about the narrowest.
         """
         base = -2 * math.log(2 * error)
         rho2 = (base + math.log(base + 1)) / tightest
@@ -424,11 +444,11 @@ class Running:
 
 @dataclass(slots=True)
 class MeanTest:
-    """Whether the mean of the new model's values is worse, by a confidence sequence of the
+    """Test whether the mean of the new model's values is worse, by a confidence sequence of the
     difference.
 
-    Each value gives an estimate of the difference whose expectation is right whatever the earlier
-    means are, which only reduce its variance (augmented inverse probability weighting, as in the
+    Each value gives an estimate of the difference. Its expectation is right, whatever the earlier
+    means are; they only reduce its variance (augmented inverse probability weighting, as in the
     paper that ``Running.radius`` cites).
     """
 
@@ -436,14 +456,14 @@ class MeanTest:
     better: str
     """``lower`` or ``higher``."""
     tightest: int = 1000
-    """Number of values, of both models, at which the bound is about the narrowest."""
+    """Number of values, of both models together, at which the bound is about the narrowest."""
     new: Running = field(default_factory=Running)
     old: Running = field(default_factory=Running)
     difference: Running = field(default_factory=Running)
     _waiting: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
 
     def add(self, new: Iterable[float], old: Iterable[float]) -> None:
-        """Add what was answered since the last look. Values wait until both models have some."""
+        """Add the values since the last call; they are held back until both models have some."""
         sign = 1 if self.better == "lower" else -1
         new_values, old_values = self._waiting
         new_values += [sign * value for value in new]
@@ -452,7 +472,8 @@ class MeanTest:
             return
         self._waiting = ([], [])
         share = len(new_values) / (len(new_values) + len(old_values))
-        # The means of earlier values alone: with its own value in them an estimate would be biased.
+        # Only means of earlier values: with a mean that includes the value itself, its estimate
+        # would be biased.
         new_mean, old_mean = self.new.mean, self.old.mean
         if min(self.new.count, self.old.count) >= FEWEST:
             for value in new_values:
@@ -472,7 +493,7 @@ class MeanTest:
 
     @property
     def gap(self) -> float:
-        """Return the part of the difference that is beyond chance; more than 0 means worse."""
+        """Return the lower bound of how much worse the new model is; above 0, it is worse."""
         if self.difference.count < FEWEST:
             return -math.inf
         return self.difference.mean - self.difference.radius(self.error, self.tightest)

@@ -1,8 +1,8 @@
 """Render the templates of infra/ for a recipe: storage, messages, CI, and what an endpoint needs.
 
-What the recipe says takes the place of a parameter's default, and of what a template imports from
-another stack; so a rendered template refers to no stack of ours. What the recipe does not say (the
-repository, an address) stays a parameter, which in Terraform is a variable.
+The recipe's values replace the defaults of parameters, and what a template imports from another
+stack. So a rendered template refers to no stack of ours. Values that are not in the recipe (the
+repository, an address) stay parameters, which are variables in Terraform.
 """
 
 import json
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "infra"
 
 
 class Part(StrEnum):
-    """A template of infra/ that is rendered; its value is the file's name."""
+    """A template of infra/ that can be rendered; the value is its file's name without suffix."""
 
     STORAGE = "storage"
     MESSAGES = "events"
@@ -37,7 +37,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a pipeline when a template is rendered."""
+    """Facts about a pipeline from which a template is rendered."""
 
     definition: CompiledPipeline
     subject: Subject
@@ -45,21 +45,21 @@ class Facts:
     recipe: str
     """Path of the recipe in the repository."""
     with_key: bool
-    """Whether storage makes a key; else it refers to the recipe's."""
+    """Whether the storage template creates a key; if not, it refers to the recipe's."""
 
     @property
     def key(self) -> str | None:
-        """Return the ARN of the recipe's KMS key."""
+        """Return the ARN of the recipe's KMS key; None if it has none."""
         key = self.definition.kms_key
         return key_arn(self.subject, key) if key else None
 
     @property
     def bucket(self) -> str:
-        """Return the artifact bucket."""
+        """Return the name of the artifact bucket."""
         return self.definition.assets[0].bucket
 
     def defaults(self, part: Part) -> dict[str, str]:
-        """Return parameter → the value that the recipe gives it."""
+        """Return parameter name to the value that the recipe gives it."""
         name = self.definition.name
         values = {
             "PipelineName": name,
@@ -67,7 +67,7 @@ class Facts:
             "Root": f"{self.aws.prefix}/{name}",
             "Recipe": self.recipe,
         }
-        if part in (Part.CODEPIPELINE, Part.SERVING):  # GitHub's has another of that name
+        if part in (Part.CODEPIPELINE, Part.SERVING):  # github.yaml has another Environment
             values["Environment"] = self.definition.environment or ""
         if release := self.subject.application:
             values["Endpoint"] = release.deploy.endpoint
@@ -77,7 +77,7 @@ class Facts:
         return values
 
     def imports(self) -> dict[str, str | None]:
-        """Return what other stacks export in the templates' words → the value in this account."""
+        """Return the exports of other stacks, by name, to their values in this account."""
         subject = self.subject
         role_properties = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
         place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
@@ -93,7 +93,7 @@ class Facts:
         }
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that the workflows of GitHub and GitLab read."""
+        """Return the variables that the workflows of GitHub and GitLab read, name to value."""
         values = {
             "AWS_REGION": self.subject.region,
             "ARTIFACT_BUCKET": self.bucket,
@@ -110,8 +110,8 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
     """Return the template for the recipe, as a CloudFormation document.
 
     Raises:
-        DefinitionError: builds cannot be had with this key, or in this partition; or the recipe has
-            no endpoint.
+        DefinitionError: CodeBuild's builds are not possible with this key or in this partition, or
+            the recipe has no endpoint.
     """
     file = FOLDER / f"{part}.yaml"
     document = read(file.read_text(encoding="utf-8"), str(file))
@@ -136,18 +136,18 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
 
 
 BUILDS = {Part.CODEPIPELINE: "--ci codepipeline", Part.SERVING: "--part serving"}
-"""Part with builds of AWS's → the option that asks for it."""
+"""Template with builds by CodeBuild to the option that asks for it."""
 
 
 def _remove_condition(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
-    """Remove what exists under a condition, which the recipe says never holds."""
+    """Remove the condition, which never holds, and its resources and parameters."""
     document["Resources"] = {
         name: resource
         for name, resource in document["Resources"].items()
         if resource.get("Condition") != condition
     }
     rights = document["Resources"]["RuleRole"]["Properties"]["Policies"][0]["PolicyDocument"]
-    # The rule starts the build of the deployment, its first resource, and no other.
+    # Keep only the rule's first resource, the build of the deployment.
     del rights["Statement"][0]["Resource"][1:]
     for name in parameters:
         del document["Parameters"][name]
@@ -155,7 +155,7 @@ def _remove_condition(document: dict[str, Any], condition: str, parameters: set[
 
 
 def _find_refusal(part: Part, facts: Facts) -> str | None:
-    """Return why the builds cannot be had; None where they can."""
+    """Return why the builds are not possible; None if they are."""
     if part is Part.SERVING and facts.subject.application is None:
         return "the recipe has no endpoint; say deploy: {endpoint: NAME}"
     if facts.key and ":alias/" in facts.key:
@@ -163,7 +163,7 @@ def _find_refusal(part: Part, facts: Facts) -> str | None:
             f"aws.kms_key is {facts.definition.kms_key}; the builds' roles and logs need the key "
             "itself, which no policy names by an alias: give its ARN or its id"
         )
-    if facts.subject.partition == "aws-cn":  # so say the schemas that cfn-lint carries
+    if facts.subject.partition == "aws-cn":  # according to the schemas in cfn-lint
         return (
             "China's CloudFormation has no AWS::CodeConnections::Connection; take github or gitlab"
         )
@@ -174,8 +174,10 @@ OMISSION = object()
 
 
 def _resolve_imports(node: Any, imports: Mapping[str, str | None]) -> Any:
-    """Return the node with imported values in place. Where the recipe has no key, what names one is
-    left out: a property, a stage's EncryptionKey, a statement of a policy.
+    """Return the node with imports replaced by their values.
+
+    If the recipe has no key, whatever refers to one is left out: a property, a stage's
+    EncryptionKey, or a statement of a policy.
     """
     if isinstance(node, list):
         result = [_resolve_imports(item, imports) for item in node]
@@ -194,7 +196,7 @@ def _resolve_imports(node: Any, imports: Mapping[str, str | None]) -> Any:
 
 
 # Render roles, pipeline and model package group as a CloudFormation template, or as Terraform's
-# JSON of a stack with it. The definition is the one that pipelines.package uploads.
+# JSON of a stack with this template. The definition is the one that pipelines.package uploads.
 
 PIPELINE_ROLE = "PipelineRole"
 """Logical name of the pipeline's own role."""
@@ -202,23 +204,23 @@ PIPELINE_ROLE = "PipelineRole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infrastructure:
-    """What is to be deployed; the rest exists already, and is referred to."""
+    """What the stack creates; everything else exists already, and is referred to."""
 
     definition: CompiledPipeline
     subject: Subject
     with_roles: bool
     group: str | None
-    """Name of the model package group to create."""
+    """Name of the model package group to create; None to create none."""
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return bucket and key of the definition."""
+        """Return (bucket, key) of the definition."""
         asset = definition_asset(self.definition)
         return asset.bucket, f"{asset.key}/{DEFINITION}"
 
 
 def template(what: Infrastructure) -> dict[str, Any]:
-    """Return a CloudFormation template."""
+    """Return the CloudFormation template of a pipeline, its roles and its group."""
     document: dict[str, Any] = {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"The SageMaker pipeline {what.definition.name}",
@@ -248,14 +250,15 @@ def template(what: Infrastructure) -> dict[str, Any]:
 
 
 def _resource(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resource of this type, without empty properties."""
     given_properties = {key: value for key, value in properties.items() if value not in ("", [])}
     return {"Type": kind, "Properties": given_properties}
 
 
 def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]) -> str:
-    """Return a configuration for Terraform as JSON: the template as a stack that Terraform owns.
+    """Return a Terraform configuration as JSON: a CloudFormation stack with the template.
 
-    A parameter of the template is a variable. The file's name ends with ``.tf.json``.
+    Each parameter of the template becomes a variable. The file's name must end with ``.tf.json``.
     """
     variables = {
         parameter: {
@@ -286,5 +289,5 @@ def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]
 
 
 def literal(text: str) -> str:
-    """Return the text with what Terraform would take for a template escaped."""
+    """Return the text with Terraform's template sequences (``${``, ``%{``) escaped."""
     return text.replace("${", "$${").replace("%{", "%%{")

@@ -1,9 +1,10 @@
-"""Find what a pipeline left in an account, and what of it a registered model rests on.
+"""Find what a pipeline left in an account, and which of it registered models depend on.
 
-A model package, or a model created from it, rests on each object that its description names, that
-the jobs of the execution which registered it name, and on that execution: SageMaker deletes the
-executions of a pipeline with the pipeline. What serves a package stays as long as the package does,
-and captured requests are nobody's but the account's.
+A model package, or a model created from it, depends on each object that its description names, on
+each object that the jobs of its execution name (the execution that registered it), and on that
+execution: if a pipeline is deleted, SageMaker also deletes its executions. What serves a package is
+kept as long as the package is registered. Captured requests are always kept, because they belong to
+the account and not to a model.
 """
 
 import json
@@ -25,7 +26,7 @@ from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 
 URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
-"""An address in any text; one that is cut too early keeps more than it names."""
+"""An S3 URI in any text. A match may be too short: then more is kept than necessary, never less."""
 _EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
 JOBS = ("ProcessingJob", "TrainingJob", "TransformJob", "HyperParameterTuningJob")
 MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException")
@@ -33,68 +34,69 @@ MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointResources:
-    """What deployments at the recipe's endpoint left."""
+    """What deployments to the recipe's endpoint left."""
 
     endpoint: str
 
     status: str | None
-    """Status of the endpoint; None if it is not there."""
+    """Status of the endpoint; None if it does not exist."""
 
     kept_by: str
-    """What the endpoint stays for; empty if it is to be removed, or not there."""
+    """Reason to keep the endpoint; empty if it is to be removed, or does not exist."""
 
     kept_names: tuple[str, ...]
-    """Names of models and configurations of packages that are registered."""
+    """Names of models and configurations of packages that are still registered."""
 
     configs: tuple[str, ...]
     models: tuple[str, ...]
     alarms: tuple[str, ...]
-    """Names of what serves a package that is not registered any more."""
+    """Names of alarms; all three fields are about packages that are no longer registered."""
 
     @property
     def removable_names(self) -> tuple[str, ...]:
-        """Return the names of all three, each once: a model and its configuration have one."""
+        """Return the names of all three, each once: a model and its configuration share one."""
         return (*dict.fromkeys((*self.configs, *self.models, *self.alarms)),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Everything that upserts, runs and deployments of one pipeline left in an account."""
+    """Everything that upserts, executions and deployments of a pipeline left in an account."""
 
     removable_objects: dict[str, int]
-    """Key of an object that nothing rests on → bytes."""
+    """Key of an object on which no model depends, to its size in bytes."""
 
     kept_objects: dict[str, int]
-    """Key of an object that a model rests on → bytes."""
+    """Key of an object on which a model depends, to its size in bytes."""
 
     capture_objects: dict[str, int]
-    """Key of an object with captured requests → bytes; it is kept."""
+    """Key of an object with captured requests, to its size in bytes; these are kept."""
 
     models: list[str]
-    """ARNs of the model packages and models that rest on something here."""
+    """ARNs of the model packages and models that depend on something of the pipeline."""
 
     executions: list[str]
-    """ARNs of the pipeline's executions that registered one of these."""
+    """ARNs of the pipeline's executions that registered one of these models."""
 
     packages: int
     """Number of packages in the pipeline's group."""
 
     exists: bool
-    """True if the pipeline is there."""
+    """Whether the pipeline exists."""
 
     endpoint_resources: EndpointResources | None
-    """None for a recipe without an endpoint."""
+    """None if the recipe has no endpoint."""
 
 
 def contents(
     name: str, group: str, region: str, bucket: str, prefix: str, endpoint: str | None = None
 ) -> Contents:
-    """Return what pipeline ``name`` left: its objects are those below ``prefix``, and ``endpoint``
-    serves the packages of its ``group``.
+    """Return what pipeline ``name`` left.
+
+    Its objects are those below ``prefix``; ``endpoint`` serves the packages of its ``group``.
 
     Raises:
-        PlanError: an execution of the pipeline, or a deployment at the endpoint, has not ended.
-        ServiceError: something cannot be read, so that it is not known what models rest on.
+        PlanError: an execution of the pipeline, or a deployment to the endpoint, has not ended.
+        ServiceError: something cannot be read, so it is not known what models depend on.
     """
     root = f"s3://{bucket}/{prefix}/"
     with service_errors(f"reading what pipeline {name} left"):
@@ -117,7 +119,7 @@ def contents(
                 models.append(arn)
                 named_uris |= uris
                 executions |= own_executions
-        # Not the lock, which a removal itself takes between its two looks.
+        # Not the lock, which the removal takes between the two calls of this function.
         objects = {f"{prefix}/{key}": size
                  for key, (size, _) in listing(client("s3", region), bucket, prefix)
                  if key != f"definitions/{LOCK}"}  # fmt: skip
@@ -140,6 +142,9 @@ def contents(
 def _find_endpoint_resources(
     sagemaker: Any, region: str, endpoint: str | None, group: str, package_arns: Collection[str]
 ) -> EndpointResources | None:
+    """Return what deployments to the endpoint left; None without an endpoint. Raise PlanError if
+    it is busy.
+    """
     if endpoint is None:
         return None
     group = group.rpartition("/")[2]
@@ -186,6 +191,7 @@ def _find_endpoint_resources(
 
 
 def _list_names(client_: Any, operation: str, member: str, **request: str) -> Iterator[str]:
+    """Yield the member ``member`` of all items that the operation lists."""
     for page in client_.get_paginator(operation).paginate(**request):
         for items in page.values():
             if isinstance(items, list):
@@ -195,8 +201,10 @@ def _list_names(client_: Any, operation: str, member: str, **request: str) -> It
 def rests_on(
     sagemaker: Any, description: str, name: str, region: str, root: str
 ) -> tuple[set[str], set[str]]:
-    """Return what a described package or model, or the execution that a text names, rests on: URIs
-    below ``root``, and ARNs of executions of pipeline ``name``.
+    """Return what a described package or model depends on: (URIs below ``root``, ARNs of executions
+    of pipeline ``name``).
+
+    ``description``: its description as text, in which the ARN of its execution is looked up.
     """
     runs = set(_EXECUTION.findall(description))
     jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
@@ -209,7 +217,7 @@ def rests_on(
 
 
 def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
-    """Return the summaries of the pipeline's executions; None when the pipeline does not exist."""
+    """Return the summaries of the pipeline's executions; None if the pipeline does not exist."""
     try:
         pages = sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name)
         return [run for page in pages for run in page["PipelineExecutionSummaries"]]
@@ -220,7 +228,11 @@ def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
 
 
 def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
-    """Return the ARNs of the pipeline's executions; None when the pipeline does not exist."""
+    """Return the ARNs of the pipeline's executions; None if the pipeline does not exist.
+
+    Raises:
+        PlanError: an execution has not ended.
+    """
     executions = executions_of(sagemaker, name)
     if executions is None:
         return None
@@ -235,8 +247,8 @@ def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
 
 
 def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
-    """Iterate over (ARN, description) of the packages of every group that can be listed, and of
-    ``group``, which may be another account's.
+    """Yield (ARN, description as JSON) of the packages of every group that can be listed, and of
+    ``group``, which may be in another account.
     """
     pages = sagemaker.get_paginator("list_model_package_groups").paginate()
     groups = [item for page in pages for item in page["ModelPackageGroupSummaryList"]]
@@ -253,7 +265,7 @@ def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
 
 
 def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
-    """Iterate over (ARN, description) of every model."""
+    """Yield (ARN, description as JSON) of every model in the account."""
     for page in sagemaker.get_paginator("list_models").paginate():
         for item in page["Models"]:
             description = sagemaker.describe_model(ModelName=item["ModelName"])
@@ -261,15 +273,16 @@ def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
 
 
 def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
-    """Iterate over the descriptions of the execution's jobs, and of those that its cached steps
-    used.
+    """Yield the descriptions, as JSON, of the execution's jobs, and of the jobs that its cached
+    steps used.
     """
     try:
         sagemaker.describe_pipeline_execution(PipelineExecutionArn=execution)
     except ClientError as error:
         if error_code(error) not in MISSING:
             raise
-        # An execution ends with its pipeline, but its jobs do not, whose names hold its ID.
+        # A deleted pipeline's executions are deleted, but their jobs are not: find them by the
+        # execution's ID in their names.
         jobs = list(_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
     else:
         jobs = [job for step in Execution(execution, region).steps() if (job := step.job)]
@@ -279,6 +292,7 @@ def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
 
 
 def _jobs_by_name(sagemaker: Any, part: str) -> Iterator[tuple[str, str]]:
+    """Yield (kind, name) of the jobs whose names contain ``part``."""
     for kind in JOBS:
         pages = sagemaker.get_paginator(f"list_{xform_name(kind)}s").paginate(NameContains=part)
         for page in pages:

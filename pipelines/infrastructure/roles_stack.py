@@ -1,4 +1,4 @@
-"""The roles of a recipe's pipeline as a stack of CloudFormation: created, or brought up to date."""
+"""Create or update the roles of a recipe's pipeline, as a CloudFormation stack."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def deploy(subject: Subject) -> str:
 
     Raises:
         DefinitionError: the template cannot be derived.
-        ServiceError: AWS refuses it.
+        ServiceError: AWS refused it.
     """
     name = f"{subject.name}-roles"
     request = {
@@ -32,7 +32,7 @@ def deploy(subject: Subject) -> str:
 def roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, Any]:
     """Return the template of all roles.
 
-    ``allow_shared``: whether pipeline and jobs may share a role, which may then do what both need.
+    ``allow_shared``: whether pipeline and jobs may share a role, which then has the rights of both.
 
     Raises:
         DefinitionError: the template cannot be derived.
@@ -43,6 +43,7 @@ def roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, 
 
 
 def _put(cloudformation: Any, request: dict[str, Any]) -> str:
+    """Create or update the stack and wait for it; return "created", "updated" or "unchanged"."""
     try:
         cloudformation.create_stack(**request)
         outcome = "created"

@@ -1,6 +1,7 @@
-"""Roles of a recipe with an endpoint: deploy, which brings a package into service; monitor.
+"""Roles that a recipe's commands need: plan, CI, and, with an endpoint, deploy and monitor.
 
-Neither may approve a package. Deploy may pass the jobs' role to a model, and only that one.
+Deploy brings a package into service; monitor compares requests with a baseline. Neither may approve
+a package. Deploy may pass the jobs' role to a model, and no other role.
 """
 
 import json
@@ -39,6 +40,7 @@ def _policy(name: str, description: str) -> Callable[[Subject, dict[str, Any]], 
 
 
 def _endpoint_of(subject: Subject, section: str) -> Release:
+    """Return the recipe's release; raise DefinitionError if the section is missing."""
     new: Release | None = subject.application
     if new is None or getattr(new.recipe, section) is None:
         raise DefinitionError(f"pipeline {subject.name}: needs a recipe with the section {section}")
@@ -56,7 +58,7 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Allow to verify a package of the group, and to serve it at the recipe's endpoint.
 
     Raises:
-        DefinitionError: it is not of a recipe that deploys.
+        DefinitionError: the recipe does not deploy.
     """
     new = _endpoint_of(subject, "deploy")
     compare = new.deploy.compare
@@ -76,7 +78,8 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
         resources=(new.role,),
         conditions=SAGEMAKER,
     )
-    # Developer guide, "Amazon SageMaker API Permissions": for CreateEndpoint of such a config.
+    # Developer guide, "Amazon SageMaker API Permissions": CreateEndpoint needs this for a
+    # configuration with a key.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
     yield from key_statements("VolumeKeys", own_keys(subject), ("kms:CreateGrant",), grant)
     yield Statement(
@@ -97,18 +100,18 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _list_result_keys(subject: Subject, new: Release) -> set[tuple[str, str]]:
-    """Return bucket and key of the results that a package names, or of a promotion's copies."""
+    """Return (bucket, key pattern) of the results that packages name, and of promoted copies."""
     return below_root(subject, "runs/*", *(("promoted/*",) if new.recipe.promotion else ()))
 
 
 def _input_keys(subject: Subject) -> Iterator[Statement]:
-    """Allow to decrypt what the pipeline did not write."""
+    """Allow to decrypt inputs, which are encrypted with keys that are not the pipeline's."""
     keys = {key_arn(subject, key) for key in subject.read_keys}
     yield from key_statements("InputKeys", keys - own_keys(subject), ("kms:Decrypt",))
 
 
 def _deployment_statements(subject: Subject, new: Release) -> Iterator[Statement]:
-    """Allow to make a model and a configuration of each package, and one endpoint of them."""
+    """Allow to create a model and a configuration for each package, and one endpoint for them."""
     of_endpoint = ("sagemaker:CreateEndpoint", "sagemaker:UpdateEndpoint")
     for sid, resource, actions in (
         ("Models", f"model/{new.name}", ("sagemaker:CreateModel",)),
@@ -131,7 +134,7 @@ def _deployment_statements(subject: Subject, new: Release) -> Iterator[Statement
 
 
 def _execution_statements(subject: Subject) -> Iterator[Statement]:
-    """Allow to read what the executions did, which no package can be edited to hide."""
+    """Allow to read what the executions did: this record cannot be edited, unlike a package."""
     yield Statement(
         sid="Executions",
         actions=(
@@ -169,11 +172,13 @@ def _execution_statements(subject: Subject) -> Iterator[Statement]:
     exists=lambda subject: bool(subject.application and subject.application.recipe.monitor),
 )
 def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to read what was captured, baseline and truths, to write what was found, and to start
-    the pipeline, if its recipe lets a monitor do so.
+    """Allow what monitoring needs.
+
+    That is to read captured requests, baseline and truths, to write the results, and to start the
+    pipeline if the recipe sets ``monitor.retrain``.
 
     Raises:
-        DefinitionError: it is not of a recipe that monitors.
+        DefinitionError: the recipe does not monitor.
     """
     new = _endpoint_of(subject, "monitor")
     monitor, endpoint = new.recipe.monitor, new.deploy.endpoint
@@ -210,14 +215,14 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 # Roles for one recipe's pipeline only: plan, which reads; CI, which upserts and starts.
 #
-# Neither may do what the pipeline or its jobs do; CI may pass the pipeline its role, and only that
-# one. A plan runs before an approval, so its role can change nothing.
+# Neither may do what the pipeline or its jobs do. CI may pass the pipeline its role, and no other
+# role. A plan runs before an approval, so its role cannot change anything.
 
 UPSERT_KEYS = ("code/*", "definitions/*")
-"""Keys that an upsert writes under the pipeline's root: code, and records of what it deployed."""
+"""Keys below the pipeline's prefix that an upsert writes: code, and records of what it deployed."""
 
 LOCK = "definitions/lock"
-"""Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
+"""Key of the lock object, which prevents concurrent upserts; deleting it releases the lock."""
 
 
 @role(
@@ -227,11 +232,10 @@ LOCK = "definitions/lock"
     resource=_policy("plan", "Looks at the pipeline; before an approval"),
 )
 def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to look: at the pipeline, its executions, the champion's package, and what upserts
-    wrote.
+    """Allow to read the pipeline, its executions, the champion's package, and what upserts wrote.
 
     Raises:
-        DefinitionError: it is not given where an upsert writes.
+        DefinitionError: it is not known where an upsert writes.
     """
     yield from looking(subject)
 
@@ -239,7 +243,7 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
 def looking(
     subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
 ) -> Iterator[Statement | Gap]:
-    """Allow to look as a plan does, and to read ``further`` objects, as bucket and key."""
+    """Allow to read what a plan reads, and also the ``further`` objects (bucket, key pattern)."""
     pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
     yield Statement(
         sid="LookAtPipeline",
@@ -264,8 +268,8 @@ def looking(
     yield from endpoint_statements(subject)
     upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject) | further
     yield from storage("LookAtUploads", subject, upload_keys, ("s3:GetObject",))
-    # The step cache looks whether the inputs outside of the pipeline's own prefix are as a cached
-    # step read them, and whether its results are still there.
+    # For the step cache, a plan checks that inputs outside of the pipeline's own prefix are as a
+    # cached step read them, and that its results still exist.
     yield from lists(subject, upload_keys | input_data(subject) | _jobs(subject).writes)
     yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
 
@@ -277,10 +281,10 @@ def looking(
     resource=_policy("ci", "Upserts and starts the pipeline; after it"),
 )
 def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to upsert and start this pipeline, and to look, as a plan does.
+    """Allow to upsert and start this pipeline, and to read what a plan reads.
 
     Raises:
-        DefinitionError: it is not given where an upsert writes.
+        DefinitionError: it is not known where an upsert writes.
     """
     yield from plan_statements(subject)
     yield Statement(
@@ -307,7 +311,7 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
-    """Allow to read the group's packages; without ``actions``, to look for the champion, too."""
+    """Allow to read the group's packages; without ``actions``, also to list them."""
     groups, unknown = registered_groups(subject)
     yield from unknown
     action_names = actions or ("DescribeModelPackage", "ListModelPackages")
@@ -319,7 +323,7 @@ def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
 
 
 def endpoint_statements(subject: Subject) -> Iterator[Statement]:
-    """Allow to ask which package the recipe's endpoint serves: it is the champion."""
+    """Allow to look up which package the recipe's endpoint serves, because it is the champion."""
     if subject.application is None:
         return
     for kind, name in (
@@ -335,7 +339,7 @@ def endpoint_statements(subject: Subject) -> Iterator[Statement]:
 
 
 def input_data(subject: Subject) -> set[tuple[str, str]]:
-    """Return bucket and key pattern of the jobs' inputs outside of the pipeline's own prefix."""
+    """Return (bucket, key pattern) of the jobs' inputs outside of the pipeline's own prefix."""
     own_prefix = f"{subject.root}/"
     return {
         (b, key) for b, key in _jobs(subject).reads if not f"s3://{b}/{key}".startswith(own_prefix)
@@ -343,7 +347,7 @@ def input_data(subject: Subject) -> set[tuple[str, str]]:
 
 
 def _jobs(subject: Subject) -> Needs:
-    """Return what the pipeline's jobs need; of what is beside it, nothing."""
+    """Return what the pipeline's jobs need, without what deployments need."""
     job_needs = Needs()
     for step, request in all_requests(replace(subject, extra_steps=())):
         COLLECTORS[step.type](Collector(subject, step, job_needs), request.arguments)
@@ -351,7 +355,9 @@ def _jobs(subject: Subject) -> Needs:
 
 
 def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
-    """Return bucket and key of what lies below the pipeline's prefix."""
+    """Return (bucket, key pattern) of objects below the pipeline's prefix; raise DefinitionError if
+    it is not known.
+    """
     if subject.root is None:
         raise DefinitionError(
             f"pipeline {subject.name}: give --root s3://bucket/prefix, under which an upsert writes"
@@ -361,8 +367,10 @@ def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
 
 
 def ledger_keys(subject: Subject) -> set[tuple[str, str]]:
-    """Return the keys of the ledger of looks at a test split, which all pipelines below the prefix
+    """Return (bucket, key pattern) of the ledger of looks, which all pipelines below the prefix
     share.
+
+    A look is one evaluation on the test split. Empty if the pipeline does not count looks.
     """
     if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
         return set()
@@ -371,15 +379,17 @@ def ledger_keys(subject: Subject) -> set[tuple[str, str]]:
 
 
 def own_keys(subject: Subject) -> set[str]:
+    """Return the ARN of the pipeline's KMS key, or an empty set."""
     return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
 
 
-# The subject of a recipe's roles: its pipeline, and the endpoint that serves its model.
+# The subject of a recipe's policies: its pipeline, and the endpoint that serves its model.
 
 
 def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = None) -> Subject:
-    """Return the subject of a recipe's roles; compiles the recipe, so it imports the SDK, which
-    takes a while.
+    """Return the subject of a recipe's policies.
+
+    This compiles the recipe, and so imports the SDK, which takes a while.
     """
     from pipelines.definition import from_recipe as compile_recipe
 
@@ -388,7 +398,7 @@ def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = 
 
 
 def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
-    """Return the subject of a compiled pipeline's roles, with the endpoint of its recipe."""
+    """Return the subject of the policies of a compiled pipeline, with its recipe's endpoint."""
     root = f"s3://{definition.assets[0].bucket}/{recipe.aws.prefix}/{definition.name}"
     pipeline_subject = Subject(
         name=definition.name,
@@ -413,7 +423,9 @@ def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
 
 
 def _list_deployment_requests(subject: Subject, new: Release) -> Iterator[dict[str, Any]]:
-    """Iterate over the requests of a deployment that the jobs' role does the work of."""
+    """Yield the requests of a deployment whose work is done with the jobs' role, in the form of
+    steps.
+    """
     steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
     containers = [c for s in steps for c in s.arguments["InferenceSpecification"]["Containers"]]
     if new.recipe.promotion:

@@ -1,4 +1,4 @@
-"""Command line options that the application's verbs share."""
+"""Command line options that the application's commands share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from pipelines.recipe.read_recipe import load
 from trainyard.terminal import Need, has_value
 
 START = "python -m pipelines.start"
-"""Command that starts a run, for messages."""
+"""Command that starts an execution, for messages."""
 
 RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
 RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")]
@@ -23,7 +23,7 @@ EnvOption = Annotated[
     str | None, typer.Option("--env", metavar="NAME", help="The environment of the recipe.")
 ]
 NOT_GIVEN: list[str] = []
-"""Default of an option that may be given several times; never changed."""
+"""Default of an option that may be given several times; must never be modified."""
 
 NewestOfRecipe = Annotated[
     Path | None, typer.Option("--recipe", help="The newest execution of this recipe's pipeline.")
@@ -39,14 +39,16 @@ ONE_SUBJECT = Need(("recipe", "definition", "pipeline"))
 
 
 def recipe_for(*options: str) -> Need:
-    """Return the need of a recipe for options that are about one."""
+    """Return the requirement that ``--recipe`` is given if one of these options is."""
     return Need(("recipe",), lambda values: any(has_value(values[name]) for name in options))
 
 
 def recipe_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
-    """Return the options of a verb about a run by which a recipe names its pipeline.
+    """Return a function that adds the options with which a recipe names its pipeline.
 
-    ``application``: further arguments of the verb.
+    That function is for commands about an execution; it returns the pipeline's name and region.
+
+    ``application``: further arguments of the command.
     """
 
     def run_options(
@@ -65,8 +67,9 @@ def recipe_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
 def pipeline_name(
     recipe: Path | None, overrides: Sequence[str], pipeline: str | None, environment: str | None
 ) -> tuple[str | None, str | None, str | None]:
-    """Return the name and region of the pipeline that ``--recipe`` or ``--pipeline`` selects, and
-    the account that it must be in.
+    """Return (name, region, account) of the pipeline that ``--recipe`` or ``--pipeline`` selects.
+
+    The account is the one that it must be in; region and account are None if they are not known.
     """
     if recipe is None:
         return pipeline, None, None

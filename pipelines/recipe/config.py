@@ -1,5 +1,8 @@
-"""The recipe: every field of ``recipes/*.yaml``, its type, unit and default. Nothing here reads
-files or knows AWS: ``pipelines.recipe.read_recipe`` reads, ``pipelines.definition`` builds.
+"""The recipe: every field of ``recipes/*.yaml``, with its type, unit and default.
+
+Nothing here reads files or calls AWS: ``pipelines.recipe.read_recipe`` reads recipes,
+``pipelines.definition`` builds definitions. Docstrings of sections and fields become descriptions
+in recipes/schema.json.
 """
 
 from typing import Any, Self
@@ -40,7 +43,7 @@ OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
     *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount", "TransformInputUri"),
 )
-"""Pipeline parameters of a recipe that does not list any."""
+"""Pipeline parameters of a recipe that lists none; also all that it may list besides thresholds."""
 
 
 class PipelineConfig(Section):
@@ -56,19 +59,21 @@ class PipelineConfig(Section):
     """Steps that may run at the same time in one execution."""
 
     overridable: tuple[str, ...] = OVERRIDABLE
-    """Pipeline parameters that may be changed when a run is started; all else is constant until the
-    next upsert. Thresholds can be added: GateMaxBitsPerByte for ``gate.max_bits_per_byte``. A run
-    that changes a parameter is approved only for a stated reason."""
+    """Pipeline parameters that may be changed when an execution is started; everything else is
+    constant until the next upsert. Thresholds can be added: GateMaxBitsPerByte for
+    ``gate.max_bits_per_byte``. The model of an execution with a changed parameter is approved only
+    if a reason is given.
+    """
 
 
 class Images(Section):
-    """Container images; a URI that is left out is AWS's PyTorch image of the version below."""
+    """Container images; the default of a URI is AWS's PyTorch image of the version below."""
 
     pytorch_version: str = Field(default="2.10.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch training image; the default is the newest that the SDK knows."""
 
     python_version: str | None = Field(default=None, pattern=r"^py3\d+$", examples=["py312"])
-    """Python version of that image, as py312; None for the one that AWS builds it with."""
+    """Python version of that image, such as py312; None for the one that AWS builds it with."""
 
     inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch inference image; the default is the newest that the SDK knows."""
@@ -84,8 +89,9 @@ class Images(Section):
         exclude_if=lambda registry: registry is None,
         examples=["111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"],
     )
-    """Registry that has AWS's images under their own names and tags, with a path before the name if
-    need be: 111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror; default: AWS's."""
+    """Registry that has AWS's images under their own names and tags, if necessary with a path
+    before the name: 111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror; default: AWS's.
+    """
 
     training: str | None = None
     """Image URI of the train step."""
@@ -118,8 +124,10 @@ class Inference(Section):
 
     script: str | None = None
     """A script of your own (.py), relative to the recipe, with model_fn, input_fn, predict_fn and
-    output_fn by the conventions of AWS's inference toolkits; it and the files beside it go into the
-    model's archive as code/inference.py. It must lie in the folder that is sent to the training."""
+    output_fn, as AWS's inference toolkits expect. It is put into the model's archive as
+    code/inference.py, with the other files of its folder. It must be in the folder that is sent to
+    the training.
+    """
 
 
 class Cache(Section):
@@ -133,7 +141,7 @@ class Cache(Section):
 
 
 class Retry(Section):
-    """Causes and number of the service's retries of a job step."""
+    """Which failures of a job step the service retries, and how often."""
 
     max_attempts: int = Field(default=0, ge=0, le=LIMITS["MaxAttempts"][1])
     """Maximum attempts; 0 for no retries."""
@@ -145,7 +153,7 @@ class Retry(Section):
     """Factor by which the wait grows from one retry to the next."""
 
     causes: tuple[Cause, ...] = (*("service_fault", "throttling", "capacity", "internal_error"),)
-    """Causes of a failure that are worth another attempt; an error in the code never is."""
+    """Causes of a failure after which a step is retried; an error in the code is never retried."""
 
 
 class Recipe(Section):
@@ -161,11 +169,12 @@ class Recipe(Section):
     """Container images."""
 
     packages: Packages = Field(default=Packages(), exclude_if=lambda value: value == Packages())
-    """Where jobs get the packages that their images lack."""
+    """Where jobs get the packages that are missing from their images."""
 
     data: Data | None = None
-    """Raw data, from which the shard step creates the splits, or shards that are there already;
-    your own script can do without them. Without raw data there is no shard step."""
+    """Raw data, from which the shard step creates the splits, or shards that exist already. Without
+    raw data there is no shard step. A script of your own can do without this section.
+    """
 
     workload: Workload = Workload()
     """Workload that is trained."""
@@ -189,7 +198,7 @@ class Recipe(Section):
     """The train step."""
 
     tune: TuneConfig | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Search for better hyperparameters, before the train step; None: no search."""
+    """Search for better hyperparameters before the train step; None for no search."""
 
     evaluate: EvaluateConfig = EvaluateConfig()
     """The evaluate step."""
@@ -204,7 +213,7 @@ class Recipe(Section):
     """The register step."""
 
     transform: TransformConfig | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Batch scoring by the registered model; None: no such step."""
+    """Batch scoring by the registered model; None for no such step."""
 
     cache: Cache = Cache()
     """The step cache."""
@@ -213,20 +222,20 @@ class Recipe(Section):
     """Retries of job steps."""
 
     budget: Budget = Budget()
-    """Limit on a run's cost."""
+    """Limit on the cost of an execution."""
 
     deploy: Deploy | None = Field(default=None, exclude_if=lambda value: value is None)
     """The endpoint that serves the model."""
 
     monitor: Monitor | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Drift of what the endpoint is asked."""
+    """Monitoring of the endpoint's requests and responses for drift."""
 
     promotion: Promotion | None = Field(default=None, exclude_if=lambda value: value is None)
-    """From which environment packages are promoted to this one."""
+    """The environment from which packages are promoted to this one."""
 
     @property
     def kind(self) -> str:
-        """Return the workload's name, ``script`` for your own script."""
+        """Return the workload's name, or ``script`` for the user's own script."""
         return script_section.NAME if self.train.script else self.workload.name
 
     @property
@@ -236,12 +245,12 @@ class Recipe(Section):
 
     @property
     def workload_spec(self) -> WorkloadSpec:
-        """Return what train, evaluate and gate know of the workload: metrics, baselines, slices."""
+        """Return the workload's description for train, evaluate and gate, such as its metrics."""
         return self.samples_spec if self.train.loop else script_section.spec_of(self.evaluate)
 
     @property
     def samples_spec(self) -> WorkloadSpec:
-        """Return the torch-free description of the workload that the shard step packs for."""
+        """Return the description of the workload for which the shard step packs."""
         return spec(self.workload.name)
 
     @property
@@ -251,7 +260,7 @@ class Recipe(Section):
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """Return the slices of the evaluation, the input's name included if there are several."""
+        """Return the evaluation's slices; with several inputs, also the input's name."""
         slice_names = self.evaluate.slices
         if self.train.loop is None or not (self.data and self.data.inputs):
             return slice_names
@@ -265,7 +274,7 @@ class Recipe(Section):
         """Return the parameters in OVERRIDABLE that apply to this recipe."""
         inapplicable = set() if self.train.loop else {"MaxSteps"}
         inapplicable |= set() if self.reads_raw_data else {"InputUri"}
-        several = self.reads_raw_data and self.shard.instance_count > 1  # one has no Ray
+        several = self.reads_raw_data and self.shard.instance_count > 1  # one instance uses no Ray
         inapplicable |= set() if several else {"ShardInstanceCount"}
         inapplicable |= {"InputUri"} if self.data and self.data.inputs else set()
         inapplicable |= set() if self.transform else {"TransformInputUri"}
@@ -273,6 +282,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _fits_the_program(self) -> Self:
+        """Check that the sections fit what trains: the loop or a script."""
         presence = self.data is not None, self.transform is not None
         script_section.check(self.train, self.evaluate, self.inference.script, *presence)
         if self.train.loop is None:
@@ -281,6 +291,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _shards_are_not_sharded(self) -> Self:
+        """Check that no setting of the shard step is given if the shards exist already."""
         if self.data is None or self.data.shards is None:
             return self
         if shard_fields := sorted(self.shard.model_fields_set & ShardSettings.model_fields.keys()):
@@ -298,6 +309,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _answers_have_what_is_compared(self) -> Self:
+        """Check that the workload's responses have the numbers that are compared."""
         answer_numbers = self.workload_spec.answer_numbers
         compare = self.deploy.compare if self.deploy else None
         for field, path in (
@@ -313,6 +325,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _weights_are_the_loops(self) -> Self:
+        """Check that the inputs have weights if, and only if, the loop trains."""
         if self.data is None or not self.data.inputs:
             return self
         if self.train.loop is None and (self.data.mixture or self.data.weight_changes):
@@ -326,8 +339,9 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _gate_fits_workload(self) -> Self:
+        """Check that the gate's metrics and baseline exist, and that it has a check."""
         workload_spec = self.workload_spec
-        if not workload_spec.metrics:  # of a script, which is refused for that
+        if not workload_spec.metrics:  # a script without metrics: script_section.check refuses it
             return self
         valid = [
             f"{bound}_{metric}" for metric in workload_spec.metrics for bound in ("max", "min")
@@ -358,11 +372,12 @@ class Recipe(Section):
 
     @property
     def begins_with_model(self) -> bool:
-        """Return whether the training begins with a model, which is a baseline then."""
+        """Return whether the training starts from a model; that model is then also a baseline."""
         return self.train.start_from is not None and self.train.start_from.checkpoint is None
 
     @model_validator(mode="after")
     def _overridable_exist(self) -> Self:
+        """Check that the listed overridable parameters exist."""
         parameter_names = [*self.parameters, *map(threshold_parameter, self.gate.thresholds)]
         has_own_overridable = self.pipeline.overridable != OVERRIDABLE
         for name in self.pipeline.overridable if has_own_overridable else ():
@@ -374,8 +389,13 @@ class Recipe(Section):
         return self
 
     def _comparisons_fit(self, workload_spec: WorkloadSpec) -> None:
-        """Check that each compares a metric of the workload, and that other checks exist if the
-        first model passes by default.
+        """Check that each comparison is of a comparable metric of the workload.
+
+        If the first model passes the comparisons by default, also check that the gate has other
+        checks.
+
+        Raises:
+            ValueError: names the field.
         """
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
@@ -390,6 +410,7 @@ class Recipe(Section):
             )
 
     def _comparable(self, kind: str, metric: str, workload_spec: WorkloadSpec) -> None:
+        """Raise ValueError if the metric cannot be compared between two models."""
         comparable = (
             workload_spec.metrics
             if workload_spec.compared_in is None
@@ -409,6 +430,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _image_and_machines_fit(self) -> Self:
+        """Check that image, batch and fallback types suit the machines."""
         train, version, image = self.train, self.images.pytorch_version, self.images.training
         if train.loop is not None and (refusal := refuse_images(train.loop, version, image)):
             raise ValueError(refusal)
@@ -422,6 +444,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _of_one_account(self) -> Self:
+        """Check that roles are of one account, and the group in the recipe's region."""
         aws, region = self.aws, self.register_.group_region
         if refusal := other_account(aws.account, {"role": aws.role, "job_role": aws.job_role}):
             raise ValueError(refusal)
@@ -434,6 +457,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _wheels_have_their_channel(self) -> Self:
+        """Check that no channel has the name of the wheelhouse's."""
         for section, sources in (
             ("train", self.train.sources),
             ("evaluate", self.evaluate.channels),
@@ -447,6 +471,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _what_they_need_is_there(self) -> Self:
+        """Check that file systems have a VPC, and that the monitor has an endpoint."""
         for field in self.train.mounted_fields if not self.aws.vpc else ():
             raise ValueError(f"train.{field}: a file system is mounted through a VPC; set aws.vpc")
         if refusal := refuse_monitor(self.monitor, self.deploy):
@@ -454,7 +479,7 @@ class Recipe(Section):
         return self
 
 
-# Names that other frameworks have for a recipe's fields; an error about one says ours.
+# Names that other frameworks use for a recipe's fields; an error about one of them names our field.
 
 _OTHERS = {
     # train.loop: PyTorch, Hugging Face's TrainingArguments, Lightning's Trainer, nanoGPT, Megatron
@@ -518,7 +543,7 @@ _OTHERS = {
     "hidden_dim": "intermediate_size ffn_dim d_ff",
 }
 NAMES = {name: field for field, names in _OTHERS.items() for name in names.split()}
-"""Name elsewhere → the recipe's field."""
+"""Name in another framework to the recipe's field."""
 
 _EPOCHS = ": it counts optimizer steps, epochs × samples / global_batch"
 _ACCUMULATION_NOTE = (
@@ -530,15 +555,16 @@ REMARKS = {
     **{name: _ACCUMULATION_NOTE for name in _OTHERS["micro_batch"].split() if "accum" in name},
     **{name: _RATIO_NOTE for name in ("warmup_ratio",)},
 }
-"""Name elsewhere → how our field differs, where its value does not mean the same."""
+"""Name in another framework to how our field differs, if its value has another meaning."""
 
 
-# Check that the batch, the fallbacks and the image fit the machines of a training.
+# Check that the batch, the fallback types and the image suit the machines of a training.
 
 
 def refuse_batch(train: TrainStepConfig) -> str | None:
-    """Say why the batch is not shared evenly; checked where the instance type gives the number of
-    ranks: one per accelerator.
+    """Return why the batch cannot be shared evenly among the ranks; None if it can.
+
+    It is only checked if the instance type gives the number of ranks, one per accelerator.
     """
     if not train.loop or train.processes_per_node:
         return None
@@ -554,15 +580,17 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
 
 
 def refuse_type(name: str) -> str | None:
-    """Say which instance type was meant; None when there is one of that name."""
+    """Return a message with the nearest instance type; None if ``name`` is one."""
     if name in MACHINES:
         return None
     return f"no such instance type of training and processing; {nearest(name, [*MACHINES])}"
 
 
 def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None) -> str | None:
-    """Say why the training image lacks what the loop needs; None when it has it, or when only the
-    job can tell, in your own image (``own_image``).
+    """Return why the training image does not have what the loop needs.
+
+    Return None if it has it, or if it is the user's own image (``own_image``) of unknown version,
+    in which only the job can tell.
     """
     if refusal := refuse_image(loop.strategy, pytorch_version, own_image):
         return refusal
@@ -575,23 +603,25 @@ def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None
 
 
 def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: bool) -> str | None:
-    """Say why a run could not continue on a fallback type; None when it can on all.
+    """Return why an execution could not continue on a fallback instance type; None if it can on
+    all.
 
     Args:
         is_encrypted: whether volumes are encrypted with the recipe's key.
-        parameter: whether a run may change the instance type at all.
+        parameter: whether an execution may change the instance type at all.
     """
     if train.fallback_instance_types and not parameter:
         return (
             "a run on another type changes the parameter TrainInstanceType: list it in "
             "pipeline.overridable"
         )
-    # The definition is compiled once, for the first type, so the others have to suit it.
+    # The definition is compiled once, for the first type, so it has to suit the others, too.
     refusals = (_refuse(train, name, is_encrypted) for name in train.fallback_instance_types)
     return next((refusal for refusal in refusals if refusal), None)
 
 
 def _refuse(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None:
+    """Return why an execution could not continue on the type ``name``; None if it can."""
     machine, usual = MACHINES.get(name), MACHINES.get(train.instance_type)
     if machine is None:
         return f"{name}: {refuse_type(name)}"

@@ -1,8 +1,9 @@
-"""Environments of a recipe: what differs between the accounts that one recipe is deployed to.
+"""Environments of a recipe: what differs between the accounts to which one recipe is deployed.
 
-An environment is laid over the recipe as the recipe is over the one that it extends, before
-anything is typed. It may change where a pipeline runs, on which machines, at what cost, and what
-its model must show, but nothing that makes the model: the same model is built once.
+An environment overrides fields of the recipe, as a recipe overrides fields of the one that it
+extends, before anything is typed. It may change where a pipeline runs, on which machines, at what
+cost, and what its model must achieve. It may change nothing that affects the model itself, because
+the same model is built once for all environments.
 """
 
 import os
@@ -30,7 +31,7 @@ from trainyard.validate.rules.images import ACCOUNTS
 
 FIELD = "environments"
 WHOLE_SECTIONS = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
-"""Sections of which an environment may change every field."""
+"""Sections in which an environment may change every field."""
 
 _PROCESSING = tuple(ProcessingCompute.model_fields)
 PARTS = {
@@ -51,15 +52,15 @@ PARTS = {
     "promotion": (Promotion, tuple(Promotion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
-"""Section → (its type, the fields of it that an environment may change)."""
+"""Section to (its type, its fields that an environment may change)."""
 Environments = Mapping[str, Tree]
 
 
 def take(tree: Tree) -> dict[str, Tree]:
-    """Remove the environments from a recipe's tree, and return name → what each changes.
+    """Remove the environments from a recipe's tree; return name to the fields that it changes.
 
     Raises:
-        RecipeError: one is not a mapping, or changes what makes the model.
+        RecipeError: an environment is not a mapping, or changes something that affects the model.
     """
     section = tree.pop(FIELD, None)
     if section is None:
@@ -81,7 +82,7 @@ def take(tree: Tree) -> dict[str, Tree]:
 
 
 def _find_refusals(fields: Tree) -> Iterator[str]:
-    """Yield a line for each field that makes the model; unknown ones are found by the types."""
+    """Yield a message for each field that affects the model, except unknown fields."""
     reason = "is the same in every environment, since the same model is built once"
     fix = "say it outside of environments, or in another recipe, by extends"
     sections = {field.alias or name for name, field in Recipe.model_fields.items()}
@@ -96,7 +97,7 @@ def _find_refusals(fields: Tree) -> Iterator[str]:
 
 
 def merge_environment(tree: Tree, environment_trees: Environments, name: str | None) -> Tree:
-    """Return a copy of the recipe's tree with the environment laid over it.
+    """Return a copy of the recipe's tree with the environment's fields merged into it.
 
     Raises:
         RecipeError: the recipe has no environment of that name.
@@ -112,7 +113,7 @@ def merge_environment(tree: Tree, environment_trees: Environments, name: str | N
 
 
 def place_in_environment(tree: Tree, name: str | None) -> Tree:
-    """Return an overlay's tree with what the environment may change placed in the environment."""
+    """Return an overlay's tree with the fields of an environment moved into ``name``'s."""
     if name is None:
         return tree
     own_sections: Tree = {
@@ -140,14 +141,16 @@ def refuse(
     chosen_tree: Tree,
     check: Callable[[Tree], Any],
 ) -> None:
-    """Check the chosen environment, and every other one as the file has it.
+    """Check the chosen environment, and every other one as it is in the file.
 
     Args:
-        chosen_tree: the tree of environment ``name``, with the overrides of the command line.
+        name: the chosen environment, or None.
+        chosen_tree: the tree of that environment, with the overrides of the command line.
         check: raises a RecipeError with one line per problem.
 
     Raises:
-        RecipeError: problems of any of them; or the recipe needs an environment, and has none.
+        RecipeError: any of them has problems, or the recipe needs an environment and none is
+            chosen.
     """
     if FIELD in chosen_tree:
         raise RecipeError(f"--set {FIELD}.…: cannot be set; give --env NAME and --set the field")
@@ -161,7 +164,7 @@ def refuse(
         _name_environment(line, other, environment_trees[other])
         for other, lines in others.items()
         for line in lines
-        # What is wrong in the chosen environment, too, is said once.
+        # A problem that the chosen environment has, too, is reported once.
         if line not in chosen_lines
     ]
     if name is not None:
@@ -174,7 +177,7 @@ def refuse(
             [] if other_lines else [*chosen_lines, *_missing_places(chosen_tree, environment_trees)]
         )
         question = f"which environment? give --env {' or '.join(environment_trees)}: without one, "
-        # Without a choice, only what is wrong in every environment is certainly wrong.
+        # If none is chosen, only a problem of every environment is certainly one.
         common_lines = [
             line for line in chosen_lines if all(line in lines for lines in others.values())
         ]
@@ -184,6 +187,7 @@ def refuse(
 
 
 def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
+    """Return the lines of the RecipeError that ``check`` raises; [] if it raises none."""
     try:
         check(tree)
     except RecipeError as error:
@@ -192,7 +196,7 @@ def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
 
 
 def _missing_places(tree: Tree, environment_trees: Environments) -> list[str]:
-    """Return a line for each place (region, role, bucket) that only environments name."""
+    """Return a line for each of region, role and bucket that only environments set."""
     aws_fields = {field for fields in environment_trees.values() for field in _aws(fields)}
     section = _aws(tree)
     return [f"aws.{f}: is missing" for f in SOURCES if f in aws_fields and section.get(f) is None]
@@ -204,7 +208,9 @@ def _aws(tree: Tree) -> Tree:
 
 
 def _name_environment(line: str, name: str, fields: Tree, *, is_chosen: bool = False) -> str:
-    """Return a problem's line with the environment's name: before the field, if it stands there."""
+    """Return a problem's line with the environment's name, as part of the field's path if the
+    environment sets the field.
+    """
     section: Any = fields
     for part in line.partition(": ")[0].split("."):
         if not isinstance(section, dict):
@@ -216,7 +222,7 @@ def _name_environment(line: str, name: str, fields: Tree, *, is_chosen: bool = F
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the field; it refers to the definitions of a recipe's schema."""
+    """Return the JSON Schema of ``environments``, with references to a recipe's schema."""
     sections = {field.alias or name: field for name, field in Recipe.model_fields.items()}
     kinds: dict[str, Any] = {
         name: (sections[name].annotation, None) for name in WHOLE_SECTIONS
@@ -244,8 +250,8 @@ def schema() -> dict[str, Any]:
     }
 
 
-# Region, roles and bucket, from the recipe, else from the ordinary AWS environment; and the
-# caller's account.
+# Region, roles and bucket, from the recipe, or else from the usual environment variables; and the
+# account of the caller.
 
 SOURCES = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -257,7 +263,7 @@ JOB_ROLE = "SAGEMAKER_JOB_ROLE_ARN"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """AWS account settings that a pipeline is built for."""
+    """AWS account settings for which a pipeline is built."""
 
     region: str
     role: str
@@ -266,18 +272,19 @@ class Account:
 
 
 def resolve(aws: Aws) -> Account:
-    """Return the values of the recipe, else of the environment.
+    """Return the values of the recipe, or else of environment variables.
 
     Raises:
-        RecipeError: neither has a value (names field and variables), the region is invalid, or a
-            role is of another account.
+        RecipeError: a value is missing in both (names field and variables), the region is invalid,
+            or a role is of another account.
     """
     # The recipe comes first: a variable that happens to be set in someone's shell must not change
     # the definition.
     values = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
     if refusal := refuse_region(values["region"]):
         raise RecipeError(f"aws.region: is {values['region']!r}; {refusal}")
-    # Without a second role, one for both: the environment's is not mixed with a recipe's own.
+    # Without a job role, the pipeline's is used for both: JOB_ROLE is not combined with a recipe's
+    # role.
     job_role = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
     account = Account(**values, job_role=job_role or values["role"])
     refusal = other_account(aws.account, {"role": account.role, "job_role": account.job_role})
@@ -287,14 +294,14 @@ def resolve(aws: Aws) -> Account:
 
 
 def refuse_region(name: str) -> str | None:
-    """Say which region was meant; None when SageMaker has one of that name."""
+    """Return a message with the nearest region; None if SageMaker has a region ``name``."""
     regions = _regions()
     return None if name in regions else f"no such region of SageMaker; {nearest(name, regions)}"
 
 
 @cache
 def _regions() -> list[str]:
-    """Return SageMaker's regions, of botocore's table and that of AWS's images."""
+    """Return SageMaker's regions, from botocore's table and that of AWS's images."""
     session = Session()
     partitions = session.get_available_partitions()
     region_lists = (session.get_available_regions("sagemaker", name) for name in partitions)
@@ -302,14 +309,14 @@ def _regions() -> list[str]:
 
 
 def account_number(aws: Aws, environment: str | None) -> str | None:
-    """Return the account that a recipe is for: as it says; in an environment of it, else that of
-    its role; None if any will do.
+    """Return the account that a recipe is for: ``aws.account``, or with an environment, that of the
+    role. Return None if any account will do.
     """
     return aws.account or (account_in(aws.role) if environment and aws.role else None)
 
 
 def refuse_other_caller(account: str | None, region: str | None) -> None:
-    """Refuse to change anything by credentials of another account; any will do for None.
+    """Check that the credentials are of ``account``, before anything is changed; None allows any.
 
     Raises:
         PlanError: they are of another account; names both.
@@ -327,6 +334,7 @@ def refuse_other_caller(account: str | None, region: str | None) -> None:
 
 
 def _environment(field: str) -> str:
+    """Return the first set variable for the field; raise RecipeError if none is set."""
     for variable in SOURCES[field]:
         if value := os.environ.get(variable):
             return value

@@ -1,4 +1,4 @@
-"""Read a recipe's file, laid over the one that it extends, named by its field ``extends``."""
+"""Read a recipe's file, merged with the one that it extends, which its field ``extends`` names."""
 
 import os
 import re
@@ -22,17 +22,17 @@ PLACES = {
     "evaluate": ("script", "source", "requirements", "request"),
     "inference": ("script",),
 }
-"""Section → its fields whose value is a path relative to the recipe."""
+"""Section to its fields whose value is a path relative to the recipe."""
 
 
 def read(path: Path) -> Tree:
-    """Read the recipe in ``path``, laid over the one that it extends, and so on.
+    """Read the recipe in ``path``, merged into the one that it extends, and so on.
 
-    Sections are merged field by field; all else, lists too, is replaced. Paths in an extended
-    recipe stay relative to that recipe.
+    Sections are merged field by field; everything else, including lists, is replaced. Paths in an
+    extended recipe stay relative to that recipe.
 
     Raises:
-        RecipeError: a file is missing or no recipe, ``extends`` is not a path, or the chain is
+        RecipeError: a file is missing or is no recipe, ``extends`` is not a path, or the chain is
             circular.
     """
     result: Tree = {}
@@ -43,20 +43,18 @@ def read(path: Path) -> Tree:
 
 
 def files(path: Path) -> list[Path]:
-    """Return the recipe's file, the one that it extends, and so on."""
+    """Return the recipe's file, that of the recipe that it extends, and so on."""
     return [file for file, _ in _chain(path)]
 
 
 def sha256(path: Path) -> str:
-    """Return the hash of the recipe's file; where it extends others, that of the list of all
-    hashes.
-    """
+    """Return the hash of the recipe's file, or of the list of hashes if it extends others."""
     hashes = [file_sha256(file) for file in files(path)]
     return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
 
 
 def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
-    """Yield the recipe, the one that it extends, and so on."""
+    """Yield (file, tree) of the recipe, of the one that it extends, and so on."""
     chain: list[Path] = []
     following: Path | None = path
     while following is not None:
@@ -72,6 +70,7 @@ def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
 
 
 def _base_path(path: Path, tree: Tree) -> Path | None:
+    """Return the path of the recipe that this one extends; None if it extends none."""
     base_names = tree.get(FIELD)
     if base_names is None:
         return None
@@ -84,7 +83,7 @@ def _base_path(path: Path, tree: Tree) -> Path | None:
 
 
 def overlay_tree(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
-    """Return one tree laid over another: sections are merged field by field, all else replaced."""
+    """Return ``below`` overridden by ``above``; sections are merged field by field."""
     result = dict(below)
     for name, value in above.items():
         base_value = result.get(name)
@@ -140,15 +139,15 @@ def read_file(path: Path) -> Tree:
 
 
 class StrictLoader(BoundedLoader):
-    """Refuse equal keys; plain YAML silently takes the second of two.
+    """YAML loader that refuses repeated keys, of which plain YAML silently takes the last.
 
-    A key that is not text is refused too: every field of a recipe has a name.
+    It also refuses keys that are not text, because every field of a recipe has a name.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()
         for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":  # <<: a key named otherwise wins
+            if key_node.tag == "tag:yaml.org,2002:merge":  # "<<": keys of the mapping itself win
                 continue
             key = self.construct_object(key_node, deep=True)
             problem = (
@@ -162,22 +161,22 @@ class StrictLoader(BoundedLoader):
         return super().construct_mapping(node, deep)
 
 
-# Say where a recipe's fields were written: the file and line, or ``--set``, which came last.
+# Find where a recipe's fields were written: file and line, or ``--set``, which is applied last.
 
 SET = "--set"
 Field = tuple[str, ...]
 Origins = dict[Field, str]
-"""Field → ``recipes/laptop.yaml:47``, or ``--set``."""
+"""Field to where it was written: ``recipes/laptop.yaml:47``, or ``--set``."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with a field of a recipe."""
+    """A problem of a field of a recipe."""
 
     origin: str
-    """``recipes/laptop.yaml:47`` or ``--set``; the file alone where no line can be named."""
+    """``recipes/laptop.yaml:47`` or ``--set``; only the file if the line is not known."""
 
     field: str
-    """Path of the field, as train.loop.max_steps; empty where it is not about one."""
+    """Path of the field, such as train.loop.max_steps; empty if there is not one field."""
 
     text: str
 
@@ -186,7 +185,7 @@ class Problem(NamedTuple):
 
 
 class RecipeProblems(RecipeError):
-    """Everything that is wrong with a recipe, a line for each."""
+    """All problems of a recipe, one line for each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = sorted(problems, key=_line)
@@ -202,10 +201,10 @@ def _line(problem: Problem) -> tuple[str, int]:
 def located_problems(
     path: Path, overrides: Sequence[str] = (), environment: str | None = None
 ) -> Iterator[None]:
-    """Say of each line of a RecipeError where its field was written.
+    """Add to each line of a RecipeError where its field was written.
 
     Raises:
-        RecipeProblems: in the place of any other RecipeError.
+        RecipeProblems: instead of any other RecipeError.
     """
     try:
         yield
@@ -218,27 +217,28 @@ def located_problems(
 
 
 def locate(line: str, origins: Origins, path: Path) -> Problem:
-    """Return the problem that a line ``field: text`` tells, of a field in ``origins``."""
+    """Return the problem in a line ``field: text``, with the origin of the field."""
     name, colon, text = line.partition(": ")
     if not colon or not re.fullmatch(r"[\w-]+(\.[^\s:]+)*", name):
         return Problem(str(path), "", line)
     field = tuple(name.split("."))
     mentions = (origins.get((*field, word)) for word in re.findall(r"\w+", text)[:FIRST_WORDS])
-    # Of a check across a section's fields the first that it names; of a missing one its section.
+    # A check across a section's fields: the first field that it names. A missing field: its
+    # section.
     above = (origins.get(field[:length]) for length in range(len(field), 0, -1))
     is_section = any(longer[: len(field)] == field and longer != field for longer in origins)
     origin = None if is_section else origins.get(field)
     return Problem(origin or next(filter(None, (*mentions, *above)), str(path)), name, text)
 
 
-FIRST_WORDS = 12
+FIRST_WORDS = 12  # of a message, in which names of other fields are looked for
 
 
 def field_origins(path: Path, overrides: Sequence[str], environment: str | None) -> Origins:
-    """Return where each field of the recipe in ``path`` was written last.
+    """Return where each field of the recipe in ``path`` was last written.
 
     Raises:
-        RecipeError: a file cannot be read any more.
+        RecipeError: a file can no longer be read.
     """
     origins: Origins = {}
     for file in reversed(files(path)):
@@ -249,11 +249,11 @@ def field_origins(path: Path, overrides: Sequence[str], environment: str | None)
         origins |= {field: f"{file}:{line}" for field, line in _lines(node)}
     if environment is not None:
         section = ("environments", environment)
-        # What an environment has of a field counts for the field itself.
+        # A field that the environment sets was written there.
         origins |= {field[2:]: origin for field, origin in origins.items() if field[:2] == section}
     for text in overrides:
         field = tuple(text.partition("=")[0].split("."))
-        # An override of a section replaces all that stands below it.
+        # An override of a section replaces all fields below it.
         origins = {
             name: position for name, position in origins.items() if name[: len(field)] != field
         }
@@ -262,7 +262,7 @@ def field_origins(path: Path, overrides: Sequence[str], environment: str | None)
 
 
 def _lines(node: yaml.Node | None, above: Field = ()) -> Iterator[tuple[Field, int]]:
-    """Yield each field of a YAML node with its line, from 1."""
+    """Yield each field of a YAML node with its line, counted from 1."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":

@@ -1,5 +1,7 @@
-"""Check relations between fields of a recipe: what cannot be meant is refused, what is merely
-unlikely is a warning of ``validate``.
+"""Check relations between fields of a recipe.
+
+Values that cannot be intended are errors; values that are merely unlikely are warnings of
+``validate``.
 """
 
 import math
@@ -13,11 +15,12 @@ from pipelines.recipe.schema import list_workloads
 from training.config import TrainConfig
 
 LARGEST_RATE = 1.0
-"""Largest peak learning rate: AdamW moves a weight by about that much in a step, and LAMB a layer
-by that share of its norm."""
-USUAL_RATE = 0.1
+"""Largest peak learning rate: in a step, AdamW moves a weight by about this much, and LAMB a layer
+by this share of its norm.
+"""
+USUAL_RATE = 0.1  # a higher peak is a warning
 FieldProblem = tuple[str, str]
-"""Field, and what is wrong with it."""
+"""(Field, problem of its value)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,10 @@ RELATIONS: list[Relation] = []
 def relation(
     severity: Literal["error", "warning"],
 ) -> Callable[[Callable[[Recipe], Iterator[FieldProblem]]], Relation]:
-    """Register a function that yields what breaks a relation.
+    """Register a function that yields the problems of a recipe that breaks a relation.
 
-    Of a recipe with wrong fields it gets those that are right; one that asks for another one is
-    left out.
+    If fields of a recipe are wrong, the function gets only the valid ones. If it then reads an
+    absent one, which raises AttributeError, its check is skipped.
     """
 
     def register(check: Callable[[Recipe], Iterator[FieldProblem]]) -> Relation:
@@ -48,9 +51,9 @@ def relation(
 
 
 def list_errors(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
-    """Yield a line ``field: problem`` for everything that cannot be meant.
+    """Yield a line ``field: problem`` for every value that cannot be intended.
 
-    ``partial``: the recipe has wrong fields, which are absent.
+    ``partial``: whether wrong fields are absent from the recipe.
     """
     for rule in RELATIONS:
         if rule.severity == "error":
@@ -62,7 +65,7 @@ def list_errors(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
 
 
 def warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield a line ``field: problem`` for everything that is unlikely to be meant."""
+    """Yield a line ``field: problem`` for every value that is unlikely to be intended."""
     for rule in RELATIONS:
         if rule.severity == "warning":
             yield from (": ".join(finding) for finding in rule.check(recipe))
@@ -119,6 +122,7 @@ def high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
 
 
 def _peak(loop: TrainConfig) -> float:
+    """Return the peak learning rate after scaling with the batch size."""
     reference = loop.reference_batch
     return loop.learning_rate * (loop.global_batch / reference if reference else 1)
 
@@ -191,9 +195,9 @@ def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[FieldProblem]:
 
 
 def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
-    """Return metric → the least and the largest value that it can have, where they are known."""
+    """Return metric to its smallest and largest possible value, infinite if not known."""
     spec = recipe.workload_spec
-    # Losses, errors and shares of the workloads here are never negative; of others a loss may be.
+    # In our workloads, losses, errors and shares are never negative; in others, a loss may be.
     low = 0.0 if recipe.train.loop and recipe.workload.name in list_workloads() else -math.inf
     return {
         metric: (0.0 if metric in spec.ranges else low, spec.ranges.get(metric, math.inf))

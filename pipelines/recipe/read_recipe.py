@@ -1,5 +1,6 @@
-"""Read a recipe: YAML, what it extends, its environment, ``--set`` overrides, types; an error names
-each wrong field, where it was written, and what is expected.
+"""Read a recipe: YAML, what it extends, its environment, ``--set`` overrides, and types.
+
+An error names each wrong field, where it was written, and what is expected.
 """
 
 import re
@@ -30,19 +31,19 @@ from trainyard import secrets
 from trainyard.common.errors import RecipeError, TrainingError, nearest
 from trainyard.read_yaml import DEEPEST, load_yaml
 
-# Read a section with wrong fields as far as it is right, so that all else is checked, too.
+# Read a section with wrong fields as far as possible, so that everything else is checked, too.
 #
-# A field that is wrong or missing is absent from the object: a check that asks for it ends in an
-# AttributeError, and says nothing until the field is right.
+# A field that is wrong or missing is absent from the object. A check that reads it raises an
+# AttributeError, and so reports nothing until the field is right.
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = Sequence[str | int]
 
 
 def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) -> Model:
-    """Return a ``model`` with the fields of ``value`` that are right, the others absent.
+    """Return a ``model`` with the valid fields of ``value``; the others are absent.
 
-    ``wrong``: where pydantic found something wrong in it.
+    ``wrong``: locations in ``value`` where pydantic found an error.
     """
     section_object = model.model_construct()
     content = _prepare_content(model, value)
@@ -58,7 +59,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
         elif section and isinstance(content[key], Mapping):
             section_object.__dict__[name] = read_partially(section, content[key], inner)
         elif not inner:
-            with suppress(ValidationError):  # only a check of the section's own takes this form
+            with suppress(ValidationError):  # only a check of the section itself raises one here
                 section_object.__dict__[name] = TypeAdapter(field.annotation).validate_python(
                     content[key]
                 )
@@ -66,7 +67,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
     if model.model_config.get("extra") == "allow":
         wrong_names = {str(part) for place in wrong for part in place}
         extra = {name: v for name, v in others.items() if name not in wrong_names}
-        # As pydantic itself does: these are no fields.
+        # pydantic stores extra names like this, too: they are not fields.
         object.__setattr__(section_object, "__pydantic_extra__", extra)
     object.__setattr__(
         section_object, "__pydantic_fields_set__", {*content} & {*model.model_fields}
@@ -75,8 +76,10 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
 
 
 def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Yield (where, message) of each check across the fields of a section, and of those in it, that
-    finds something wrong in what is there.
+    """Yield (location, message) of each failed check across the fields of a section and of its
+    subsections.
+
+    A check that reads an absent field is skipped.
     """
     section_copy = section.model_copy()
     for name, field in type(section).model_fields.items():
@@ -84,7 +87,7 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
         if isinstance(inner, BaseModel) and name in section.model_fields_set:
             faults = [*broken_rules(inner, (*above, field.alias or name))]
             yield from faults
-            if faults:  # the rules of the whole rely on those of its parts
+            if faults:  # the rules of the whole section rely on valid parts
                 section_copy.__dict__.pop(name)
     for rule in type(section).__pydantic_decorators__.model_validators.values():
         if rule.info.mode != "after":
@@ -92,7 +95,7 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
         try:
             rule.func(section_copy)
         except ValidationError:
-            continue  # of another section, which is checked by itself
+            continue  # an error of another section, which is checked itself
         except ValueError as error:
             yield above, str(error)
         except AttributeError:
@@ -100,7 +103,7 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
 
 
 def _prepare_content(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
-    """Return the section's content as the model's own validators before it make it."""
+    """Return the section's content after the model's own "before" validators."""
     for rule in model.__pydantic_decorators__.model_validators.values():
         if rule.info.mode == "before":
             with suppress(ValueError):
@@ -109,7 +112,7 @@ def _prepare_content(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
 
 
 def _guess_fields(model: type[BaseModel], content: Mapping[str, Any]) -> set[str]:
-    """Return the fields that the unknown names in the section may stand for."""
+    """Return the fields that unknown names in the section may stand for."""
     names = [*_names(model)]
     unknown = [name for name in content if name not in names]
     close = (match for name in unknown for match in get_close_matches(name, names, cutoff=0.5))
@@ -121,7 +124,7 @@ def _names(model: type[BaseModel]) -> set[str]:
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field is a section of; None if it is no section."""
+    """Return the model of the section that the field is; None if it is not a section."""
     if get_origin(annotation) in (Union, UnionType):
         options = [kind for kind in get_args(annotation) if kind is not type(None)]
         return _section(options[0]) if len(options) == 1 else None
@@ -130,17 +133,17 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 ABSENT = object()
-"""Stands in the place of a wrong value that another check has already named."""
+"""Replaces a wrong value that another check has already reported."""
 
 
 def load(path: Path, overrides: Sequence[str] = (), environment: str | None = None) -> Recipe:
-    """Return the recipe in ``path`` for an environment of it, with ``field.path=value`` overrides
-    applied in order.
+    """Return the recipe in ``path`` for an environment, with ``field.path=value`` overrides applied
+    in order.
 
     Raises:
-        RecipeError: the file is missing or not YAML; an override is malformed; a field is unknown,
-            missing or wrong, in any of its environments; it has no such environment. One line per
-            problem: where it was written, field path, value, what was expected.
+        RecipeError: the file is missing or not YAML, an override is malformed, the environment does
+            not exist, or a field is unknown, missing or wrong, in any environment. It has one line
+            per problem: where it was written, field path, value, what was expected.
     """
     tree = extended_recipe.read(path)
     with located_problems(path, overrides, environment):
@@ -156,11 +159,11 @@ def load(path: Path, overrides: Sequence[str] = (), environment: str | None = No
 
 
 def _check_tree(tree: Tree) -> Recipe:
-    """Return the tree as a recipe, when its sections and its workload fit each other.
+    """Return the tree as a recipe, after checking that its sections and its workload fit each
+    other.
 
     Raises:
-        RecipeError: a line for everything that is wrong; what depends on a wrong field is not
-            checked.
+        RecipeError: has a line for each problem; a check that needs a wrong field is skipped.
     """
     problems, tree = _workload_problems(tree)
     recipe, wrong = _read_section(Recipe, tree)
@@ -175,7 +178,7 @@ def _check_tree(tree: Tree) -> Recipe:
 
 
 def _workload_problems(tree: Tree) -> tuple[list[str], Tree]:
-    """Check that there is such a workload; return the tree without its name where there is none."""
+    """Check that the workload exists; if not, return an error, and the tree without its name."""
     workload = tree.get("workload")
     if not isinstance(workload, dict) or not isinstance(name := workload.get("name"), str):
         return [], tree
@@ -187,8 +190,10 @@ def _workload_problems(tree: Tree) -> tuple[list[str], Tree]:
 
 
 def _read_section(model: type[Model], value: Any, *where: str) -> tuple[Model, list[str]]:
-    """Return ``value``, which is at ``where`` in the recipe, as a ``model``, and what is wrong with
-    it: then the model has only the fields that are right.
+    """Return (``value`` as a ``model``, its problems); with problems, the model has only valid
+    fields.
+
+    ``where``: path of ``value`` in the recipe.
     """
     try:
         return model.model_validate(value), []
@@ -204,7 +209,7 @@ def _read_section(model: type[Model], value: Any, *where: str) -> tuple[Model, l
 
 
 def _settings_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
-    """Check the workload's own settings, and whether they fit the training and the evaluation."""
+    """Yield problems of the workload's settings, also with training and evaluation."""
     try:
         if recipe.data is None:
             return
@@ -224,7 +229,7 @@ def _settings_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
 
 
 def _split_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
-    """Ask the workload whether its model and sequences can be split as the training asks."""
+    """Yield why the workload's model or sequences cannot be split as the training requires."""
     loop: TrainConfig | None = recipe.train.loop
     if loop is None:
         return
@@ -237,7 +242,7 @@ def _split_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
 
 
 def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
-    """Ask the workload for the slices of its examples."""
+    """Yield slices of the evaluation that the workload does not have, or the shards do not keep."""
     if recipe.train.loop is None:
         return
     known_slices, kind = recipe.workload_spec.slices(settings), recipe.workload.name
@@ -257,7 +262,9 @@ def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
 
 
 def _search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
-    """Check the search, and that a recipe with values at the ends of its ranges is valid, too."""
+    """Yield the first problem of the search: of its settings, or of a recipe with values at the
+    ends of its ranges.
+    """
     if refusal := refuse_tune(recipe):
         yield refusal
         return
@@ -271,7 +278,9 @@ def _search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
 
 
 def _secret_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
-    """Refuse secrets before anything is printed or uploaded; the message says where, not what."""
+    """Yield values that look like secrets, before anything is printed or uploaded; messages name
+    the field, not the value.
+    """
     for secret_path in secrets.find(
         recipe.model_dump(mode="json", by_alias=True, warnings=not partial)
     ):
@@ -283,7 +292,7 @@ def _secret_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
 
 
 def _make_importable(path: Path, tree: dict[str, Any]) -> None:
-    """Put ``workload.source`` on Python's path: the recipe is checked with the workload's spec."""
+    """Put ``workload.source`` on Python's path: checks need the workload's spec."""
     workload = tree.get("workload")
     source = workload.get("source") if isinstance(workload, dict) else None
     if isinstance(source, str):
@@ -294,7 +303,7 @@ def override(tree: dict[str, Any], assignment: str) -> None:
     """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
 
     Raises:
-        RecipeError: it has another form.
+        RecipeError: it does not have that form.
     """
     path, equals, text = assignment.partition("=")
     fields = path.split(".")
@@ -317,16 +326,16 @@ def override(tree: dict[str, Any], assignment: str) -> None:
         ) from None
 
 
-# Say what is wrong with fields of a recipe: the value, what is expected, an example, the fix.
+# Describe what is wrong with fields of a recipe: the value, what is expected, an example, the fix.
 #
-# Everything derives from the fields' JSON Schema, examples included, so a new field needs nothing
-# here: ``Field(pattern=…, examples=[…])``, or a default, which is an example, too.
+# All this is derived from the JSON Schema of the fields, including examples. So a new field needs
+# nothing here, only ``Field(pattern=…, examples=[…])``, or a default, which is also an example.
 
 LONGEST = 200
-"""Characters of a value in a message."""
-FEW = 5
+"""Most characters of a value in a message."""
+FEW = 5  # names of a section's fields in a message
 PART = re.compile(r"[^A-Za-z0-9](?=[A-Za-z0-9])|[A-Za-z](?=\d)")
-"""Where an example is cut, to put what it begins with before a value."""
+"""Where an example may be cut, to put its first part before a value."""
 Schema = Mapping[str, Any]
 BOUNDS = {
     "minimum": "at least {}",
@@ -341,13 +350,13 @@ BOUNDS = {
     "minProperties": "at least {} of them",
     "maxProperties": "at most {} of them",
 }
-"""Keyword of JSON Schema → its words."""
+"""Keyword of JSON Schema to its words in a message."""
 
 
 class FieldMessages:
-    """Messages about the fields of a model, which stands at ``where`` in the recipe.
+    """Messages about the fields of a model that is at ``location`` in the recipe.
 
-    ``whole``: the model of the whole recipe, to say where a misplaced field belongs.
+    ``recipe_model``: the model of the whole recipe, to find where a misplaced field belongs.
     """
 
     def __init__(
@@ -364,7 +373,7 @@ class FieldMessages:
                 missing_fields.setdefault(path[:-1], []).append(path[-1])
         unknown = [p for p in problems if p["type"] == "extra_forbidden"]
         lines = [self._describe_unknown(problem, missing_fields) for problem in unknown]
-        # What an unknown name stood for is said once, and not as missing, too.
+        # A missing field that an unknown name stands for is not also reported as missing.
         lines += [
             line for p in problems if p not in unknown for line in self._describe(p, missing_fields)
         ]
@@ -373,6 +382,7 @@ class FieldMessages:
     def _describe(
         self, problem: ErrorDetails, missing_fields: Mapping[tuple, list[str]]
     ) -> Iterator[str]:
+        """Yield the line of one of pydantic's problems; none if it is reported elsewhere."""
         path, node = self._find(problem["loc"])
         field = ".".join((*self._location, *path))
         if problem["type"] == "missing":
@@ -383,11 +393,11 @@ class FieldMessages:
             yield f"{field}: is {brief(problem['input'])}; " + expectation(
                 node, problem["input"], self._schema
             )
-        elif not isinstance(problem["ctx"]["error"], ValidationError):  # it has lines of its own
+        elif not isinstance(problem["ctx"]["error"], ValidationError):  # this has its own lines
             yield self.about_section(problem["loc"], problem["msg"].removeprefix("Value error, "))
 
     def about_section(self, location: Sequence[str | int], message: str) -> str:
-        """Return the line of a check over several fields of a section, whose message may begin with
+        """Return the line of a check across several fields of a section; its message may start with
         one of them.
         """
         path, node = self._find(location)
@@ -402,7 +412,7 @@ class FieldMessages:
     def _describe_unknown(
         self, problem: ErrorDetails, missing_fields: dict[tuple[str, ...], list[str]]
     ) -> str:
-        """Return the line of an unknown field: what it is called here, and where."""
+        """Return the line of an unknown field, with the field's name or location in a recipe."""
         path, node = self._find(problem["loc"], unknown=True)
         name, section = path[-1], path[:-1]
         names = [*properties(node, self._schema)]
@@ -427,15 +437,17 @@ class FieldMessages:
         return f"{field}: unknown field (value {brief(problem['input'])}); {fix}{remark}"
 
     def _places(self, name: str) -> list[str]:
-        """Return the fields of the whole recipe that have this name, if they are few."""
+        """Return the paths of the recipe's fields with this name; [] if there are more than two."""
         paths = [path for path in _paths(self._others, self._others) if path[-1] == name]
         return [".".join(path) for path in paths] if len(paths) <= 2 else []  # noqa: PLR2004
 
     def _find(
         self, location: Sequence[str | int], *, unknown: bool = False
     ) -> tuple[tuple[str, ...], Schema]:
-        """Return the field's path and its schema; pydantic's location also names the type of a
-        union that it tried, which the path leaves out.
+        """Return the field's path and schema.
+
+        pydantic's location may also contain the type of a union that it tried, which the path
+        omits.
         """
         path: list[str] = []
         node: Schema = self._schema
@@ -453,7 +465,7 @@ def _schema(model: type[BaseModel]) -> Schema:
 
 
 def _options(node: Schema, root: Schema) -> list[Schema]:
-    """Return what a value of this schema may be, null aside, with references followed."""
+    """Return the schemas that a value may have, except null, with references resolved."""
     if "$ref" in node:
         rest = {key: value for key, value in node.items() if key != "$ref"}
         return _options({**root["$defs"][node["$ref"].rpartition("/")[2]], **rest}, root)
@@ -467,7 +479,7 @@ def _options(node: Schema, root: Schema) -> list[Schema]:
 
 
 def properties(node: Schema, root: Schema) -> Schema:
-    """Return name → schema of the fields of a section; empty where it is none."""
+    """Return name to schema of a section's fields; empty if it is not a section."""
     return {
         n: field_schema
         for o in _options(node, root)
@@ -476,6 +488,7 @@ def properties(node: Schema, root: Schema) -> Schema:
 
 
 def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
+    """Return the schema of a field or item of a value with this schema; None if it has none."""
     for option in _options(node, root):
         if isinstance(part, int) and option.get("type") == "array":
             several = option.get("prefixItems", ())
@@ -483,7 +496,7 @@ def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
         if part in (fields := option.get("properties", {})):
             return fields[part]
         others = option.get("additionalProperties")
-        # pydantic puts such words into a location, beside the names of fields.
+        # pydantic puts such words into a location, in addition to names of fields.
         is_tag = str(part).startswith(("__pydantic_extra__", "<", "["))
         if option.get("type") == "object" and isinstance(part, str) and not is_tag:
             if isinstance(others, Mapping):
@@ -494,13 +507,14 @@ def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
 
 
 def _paths(node: Schema, root: Schema, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each field in the schema, subsections included."""
     for name, inner in properties(node, root).items():
         yield (*above, name)
         yield from _paths(inner, root, (*above, name))
 
 
 def expectation(node: Schema, value: Any, root: Schema) -> str:
-    """Return ``expected …, such as …``, and the valid value that is nearest to ``value``."""
+    """Return ``expected …``, with the valid value nearest to ``value``, or else an example."""
     options = _options(node, root)
     words = dict.fromkeys(_words(option, root) for option in options)
     if "a finite number" in words:
@@ -517,7 +531,7 @@ def expectation(node: Schema, value: Any, root: Schema) -> str:
 
 
 def _words(option: Schema, root: Schema) -> str:
-    """Return what a value of this schema is, in words."""
+    """Describe in words the values that a schema allows."""
     limits = [words.format(option[key]) for key, words in BOUNDS.items() if key in option]
     bounds = f" ({', '.join(limits)})" if limits else ""
     if choices := option.get("enum", [option["const"]] if "const" in option else []):
@@ -541,7 +555,7 @@ def _words(option: Schema, root: Schema) -> str:
 
 
 def example(node: Schema, root: Schema) -> Any:
-    """Return a valid value: an example, the default, or one that follows from the type."""
+    """Return a valid value (example, default, or from the type); None if unknown."""
     for option in _options(node, root):
         if option.get("examples"):
             return option["examples"][0]
@@ -554,6 +568,7 @@ def example(node: Schema, root: Schema) -> Any:
 
 
 def _derive_example(option: Schema, root: Schema) -> Any:
+    """Return a valid value that follows from the type; None if there is none."""
     if choices := option.get("enum"):
         return choices[0]
     kind = option.get("type")
@@ -574,7 +589,7 @@ def _derive_example(option: Schema, root: Schema) -> Any:
 
 
 def _number(option: Schema, value: float) -> float:
-    """Return the number nearest to ``value`` that is in the bounds."""
+    """Return the number within the bounds that is nearest to ``value``."""
     low = option.get("minimum", option.get("exclusiveMinimum"))
     high = option.get("maximum", option.get("exclusiveMaximum"))
     if "exclusiveMinimum" in option and value <= option["exclusiveMinimum"]:
@@ -584,12 +599,12 @@ def _number(option: Schema, value: float) -> float:
     step = option.get("multipleOf", 1)
     value = max(value, low) if low is not None else value
     value = min(value, high) if high is not None else value
-    # -(-a // b) rounds up: to a multiple that is not below the least value.
+    # -(-a // b) rounds up, to a multiple that is not below the lower bound.
     return -(-value // step) * step if option.get("type") == "integer" else value
 
 
 def _nearest(option: Schema, value: Any) -> Any:
-    """Return the valid value that ``value`` was meant as; None if it cannot be told."""
+    """Return the valid value that ``value`` probably means; None if there is no such one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if choices := option.get("enum"):
@@ -602,6 +617,7 @@ def _nearest(option: Schema, value: Any) -> Any:
 
 
 def _nearest_number(option: Schema, value: str | float) -> float | None:
+    """Return the valid number nearest to the number at the start of ``value``, or None."""
     if isinstance(value, str):  # 16 samples, 5e-4, 1,000
         begin = re.match(r"[-+]?\d[\d_,]*(\.\d+)?([eE][-+]?\d+)?", value.strip())
         if begin is None:
@@ -611,22 +627,24 @@ def _nearest_number(option: Schema, value: str | float) -> float | None:
         return None
     low, high = option.get("exclusiveMinimum"), option.get("exclusiveMaximum")
     if (low is not None and value <= low) or (high is not None and value >= high):
-        return None  # no number is the nearest to a bound that is not in the range
+        return None  # an open bound has no nearest number
     number = _number(option, value)
     return int(number) if number == int(number) and option.get("type") == "integer" else number
 
 
 def _fit_pattern(option: Schema, value: str) -> str | None:
-    """Return the value in the form that the pattern asks for: with what the examples begin with
-    (``ml.``, ``s3://``, an ARN up to the name), or without the characters that are not allowed.
+    """Return the value in the form that the pattern requires; None if no attempt fits.
+
+    Attempts are: the value with the first part of an example before it (``ml.``, ``s3://``, an ARN
+    up to the name), or without the characters that are not allowed.
     """
     text = value.strip().rstrip("/")
     plain = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
-    if re.match(r"[a-z0-9]+://|arn:", text):  # its name alone, where no address is expected
+    if re.match(r"[a-z0-9]+://|arn:", text):  # try the name alone, if no URI or ARN is expected
         plain = re.split("[:/]", text)[-1]
     alone = [text, text.lower(), plain, plain.lower()]
     behind = [text, text.lower(), text.replace(".", "")]
-    if ":" in text or not text[:1].isalnum():  # an address of another kind
+    if ":" in text or not text[:1].isalnum():  # a URI or ARN of another kind
         behind = []
     examples = [*option.get("examples", ()), *filter(None, [option.get("default")])]
     beginnings = [
@@ -639,30 +657,28 @@ def _fit_pattern(option: Schema, value: str) -> str | None:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value as a recipe has it, on one line."""
+    """Return a value in YAML, as in a recipe, on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
 def brief(value: Any) -> str:
-    """Return ``value`` as Python writes it, shortened for a message."""
+    """Return the ``repr`` of ``value``, shortened for a message."""
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-# The recipe's section ``tune``: whether what it searches are hyperparameters of this training.
+# The recipe's section ``tune``: check that what it searches are hyperparameters of this training.
 
 BUDGET = {"max_steps": "the length of a training, which has to be the same for all"}
 MOST_COMBINATIONS = 100
-"""Combinations of the ranges' ends that are checked; each takes some milliseconds."""
+"""Most combinations of the ranges' ends that are checked; each takes some milliseconds."""
 
 
 def refuse_tune(recipe: Recipe) -> str | None:
-    """Return the field of the recipe that stands in the way of the search, and why; None if none
-    does.
-    """
+    """Return which field of the recipe prevents the search, and why; None if none does."""
     tune, train = recipe.tune, recipe.train
-    assert tune is not None  # noqa: S101 (``read_recipe`` has looked)
+    assert tune is not None  # noqa: S101 (the caller has checked it)
     hyperparameters = _searchable(recipe)
     for name in tune.ranges:
         if refusal := _refuse_range(name, tune, recipe, hyperparameters):
@@ -679,11 +695,11 @@ def refuse_tune(recipe: Recipe) -> str | None:
 def trial_recipes(
     recipe: Recipe, tree: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
-    """Yield (values, the recipe's tree with them and without a search) at the ends of the ranges:
-    one range at a time, then combinations of all.
+    """Yield (values, the recipe's tree with them and without a search) for values at the ends of
+    the ranges: of one range at a time, then combinations of all.
     """
-    assert recipe.tune is not None  # noqa: S101 (``read_recipe`` has looked)
-    # A script's arguments are not typed.
+    assert recipe.tune is not None  # noqa: S101 (the caller has checked it)
+    # A script's arguments have no types that could be checked.
     if recipe.train.loop is None:
         return
     ends = {name: _ends(search_range) for name, search_range in recipe.tune.ranges.items()}
@@ -701,10 +717,10 @@ def trial_recipes(
 
 
 def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
-    """Return the values that are tried; of whole numbers also the second."""
+    """Return the values to try: all choices, or a range's ends (of integers, also min + 1)."""
     if not isinstance(search_range, Range):
         return [*search_range]
-    # It shows whether they have to be multiples of one.
+    # The second integer shows whether the values have to be multiples of something.
     second = (
         [search_range.min + 1]
         if isinstance(search_range.min, int) and isinstance(search_range.max, int)
@@ -718,7 +734,7 @@ def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
 
 
 def _searchable(recipe: Recipe) -> dict[str, Any]:
-    """Return hyperparameter → the recipe's own value."""
+    """Return the hyperparameters that can be searched, to the recipe's own values."""
     if recipe.train.loop is None:
         return dict(recipe.train.arguments)
     return dict(recipe.train.loop) | as_hyperparameters(dict(recipe.workload_config))
@@ -727,6 +743,7 @@ def _searchable(recipe: Recipe) -> dict[str, Any]:
 def _refuse_range(
     name: str, tune: TuneConfig, recipe: Recipe, hyperparameters: Mapping[str, Any]
 ) -> str | None:
+    """Return why the range of a hyperparameter cannot be searched; None if it can."""
     loop = recipe.train.loop
     if name not in hyperparameters:
         sections = "train.arguments" if loop is None else "train.loop or workload.config"
@@ -763,9 +780,7 @@ def _field(name: str, recipe: Recipe) -> str:
 
 
 def _refuse_setting(name: str, recipe: Recipe) -> str | None:
-    """Return what keeps a setting of the loop or the workload out of a search; None if nothing
-    does.
-    """
+    """Return why a setting of the loop or the workload cannot be searched; None if it can."""
     if name in BUDGET:
         return BUDGET[name]
     if name in IMMATERIAL:
@@ -783,6 +798,7 @@ def _refuse_setting(name: str, recipe: Recipe) -> str | None:
 
 
 def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
+    """Return why a script's trainings cannot be compared in a search; None if they can."""
     if tune.metric not in train.metrics:
         metric_names: list[Any] = [*train.metrics]
         return (

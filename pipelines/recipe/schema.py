@@ -1,8 +1,8 @@
-"""Write the JSON Schema of recipes, by which editors complete and check them: recipes/schema.json.
+"""Write the JSON Schema of recipes, with which editors check them: recipes/schema.json.
 
 python -m pipelines.recipe.schema     writes it again after a change of a field
 
-It describes each field by itself. Checks across fields happen only when a recipe is read.
+It describes each field separately. Checks across fields happen only when a recipe is read.
 """
 
 import json
@@ -19,7 +19,7 @@ from trainyard.common import atomic_file
 
 FILE = Path(__file__).resolve().parents[2] / "recipes/schema.json"
 LINE = "# yaml-language-server: $schema=schema.json"
-"""First line of a recipe beside the schema."""
+"""First line of a recipe that is in the folder of the schema."""
 REF = "#/$defs/{model}"
 
 
@@ -33,7 +33,7 @@ def schema() -> dict[str, Any]:
         _match_workload(name, {"config": _settings(name)[0]}) for name in list_workloads()
     ]
     gate = tree["$defs"][GateConfig.__name__]
-    # null: declared checks match the pattern too, and null leaves one out
+    # null, because declared checks match the pattern, too, and null switches one off.
     gate["patternProperties"] = {"^(max|min)_[a-z0-9_]+$": {"type": ["number", "null"]}}
     gate["additionalProperties"] = False
     tree["properties"][environments.FIELD] = environments.schema()
@@ -60,8 +60,9 @@ def _settings(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _match_workload(workload: str, then: dict[str, Any]) -> dict[str, Any]:
-    """Return the condition that gives properties their schema for this workload; the default
-    workload needs no name.
+    """Return the condition that gives properties their schema if the recipe has this workload.
+
+    The default workload needs no name.
     """
     condition: dict[str, Any] = {"properties": {"name": {"const": workload}}}
     if workload != Workload.model_fields["name"].default:
@@ -70,7 +71,7 @@ def _match_workload(workload: str, then: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thresholds(workload: str) -> dict[str, Any]:
-    """Return the ceilings and floors that the gate can set for the workload's metrics."""
+    """Return the schema of the limits that the gate can set on the workload's metrics."""
     threshold_schemas = {
         f"{bound}_{metric}": {
             "type": "number",
@@ -88,7 +89,8 @@ def _thresholds(workload: str) -> dict[str, Any]:
 
 
 def _plain(tree: Any, name: bool = False) -> Any:
-    """Strip generated titles and defaults of whole sections; put texts on one line.
+    """Return the tree without generated titles and defaults of whole sections, with texts on one
+    line.
 
     ``name``: whether the keys are names of fields, not keywords of JSON Schema.
     """

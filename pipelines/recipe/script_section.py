@@ -1,7 +1,7 @@
-"""Check the recipe of a script: is all of it there, and what the gate sees.
+"""Check the recipe of a training script: whether all its fields are given, and what the gate gets.
 
-Without a workload package, the evaluation script scores each example, and the recipe says
-which metrics these scores are.
+There is no workload package. Instead, the evaluation script scores each example, and the recipe
+says which metrics these scores are.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -12,20 +12,20 @@ from steps.train.config import TrainStepConfig
 from training.workloads import WorkloadSpec
 
 NAME = "script"
-"""Name used in place of a workload's."""
+"""Name that is used instead of a workload's."""
 SPLITS = {"train": ("train", "validation"), "evaluate": ("train", "test")}
-"""Section → its channels that the shard step creates."""
+"""Section to those of its channels that contain splits from the shard step."""
 
 
 class NoSettings(BaseModel):
-    """Empty settings: a script has arguments instead."""
+    """No settings: a script has arguments instead."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
-    """Return the description of a script's evaluation for the gate; the first metric is the
-    primary.
+    """Return the description of a script's evaluation for the gate; its first metric is the primary
+    one.
     """
     return WorkloadSpec(
         config=NoSettings,
@@ -44,10 +44,10 @@ def check(
     data: bool,
     transform: bool,
 ) -> None:
-    """Check that all fields of a script are given, or none of them.
+    """Check that all fields that a script needs are given, or, with train.loop, none of them.
 
     Args:
-        inference: the inference script.
+        inference: the inference script, or None.
         data, transform: whether the recipe has that section.
 
     Raises:
@@ -84,7 +84,7 @@ def check(
 
 
 def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None) -> None:
-    """Check that the gate asks only for what a script provides, and that no metric is named like a
+    """Check that the gate requires only what a script provides, and that no metric is named like a
     check.
 
     Raises:
@@ -110,6 +110,7 @@ def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None
 
 
 def _check_without_data(train: TrainStepConfig, evaluate: EvaluateConfig) -> None:
+    """Check a script's recipe without data section: it needs test data of its own."""
     if not {*evaluate.channels} - {"train"}:
         raise ValueError(
             "evaluate.channels: is missing; without a data section say where the test data lie, as "
@@ -123,6 +124,7 @@ def _check_without_data(train: TrainStepConfig, evaluate: EvaluateConfig) -> Non
 
 
 def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
+    """Raise ValueError if a field is given that only a training script has."""
     for field, value in (
         ("evaluate.script", evaluate.script),
         ("evaluate.channels", evaluate.channels),

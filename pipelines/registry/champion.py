@@ -1,7 +1,8 @@
-"""Find the champion: the model package that a run's model is compared with, set when a run starts.
+"""Find the champion: the model package with which an execution's model is compared.
 
-A run that is started without a champion (from the console, by an EventBridge rule) finds
-``unresolved`` in its parameter ChampionArn, and the gate rejects its model.
+It is set when an execution is started. An execution that is started without one (from AWS's
+console, or by an EventBridge rule) has ``unresolved`` in its parameter ChampionArn, and the gate
+rejects its model.
 """
 
 import json
@@ -29,7 +30,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 NO_CHAMPION = {
     "no-champion.json": json.dumps({"champion": None}).encode(),
 }
-"""Folder that ChampionModelUri names without a champion: a ProcessingInput must exist."""
+"""Folder that ChampionModelUri names if there is no champion, because a ProcessingInput
+must exist.
+"""
 
 
 def champion_parameters(
@@ -38,16 +41,17 @@ def champion_parameters(
     parameters: Mapping[str, str],
     champion: str | None,
 ) -> dict[str, str]:
-    """Return ChampionArn, and ChampionModelUri when there is a champion whose model is needed:
-    not one with a table of scores. Nothing for a pipeline without these parameters, or where
-    ``parameters``, the parameters of this run, name the champion.
+    """Return the parameters ChampionArn and, if there is a champion, ChampionModelUri.
+
+    Return {} for a pipeline without these parameters, or if ``parameters``, those of this
+    execution, name the champion.
 
     Args:
-        champion: ARN of a model package, or ``none``; None for the latest Approved package, and
-            if there is none yet, for the package that the training begins with.
+        champion: ARN of a model package, or ``none``; None for the latest Approved package, or if
+            there is none yet, for the package that the training starts from.
 
     Raises:
-        RecipeError: the pipeline takes no champion, and one was named.
+        RecipeError: a champion was named, but the pipeline takes none.
         ServiceError: the package has no model.tar.gz, or AWS refused.
     """
     parameter_names = {parameter["Name"] for parameter in definition.get("Parameters", ())}
@@ -73,8 +77,10 @@ def champion_parameters(
 
 
 def list_approved(sagemaker: Any, group: str) -> list[str]:
-    """Return ARNs of the group's Approved packages, newest first: the champion and its
-    predecessors; none if the group does not exist.
+    """Return the ARNs of the group's Approved packages, newest first; [] if the group does not
+    exist.
+
+    The first one is the champion if no endpoint serves another.
 
     Raises:
         ServiceError: AWS refused.
@@ -82,7 +88,7 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
     pages = sagemaker.get_paginator("list_model_packages").paginate(
         ModelPackageGroupName=group,
         ModelApprovalStatus="Approved",
-        # By registration, not approval: ListModelPackages gives no other time.
+        # Sorted by registration, not approval: ListModelPackages has no other time.
         SortBy="CreationTime",
         SortOrder="Descending",
     )
@@ -94,8 +100,8 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
                 for summary in page["ModelPackageSummaryList"]
             ]
         except ClientError as error:
-            # AWS's page on ListModelPackages names no error for a missing group; the message is
-            # known from memory, and from this emulator.
+            # AWS's page on ListModelPackages names no error for a missing group. The message is
+            # known from experience, and from our emulator.
             missing = error_code(error) in ("ValidationException", "ResourceNotFound")
             if missing and "does not exist" in str(error):
                 return []  # the first registration creates it
@@ -103,8 +109,10 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
 
 
 def group_of(package: Mapping[str, Any]) -> str:
-    """Return the group of a described package, as the API takes it: its name; its ARN if it is in
-    another account than the run that registered the package.
+    """Return the group of a described package, in the form that the API takes.
+
+    This is its name, or its ARN if it is in another account than the execution that registered the
+    package.
     """
     arn, group = package["ModelPackageArn"], package["ModelPackageGroupName"]
     run = (package.get("CustomerMetadataProperties") or {}).get("execution", "")
@@ -114,8 +122,8 @@ def group_of(package: Mapping[str, Any]) -> str:
 
 
 def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
-    """Return the champion: the package of the group that the endpoint serves; without one, the
-    newest Approved package; None where there is neither.
+    """Return the champion: the group's package that the endpoint serves, or else the newest
+    Approved package; None if there is neither.
 
     Raises:
         ServiceError: AWS refused.
@@ -131,7 +139,7 @@ def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
 
 
 def _starting_package(definition: Mapping[str, Any]) -> str | None:
-    """Return the ARN of the package that the pipeline's training begins with; None without one."""
+    """Return the ARN of the package that the training starts from; None if there is none."""
     for step in steps_of(definition["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(start_text, str) and (start := read_start(start_text)):
@@ -140,8 +148,8 @@ def _starting_package(definition: Mapping[str, Any]) -> str | None:
 
 
 def _find_group(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the model package group that the pipeline registers in, and the endpoint that its
-    recipe deploys to; None for what it does not.
+    """Return (model package group in which the pipeline registers, endpoint to which its recipe
+    deploys); None for what the pipeline does not have.
     """
     for step in steps_of(definition["Steps"]):
         group = step.arguments.get("ModelPackageGroupName")
@@ -151,13 +159,15 @@ def _find_group(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str | None]:
-    """Return (S3 URI of a package's model, its SHA-256 where the package was registered by us).
+    """Return (S3 URI of a package's model, its SHA-256 or None if the package was not registered by
+    us).
 
     Args:
-        what, fix: for errors: what the package is here, and how to fix it.
+        label, fix: for errors: what the package is used for, and how to fix the problem.
 
     Raises:
-        ServiceError: the package or its model does not exist, or it names not exactly one model.
+        ServiceError: the package or its model does not exist, or it does not name exactly one
+            model.
     """
     with service_errors(f"looking at {label} {arn}"):
         package = sagemaker.describe_model_package(ModelPackageName=arn)
@@ -174,7 +184,7 @@ def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str |
 
 
 def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
-    """Check that the object exists, now rather than after the training."""
+    """Check that the model's object exists: better now than after the training."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
         s3 = client("s3", sagemaker.meta.region_name)
@@ -184,7 +194,7 @@ def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
         if s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"):
             return
     except ClientError as error:
-        # Without permission to look, it is assumed to exist.
+        # Without permission to look it up, assume that it exists.
         if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
             return
     raise ServiceError(f"{label} {uri} is not there; restore it, or {fix}")
@@ -194,8 +204,11 @@ NOBODY = (NONE, UNRESOLVED_ARN, None)
 
 
 def compared_with(evidence: Evidence) -> str | None:
-    """Return the champion that the verdict rests on: an ARN or ``none``; None without
-    a comparison.
+    """Return the champion on which the verdict is based: an ARN or ``none``; None if there was no
+    comparison.
+
+    Raises:
+        GateError: the package's evidence is missing.
     """
     try:
         gate = evidence.json(evidence.source("Constraints")["S3Uri"])
@@ -210,8 +223,10 @@ def compared_with(evidence: Evidence) -> str | None:
 
 
 def check_champion(arn: str, verdict_champion: str | None, champion: str | None) -> None:
-    """Check that the champion (``champion``) is still the one that the verdict rests on
-    (``verdict_champion``).
+    """Check that ``champion``, the present one, is still the one on which the verdict is based.
+
+    Raises:
+        GateError: it is not.
     """
     if (
         verdict_champion is None
@@ -228,11 +243,15 @@ def check_champion(arn: str, verdict_champion: str | None, champion: str | None)
 
 
 def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> None:
-    """Check that the model scored as the champion's is the one that the registry has approved."""
+    """Check that the model that was scored as the champion's is the one that the registry approved.
+
+    Raises:
+        GateError: it is not.
+    """
     if verdict_champion is None or verdict_champion in NOBODY:
         return
     scored_champion = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
-    if not scored_champion.get("artifact"):  # it could not be compared, or has a table of scores
+    if not scored_champion.get("artifact"):  # not comparable, or only its table of scores was used
         return
     champion, scored_sha256 = Evidence(verdict_champion), scored_champion["artifact"].get("sha256")
     used, approved_uri = evidence.parameters["ChampionModelUri"], champion.model
@@ -247,19 +266,21 @@ def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> N
 
 # The record of a promotion, and the evidence of a package that was promoted.
 #
-# ``promotion.json`` holds what SageMaker said of the package and its execution in the account
-# where it was registered by a run, the SHA-256 of every object that a check reads, and each
-# account that the package passed. Beside it lie the copies of these objects: ``s3://bucket/key``
-# as ``<folder>/bucket/key``. So a promoted package is checked without access to any other account.
+# ``promotion.json`` contains what SageMaker said about the package and its execution in the account
+# where an execution registered it, the SHA-256 of every object that a check reads, and each account
+# to which the package was promoted. The same folder has copies of these objects:
+# ``s3://bucket/key`` is copied to ``<folder>/bucket/key``. So a promoted package is checked without
+# access to any other account.
 
 FILE = "promotion.json"
 URI, SHA256, FROM, ORIGIN = "promotion_uri", "promotion_sha256", "promoted_from", "origin"
-"""Customer metadata of a promoted package: where its record is and its hash; the package that it
-was promoted from, and the one that a run has registered."""
+"""Keys of a promoted package's customer metadata: the record's location and hash, the package that
+it was promoted from, and the package that an execution registered.
+"""
 
 
 class Promotion(BaseModel):
-    """One promotion, from an account to another."""
+    """One promotion, from one account to another."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -268,13 +289,13 @@ class Promotion(BaseModel):
     approved_by: str
     """ARN of the session that approved it."""
     approval: str
-    """What the approver wrote."""
+    """The approver's text."""
     account: str
     """Number of the account that it was promoted to."""
     verified_by: str
-    """ARN of the session there that checked the copies."""
+    """ARN of the session in that account that checked the copies."""
     checks: dict[str, Literal["ok", "unchecked"]]
-    """Name of each check of the copies → its result."""
+    """Name of each check of the copies, to its result."""
 
 
 class Record(BaseModel):
@@ -284,19 +305,19 @@ class Record(BaseModel):
 
     format: Literal[1] = 1
     origin: dict[str, Any]
-    """DescribeModelPackage's answer about the package that a run has registered."""
+    """DescribeModelPackage's response about the package that an execution registered."""
     definition: str
-    """Definition that the execution ran."""
+    """Definition that the execution used."""
     parameters: dict[str, str]
-    """Parameters that it was started with."""
+    """Parameters with which it was started."""
     steps: dict[str, dict[str, Any]]
-    """Step → its Metadata in ListPipelineExecutionSteps."""
+    """Step name to its Metadata in ListPipelineExecutionSteps."""
     jobs: dict[str, dict[str, Any]]
-    """Step → the description of its job."""
+    """Step name to the description of its job."""
     objects: dict[str, str]
-    """S3 URI → SHA-256 of each object that a check reads."""
+    """S3 URI to SHA-256 of each object that a check reads."""
     hops: tuple[Promotion, ...]
-    """The promotions, the first one first."""
+    """The promotions, the earliest first."""
 
     @property
     def text(self) -> bytes:
@@ -304,7 +325,7 @@ class Record(BaseModel):
 
 
 class PromotedEvidence(Evidence):
-    """Evidence of a promoted package: the record's, and the copies beside it."""
+    """Evidence of a promoted package: the promotion's record, and the copies in its folder."""
 
     def __init__(self, registered_evidence: Evidence) -> None:
         super().__init__(
@@ -321,13 +342,18 @@ class PromotedEvidence(Evidence):
 
     @cached_property
     def record(self) -> Record:
-        """Return the record. Raises :class:`Absent` if it is missing, or not one."""
+        """Return the promotion's record.
+
+        Raises:
+            Absent: it is missing, or is not a record.
+        """
         try:
             return Record.model_validate_json(self.read(self.uri))
         except ValidationError as wrong:
             raise Absent(f"{self.uri} is not the record of a promotion: {wrong}") from None
 
     def place(self, uri: str) -> tuple[str, str]:
+        """Return (bucket, key) of the copy of the object ``uri``, or of the record itself."""
         return split(uri if uri == self.uri else copy_of(self.folder_uri, uri))
 
     @property
@@ -366,23 +392,23 @@ class PromotedEvidence(Evidence):
 
 
 def evidence_of(arn: str, sagemaker: Any = None, s3: Any = None) -> Evidence:
-    """Return the evidence behind a package, by a run or by a promotion.
+    """Return the evidence of a package that was registered by an execution or by a promotion.
 
-    ``sagemaker``, ``s3``: clients to read with; default: those of the environment.
+    ``sagemaker``, ``s3``: clients to read with; default: new ones for the package's region.
     """
     evidence = Evidence(arn, sagemaker, s3)
     return PromotedEvidence(evidence) if URI in evidence.metadata else evidence
 
 
 def origin_of(arn: str | None) -> str | None:
-    """Return the ARN of the package that a run has registered: of a promoted package, where it
-    came from; else its own.
+    """Return the ARN of the package that an execution registered: for a promoted package, the
+    original one; else ``arn`` itself.
     """
     return Evidence(arn).metadata.get(ORIGIN, arn) if arn else None
 
 
 def record_of(evidence: Evidence) -> Record:
-    """Return what a check may ask of the evidence, as the record of its next promotion."""
+    """Return what a check may read of the evidence, as the next promotion's record."""
     if isinstance(evidence, PromotedEvidence):
         return evidence.record
     steps = evidence.steps
@@ -400,12 +426,12 @@ def record_of(evidence: Evidence) -> Record:
 
 
 def copy_of(folder: str, uri: str) -> str:
-    """Return the URI of the copy, below the record's folder, of an object or prefix."""
+    """Return the URI of the copy of an object or prefix, below the record's folder."""
     return f"{folder}/{uri.removeprefix('s3://')}"
 
 
 def request(record: Record, folder: str, sha256: str, group: str) -> dict[str, Any]:
-    """Return CreateModelPackage's request for a promoted package, before an approval.
+    """Return CreateModelPackage's request for a promoted package that is not yet approved.
 
     Args:
         folder: S3 URI of the record's folder.
@@ -432,12 +458,13 @@ def request(record: Record, folder: str, sha256: str, group: str) -> dict[str, A
 
 
 OF_SERVICE = ("ImageDigest", "ModelDataETag", "IsCheckpoint")
-"""Fields that the service adds to a container: the digest of an image's tag, the artifact's
-ETag."""
+"""Fields that the service adds to a container: the digest of an image's tag, the artifact's ETag,
+and whether it is a checkpoint.
+"""
 
 
 def _move_uris(value: Any, record: Record, folder: str) -> Any:
-    """Return the field of the package with every URI of the record replaced by its copy's."""
+    """Return a package's field in which URIs of copied objects are those of the copies."""
     if isinstance(value, dict):
         fields = {k: v for k, v in value.items() if k not in OF_SERVICE}
         return {k: _move_uris(v, record, folder) for k, v in fields.items()}

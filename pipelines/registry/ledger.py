@@ -1,18 +1,17 @@
-"""Keep the ledger of looks: challengers that were compared with a champion on a test split.
+"""Keep the ledger of looks. A look is a comparison of a new model with a champion on a test split.
 
     s3://<bucket>/<aws.prefix>/looks/<test split and champion>/<number>.json
 
-Enough attempts will find a challenger that is better on one test split by luck alone. So
-every look has a number, and the later it is, the smaller its allowed error
-(``conditions.alpha_spending``). The number is found when a run starts, like the champion: two
-simultaneous starts get two numbers, by conditional writes in S3. Looks of all
-pipelines below ``aws.prefix`` count.
+With enough attempts, a new model is better on one test split by luck alone. So every look has a
+number, and the higher it is, the smaller its allowed error (``conditions.alpha_spending``). The
+number is found when an execution is started, like the champion. Two simultaneous starts get two
+numbers, by conditional writes in S3. The looks of all pipelines below ``aws.prefix`` count.
 
-One look is one training. The same training again, whether retried, answered from the cache or
-judged by other margins, gives the same model and the same limits, so it keeps its number. A test
-split is identified by its raw data and how records are drawn for it, that of an evaluation script
-by the addresses of its channels; other code, or another model on the same records, is another look
-at the same split.
+One look is one training. The same training again, whether retried, cached or judged with other
+margins, gives the same model and the same limits, so it keeps its number. A test split is
+identified by its raw data and by how records are drawn for it; that of an evaluation script by the
+URIs of its channels. Other code, or another model on the same records, is another look at the same
+split.
 """
 
 import json
@@ -47,7 +46,7 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recount:
-    """Number that a verdict used, and the one that was due."""
+    """The look's number that a verdict used, and the number that it should have used."""
 
     used: int
     due: int
@@ -56,7 +55,7 @@ class Recount:
 
 @dataclass(frozen=True, slots=True)
 class JudgedModel:
-    """A model that a gate has compared with a champion."""
+    """A model that a gate compared with a champion."""
 
     artifact: str | None
     test: str | None
@@ -64,8 +63,9 @@ class JudgedModel:
 
 
 def recount(evidence: Evidence) -> Recount | None:
-    """Count the looks again; None where the verdict compares with no champion. A run without a
-    number gets one now.
+    """Count the looks again; return None if the verdict compares with no champion.
+
+    An execution without a number gets one now.
 
     Raises:
         ServiceError: AWS refused.
@@ -84,9 +84,9 @@ def recount(evidence: Evidence) -> Recount | None:
             for o in dict.fromkeys(verdicts(sagemaker, s3, pipeline))
             if (o.test, o.champion) == (judged_model.test, judged_model.champion)
         ]
-    # The ledger counts a training once, the verdicts count models: the same training done twice is
-    # two models where it is not reproducible, and a copy of the data is the same test split. The
-    # number in the gate's own verdict is a parameter, which may be set to any value.
+    # The ledger counts trainings, the verdicts count models: a training that is not reproducible
+    # gives two models when it is repeated, and a copy of the data is the same test split. The
+    # number in the gate's own verdict is a parameter, which may have been set to any value.
     rank = (
         earlier_models.index(judged_model) + 1
         if judged_model in earlier_models
@@ -101,11 +101,12 @@ def recount(evidence: Evidence) -> Recount | None:
 
 
 def judged_at(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
-    """Return a note on the looks; where a later one was due, the verdict is computed again for it.
+    """Return a note on the look; if a higher number was due, judge the model again with that
+    number.
 
     Raises:
-        GateError: at the level of the look that was due the model does not pass, or that cannot
-            be computed here.
+        GateError: with the number that was due, the model does not pass, or this cannot be computed
+            here.
     """
     if look_recount.used >= look_recount.due:
         return f"look {look_recount.used} at its test split"
@@ -116,7 +117,7 @@ def judged_at(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
 
 
 def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[JudgedModel]:
-    """Yield every verdict of the pipeline's executions, oldest first; each job once."""
+    """Yield the model of every verdict of the pipeline, oldest first; each job once."""
     pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
         PipelineName=pipeline, SortBy="CreationTime", SortOrder="Ascending"
     )
@@ -134,6 +135,7 @@ def _read_judged_model(gate: dict[str, Any]) -> JudgedModel:
 
 
 def _gate_job(sagemaker: Any, execution: str) -> str | None:
+    """Return the name of the execution's gate job; None if the gate did not succeed."""
     pages = sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
         PipelineExecutionArn=execution
     )
@@ -144,7 +146,7 @@ def _gate_job(sagemaker: Any, execution: str) -> str | None:
 
 
 def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
-    """Return gate.json; None where it is gone."""
+    """Return gate.json of a gate job; None if it was deleted, or is not JSON."""
     job_description = sagemaker.describe_processing_job(ProcessingJobName=job)
     outputs = job_description["ProcessingOutputConfig"]["Outputs"]
     uri = next(o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "gate")
@@ -163,40 +165,42 @@ def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
 
 PARAMETER = "Look"
 AUTOMATIC_PARAMETERS = ("ChampionArn", "ChampionModelUri", PARAMETER)
-"""Parameters of a run that ``pipelines.start`` sets, and that cannot be chosen."""
+"""Parameters of an execution that ``pipelines.start`` sets, and that nobody may choose."""
 DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
 """Arguments of the shard job that decide which records are in the test split."""
 TRAIN_CHANNEL = "train"
-"""Channel of an evaluation script that is searched for leaks, and not tested on."""
-ATTEMPTS = 50  # attempts, each lost to another start at the same time
+"""Channel of an evaluation script that is searched for leaks, but not tested on."""
+ATTEMPTS = 50  # each one fails if another start takes the number first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestLook:
-    """Number at one test split and champion."""
+    """A look's number at one test split and champion."""
 
     number: int
     is_counted: bool
-    """True if the ledger holds it already."""
+    """Whether the ledger contains it already."""
     champion: str
     alpha: float
     """Significance level that the recipe allows: 1 - confidence."""
 
     @property
     def level(self) -> float:
-        """Return the share of α that this look may spend."""
+        """Return the part of α that this look may spend."""
         return spent(self.alpha, self.number)
 
 
 def find_look(
     s3: Any, document: Mapping[str, Any], run_parameters: Mapping[str, Any]
 ) -> TestLook | None:
-    """Return the number that a run with these parameters has, or would get; None where none is
-    needed.
+    """Return the look that an execution with these parameters has, or would get.
+
+    Return None if it needs none: it is compared with no champion, or its pipeline does not count
+    looks.
 
     Args:
         document: the pipeline's definition.
-        run_parameters: the run's parameters, ChampionArn among them.
+        run_parameters: the execution's parameters, including ChampionArn.
 
     Raises:
         ClientError: AWS refused.
@@ -208,7 +212,7 @@ def find_look(
 def take(
     s3: Any, document: Mapping[str, Any], run_parameters: Mapping[str, Any]
 ) -> TestLook | None:
-    """Return the run's look like ``find_look``, and write its number into the ledger.
+    """Return the execution's look, as ``find_look`` does, and write its number to the ledger.
 
     Raises:
         ClientError: AWS refused.
@@ -234,7 +238,7 @@ def describe(test_look: TestLook) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """Looks at one test split and champion, for one training."""
+    """The looks at one test split and champion, from the point of view of one training."""
 
     bucket: str
     prefix: str
@@ -247,6 +251,7 @@ class _Page:
         return f"s3://{self.bucket}/{self.prefix}"
 
     def find_look(self, s3: Any) -> TestLook:
+        """Return the training's look in the ledger, or the next free number."""
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
         names = [item["Key"] for page in pages for item in page.get("Contents", ())]
         with ThreadPoolExecutor(THREADS) as pool:
@@ -262,7 +267,7 @@ class _Page:
         )
 
     def write_number(self, s3: Any, number: int) -> bool:
-        """Return whether the number is ours now; False when another start was faster."""
+        """Write the number to the ledger; return False if another start took it first."""
         timestamp = datetime.now(UTC).isoformat(timespec="seconds")
         body = {**self.about, "training": self.training, "by": whoami(), "at": timestamp}
         try:
@@ -270,7 +275,8 @@ class _Page:
                 Bucket=self.bucket,
                 Key=f"{self.prefix}{number:06}.json",
                 Body=json.dumps(body, indent=1).encode(),
-                # Of two simultaneous starts only one writes it; the other takes the next number.
+                # Of two simultaneous starts, only one can write it; the other takes the next
+                # number.
                 IfNoneMatch="*",
             )
         except ClientError as error:
@@ -281,14 +287,15 @@ class _Page:
 
 
 def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
+    """Return where the execution's look is counted; None if it needs no look."""
     parameters = values(document, {name: str(value) for name, value in run_parameters.items()})
     champion = parameters.get("ChampionArn")
     if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED_ARN):
         return None
     steps = {step.name: step for step in steps_of(document["Steps"])}
-    start = Start(parameters, otherwise=str)  # values known only in the run stay as names
+    start = Start(parameters, otherwise=str)  # values known only during the run stay as names
     making_steps = [name for name in ("Shard", "Train") if name in steps]
-    # Only the arguments that decide a job's result: the machines do not.
+    # Only the arguments that affect a job's result; the machines do not.
     job_arguments = {
         name: evaluate(
             {key: steps[name].arguments.get(key) for key in step_type(steps[name].type).cache_key},
@@ -300,7 +307,7 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
     about = {"champion": champion, "split": draw_settings | channels(steps["Evaluate"])}
     uris = [entry["S3Input"]["S3Uri"] for entry in steps["Gate"].arguments["ProcessingInputs"]]
     code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
-    # The gate's code lies below the pipeline's folder, and that in ``aws.prefix``.
+    # The gate's code is below the pipeline's folder, which is in ``aws.prefix``.
     root = code["key"].partition("/code/")[0].rpartition("/")[0]
     return _Page(
         bucket=code["bucket"],
@@ -312,15 +319,15 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
 
 
 def split(shard: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what determines the test split: the raw data, and how records are drawn."""
+    """Return what determines the test split: the raw data, and how records are drawn from it."""
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
     input_uris = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
     return {"input": input_uris or inputs["raw"]} | {n: _option_values(shard, n) for n in DRAWN_BY}
 
 
 def channels(step: Step) -> dict[str, Any]:
-    """Return the constant addresses of the test data: of a script's test channels, and of shards
-    that no step of the pipeline writes.
+    """Return the URIs of the test data that are constant: of a script's test channels, and of
+    shards that no step of the pipeline writes.
     """
     names = {*_option_values(step.arguments, "--channels"), "test"}
     input_uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
@@ -331,7 +338,7 @@ def channels(step: Step) -> dict[str, Any]:
 
 
 def _option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
-    """Return the words that follow an option of a processing job, up to the next option."""
+    """Return the words after an option of a processing job, up to the next option."""
     words = arguments["AppSpecification"].get("ContainerArguments") or []
     option_values: list[str] = []
     for word in words[words.index(option) + 1 :] if option in words else ():
@@ -342,13 +349,15 @@ def _option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
 
 
 def _training(body: bytes) -> str | None:
+    """Return the hash of the training in a look's record; None if it is not ours."""
     try:
         return json.loads(body).get("training")
-    except (ValueError, AttributeError):  # not written by us: its number counts as used
+    except (ValueError, AttributeError):  # written by something else: its number counts as used
         return None
 
 
 def _number(key: str) -> int:
+    """Return the look's number in an object's key; 0 if it has none."""
     match = re.search(r"(\d+)\.json$", key)
     return int(match[1]) if match else 0
 
@@ -357,20 +366,20 @@ def _hash(value: Any) -> str:
     return json_sha256(value)[:32]
 
 
-# List the deviations of a run from its pipeline's recipe, to be shown before its model is approved.
+# List how an execution deviates from its pipeline's recipe, to show it before its model is
+# approved.
 #
-# A person who may start a run chooses parameters and champion, which must not pass the gate alone:
-# a run with such choices is approved for a stated reason, or not at all.
-#
+# A person who may start an execution chooses its parameters and champion, and must not be able to
+# pass the gate that way. So the model of such an execution is approved only if a reason is given.
 
 PLACES = "aws."
-"""Prefix of the recipe's settings that say where it runs, not what: CI gives them at
-every upsert.
+"""Prefix of the recipe's settings that say where it runs, not what it does: CI sets them at every
+upsert.
 """
 
 
 def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
-    """Return one line per override.
+    """Return one line per deviation of the execution from its pipeline's recipe.
 
     Args:
         champion: the group's Approved package now.
@@ -386,10 +395,10 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
 
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
-    """Yield changed parameters; an instance type that the recipe falls back to is none."""
+    """Yield changed parameters, except an instance type that is one of the recipe's fallbacks."""
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.start_parameters:
-        # What ``start`` sets is no override: an approval compares it with registry and ledger.
+        # What ``start`` sets is no deviation: an approval compares it with registry and ledger.
         if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
             continue
         if name != TYPE or used[name] not in fallbacks(evidence.recipe):

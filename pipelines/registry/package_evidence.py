@@ -1,4 +1,4 @@
-"""Read the evidence behind a model package from the service, without judging it."""
+"""Read the evidence of a model package from AWS: files, execution, jobs; without judging it."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ from trainyard.language.expressions import values
 from trainyard.runs.execution import Execution, Step
 from trainyard.terminal import errors as terminal
 
-BLOCK = 2**20  # bytes at a time
-LONG = 2**26  # bytes from which hashing shows a progress bar
-THREADS = 8  # small reads wait for the network
+BLOCK = 2**20  # bytes that are hashed at a time
+LONG = 2**26  # size in bytes from which hashing shows a progress bar
+THREADS = 8  # small reads mostly wait for the network
 
 
 class Absent(Exception):
-    """An object, field or job does not exist; stays inside this package, where it becomes a
-    finding.
+    """An object, field or job does not exist. It is caught inside the package ``registry``, and
+    becomes a finding.
     """
 
 
@@ -37,38 +37,41 @@ DESCRIBE = {
     "TrainingJob": ("describe_training_job", "TrainingJobName"),
     "TuningJob": ("describe_hyper_parameter_tuning_job", "HyperParameterTuningJobName"),
 }
-"""Member of a step's metadata → the operation that describes its job, and the parameter with its
-name."""
+"""Member of a step's metadata to the operation that describes its job, and the parameter for the
+job's name.
+"""
 
 
 class Evidence:
-    """A package's files and the execution that registered it; each is read once.
+    """A package's files and the execution that registered it; everything is read only once.
 
     Raises:
         ServiceError: the package does not exist, or AWS cannot be reached.
-        Absent: an object, a field or a job is not there.
+        Absent: an object, a field or a job is missing.
     """
 
     def __init__(self, arn: str, sagemaker: Any = None, s3: Any = None) -> None:
-        """``sagemaker``, ``s3``: clients to read with; default: those of the environment."""
+        """``sagemaker``, ``s3``: clients to read with; default: new ones for the package's
+        region.
+        """
         self.arn = arn
         self.region = arn.split(":")[3] if arn.count(":") >= 5 else None
         self._sagemaker = sagemaker or client("sagemaker", self.region)
         self._s3 = s3 or client("s3", self.region)
         self.read_hashes: dict[str, str] = {}
-        """URI of each object that was read → its SHA-256; empty if it was not read to its end."""
+        """URI of each object that was read to its SHA-256; empty if it was not read to the end."""
         self._read: dict[str, bytes] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
 
     @cached_property
     def registered_package(self) -> dict[str, Any]:
-        """Return DescribeModelPackage's answer."""
+        """Return DescribeModelPackage's response."""
         with service_errors(f"reading model package {self.arn}"):
             return self._sagemaker.describe_model_package(ModelPackageName=self.arn)
 
     @property
     def package(self) -> dict[str, Any]:
-        """Return the package that an execution registered: this one."""
+        """Return the package that an execution registered; here, it is the package itself."""
         return self.registered_package
 
     @property
@@ -92,16 +95,17 @@ class Evidence:
 
     @property
     def model(self) -> str:
-        """Return the S3 URI of the model's archive, or of the folder with its files, which ends
-        with ``/``.
+        """Return the S3 URI of the model's archive, or of the folder with its files, then with a
+        trailing ``/``.
         """
         if (uri := uri_of(self.container)) is None:
             raise Absent("the package's container names no model")
         return uri
 
     def model_sha256(self) -> str:
-        """Return the model's identity, as in
-        ``training.weights.finetuning.hugging_face_folder.registered``.
+        """Return the hash of the model's archive, or of all its files.
+
+        It is computed as in ``training.weights.finetuning.hugging_face_folder.registered``.
         """
         if not self.model.endswith("/"):
             return self.sha256(self.model)
@@ -110,7 +114,7 @@ class Evidence:
         return files_sha256({name: self.sha256(f"{self.model}{name}") for name in names})
 
     def model_size(self) -> int:
-        """Return the bytes of the model's archive, or of all its files."""
+        """Return the size in bytes of the model's archive, or of all its files."""
         if not self.model.endswith("/"):
             return self.size(self.model)
         if not (names := self.list_objects(self.model)):
@@ -124,7 +128,7 @@ class Evidence:
         return self.member(self.model, name)
 
     def model_etag(self) -> str:
-        """Return a tag that changes with each object of the model."""
+        """Return a tag that changes if any object of the model changes."""
         if not self.model.endswith("/"):
             return self.head(self.model)["ETag"]
         tags = {
@@ -134,12 +138,12 @@ class Evidence:
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Return provenance.json; anyone with write access to the bucket may have written it."""
+        """Return provenance.json, which anyone may have written who may write to the bucket."""
         return self.json(self.metadata["provenance_uri"])
 
     @cached_property
     def origin(self) -> dict[str, bytes]:
-        """Return the record that the definition was compiled with: provenance.json, recipe.json."""
+        """Return the files of the record with which the definition was compiled."""
         return self.folder(self.job_inputs("Gate").get("provenance", {}).get("S3Uri", ""))
 
     @property
@@ -149,7 +153,7 @@ class Evidence:
 
     @cached_property
     def definition(self) -> str:
-        """Return the definition that the execution ran."""
+        """Return the definition that the execution used."""
         arn = self.metadata["execution"]
         with service_errors(f"reading the definition of {arn}"):
             return self._sagemaker.describe_pipeline_definition_for_execution(
@@ -158,7 +162,7 @@ class Evidence:
 
     @cached_property
     def definition_steps(self) -> dict[str, dict[str, Any]]:
-        """Return the steps of that definition by name."""
+        """Return the definition's steps, by name."""
         return {
             step.name: dict(step.document)
             for step in steps_of(json.loads(self.definition)["Steps"])
@@ -166,7 +170,7 @@ class Evidence:
 
     @cached_property
     def start_parameters(self) -> dict[str, str]:
-        """Return the parameters that the execution was started with."""
+        """Return the parameters with which the execution was started."""
         arn = self.metadata["execution"]
         with service_errors(f"reading the parameters of {arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
@@ -176,7 +180,7 @@ class Evidence:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return every parameter of the execution, in its type."""
+        """Return all parameters of the execution, converted to their types."""
         return values(json.loads(self.definition), self.start_parameters)
 
     @property
@@ -186,7 +190,7 @@ class Evidence:
 
     @cached_property
     def steps(self) -> dict[str, Step]:
-        """Return the execution's steps by name."""
+        """Return the execution's steps, by name."""
         clients = {"sagemaker": self._sagemaker, "s3": self._s3}
         run_steps = Execution(
             self.metadata["execution"],
@@ -196,7 +200,7 @@ class Evidence:
         return {step.name: step for step in run_steps}
 
     def job(self, step: str) -> dict[str, Any]:
-        """Return the service's description of the step's job, an earlier run's when cached."""
+        """Return the description of the step's job, which a cached step shares."""
         if step not in self._jobs:
             run_step = self.steps.get(step)
             kind = next(
@@ -212,7 +216,7 @@ class Evidence:
         return self._jobs[step]
 
     def output(self, step: str, name: str) -> str:
-        """Return the S3 URI of the folder where the processing step's output lies."""
+        """Return the S3 URI of the folder of a processing step's output."""
         outputs = self.job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
         output_uris = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
         if name not in output_uris:
@@ -220,18 +224,18 @@ class Evidence:
         return output_uris[name]
 
     def job_inputs(self, step: str) -> dict[str, dict[str, str]]:
-        """Return input name → its S3Input."""
+        """Return input name to its S3Input."""
         return {i["InputName"]: i["S3Input"] for i in self.job(step).get("ProcessingInputs", ())}
 
     def read(self, uri: str) -> bytes:
-        """Return the whole object."""
+        """Return the content of the whole object."""
         if uri not in self._read:
             self._read[uri] = self._get(uri).read()
             self.read_hashes[uri] = hashlib.sha256(self._read[uri]).hexdigest()
         return self._read[uri]
 
     def json(self, uri: str) -> dict[str, Any]:
-        """Return the object as JSON; raise Absent when it is not JSON."""
+        """Return the object as JSON; raise Absent if it is not a JSON object."""
         try:
             document = json.loads(self.read(uri))
         except (ValueError, RecursionError) as error:
@@ -241,9 +245,9 @@ class Evidence:
         return document
 
     def sha256(self, uri: str) -> str:
-        """Hash the object, read block by block; a long one shows how far it is."""
+        """Return the object's SHA-256, read block by block; show a progress bar for a large one."""
         body, digest = self._get(uri), hashlib.sha256()
-        # botocore keeps the stream's length in a private field; only the bar needs it.
+        # botocore stores the stream's length in a private field; only the progress bar needs it.
         size = getattr(body, "_content_length", None) or 0
         columns = (TextColumn("hashing"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         has_progress = terminal.is_terminal and int(size) > LONG
@@ -258,20 +262,20 @@ class Evidence:
         return self.read_hashes[uri]
 
     def member(self, uri: str, name: str) -> bytes:
-        """Return one file of an object that is a tar.gz; read up to there and no further."""
+        """Return one file of an object that is a tar.gz; read no further than needed."""
         try:
             with tarfile.open(fileobj=self._get(uri), mode="r|gz") as tar:
                 for entry in tar:
                     if entry.name.removeprefix("./") == name and entry.isfile():
                         content = tar.extractfile(entry)
-                        assert content is not None  # it is one for a regular file
+                        assert content is not None  # true for every regular file
                         return content.read()
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise Absent(f"{uri} cannot be unpacked: {error}") from None
         raise Absent(f"{uri} holds no {name}")
 
     def size(self, uri: str) -> int:
-        """Return the bytes of the object."""
+        """Return the object's size in bytes."""
         return self.head(uri)["ContentLength"]
 
     def head(self, uri: str) -> dict[str, Any]:
@@ -286,12 +290,12 @@ class Evidence:
                 raise
 
     def list_objects(self, uri: str) -> dict[str, int]:
-        """Return name below the prefix → bytes, sorted by name."""
+        """Return name below the prefix to size in bytes, sorted by name."""
         return self.beginning_with(f"{uri.rstrip('/')}/")
 
     def input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
-        """Return name in a job's input → its URI and bytes: the object of that name, or the
-        folder's.
+        """Return name in a job's input to (URI, size in bytes): the object ``uri``, or the files of
+        that folder.
         """
         if not uri.endswith("/") and "" in (objects := self.beginning_with(uri)):
             return {uri.rpartition("/")[2]: (uri, objects[""])}
@@ -300,8 +304,8 @@ class Evidence:
         return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in files.items()}
 
     def beginning_with(self, uri: str) -> dict[str, int]:
-        """Return the rest of each name that begins with ``uri`` → bytes: what a job's input gets of
-        it.
+        """Return the rest of each key that starts with ``uri``, to its size in bytes. A job's input
+        gets exactly these objects.
         """
         bucket, prefix = self.place(uri)
         with service_errors(f"listing {uri}"):
@@ -310,7 +314,7 @@ class Evidence:
         return {item["Key"].removeprefix(prefix): item["Size"] for item in items}
 
     def folder(self, uri: str) -> dict[str, bytes]:
-        """Return name below the prefix → content; raise Absent when there is nothing."""
+        """Return name below the prefix to content; raise Absent if there is nothing."""
         names = list(self.list_objects(uri))
         if not names:
             raise Absent(f"{uri} is not there")
@@ -319,11 +323,12 @@ class Evidence:
             return dict(zip(names, bodies, strict=True))
 
     def place(self, uri: str) -> tuple[str, str]:
-        """Return bucket and key of the object, or prefix, that is read for a URI of the record."""
+        """Return (bucket, key) of the object or prefix from which a URI of the record is read."""
         return split(uri)
 
     def _get(self, uri: str) -> Any:
-        # Listed before it is read; the hash follows when it was read to its end.
+        """Return the object's body as a stream; raise Absent if it does not exist."""
+        # Listed before it is read; the hash is added once it was read to the end.
         self.read_hashes.setdefault(uri, "")
         bucket, key = self.place(uri)
         with service_errors(f"reading {uri}"):
@@ -336,19 +341,19 @@ class Evidence:
 
 
 def split(uri: str) -> tuple[str, str]:
-    """Return bucket and key of an S3 URI."""
+    """Return (bucket, key) of an S3 URI; raise ServiceError if it is not one."""
     location = urlsplit(uri)
     if location.scheme != "s3" or not location.netloc:
         raise ServiceError(f"{uri!r} is not an S3 URI; expected s3://bucket/key")
     return location.netloc, location.path.lstrip("/")
 
 
-# Find a model package's files: one archive, or every object below a prefix.
+# Find a model package's files: one archive, or all objects below a prefix.
 
 
 def uri_of(container: Mapping[str, Any]) -> str | None:
-    """Return the S3 URI of a container's model: of its archive, or of its folder, which ends with
-    ``/``.
+    """Return the S3 URI of a container's model: its archive, or its folder, then with a trailing
+    ``/``. Return None if there is none.
 
     A package has either ``ModelDataUrl``, or ``ModelDataSource`` for files that are not compressed
     (API reference, ModelPackageContainerDefinition).

@@ -24,8 +24,9 @@ ML = "/opt/ml/"
 
 
 def checks(checkout: Path, *, is_named: bool) -> dict[str, Check]:
-    """Return the checks that need ``checkout``; ``is_named``: the user says that it is
-    the right one.
+    """Return the checks that need ``checkout``, by name.
+
+    ``is_named``: whether the user named it, so that a difference of the commit is a mismatch.
     """
     return {
         "verdict": lambda evidence: verdict(evidence, checkout),
@@ -36,15 +37,13 @@ def checks(checkout: Path, *, is_named: bool) -> dict[str, Check]:
 
 
 def verdict(evidence: Evidence, checkout: Path) -> str:
-    """Check that the gate's job, run again on the same inputs and arguments, gives the same
-    verdict.
-    """
+    """Check that the gate's job gives the same verdict if it is run again on the same inputs."""
     for file, new_document in check_with_gate(evidence, checkout).items():
         stored_document = evidence.provenance
         if file == "gate.json":
             stored_document = evidence.json(evidence.source("Constraints")["S3Uri"])
         else:
-            # The hash of gate.json, which is equal only up to the last digits.
+            # The hash of gate.json cannot be compared: it is equal only up to the last digits.
             new_document |= {"gate_sha256": stored_document.get("gate_sha256")}
         if mismatch := difference(new_document, stored_document):
             raise Mismatch(f"{file}: {mismatch}; computed again on the same evidence")
@@ -57,14 +56,14 @@ def check_with_gate(
     look_number: int | None = None,
     arguments: list[Any] | None = None,
 ) -> dict[str, Any]:
-    """Return gate.json and provenance.json, as the recorded gate writes them on the recorded
-    evidence.
+    """Run the recorded gate on the recorded evidence; return its gate.json and provenance.json.
 
-    ``look_number``: the number of the look in place of the run's own. ``arguments``: what the gate
-    is asked for, in place of what the run's was.
+    Args:
+        look_number: the number of the look, instead of the execution's own.
+        arguments: the arguments of the gate's job, instead of the execution's own.
 
     Raises:
-        Unchecked: the gate's code in ``checkout`` differs, or does not run here.
+        UncheckedError: the gate's code in ``checkout`` differs from the recorded one, or it fails.
     """
     if not _is_recorded(evidence, checkout):
         raise UncheckedError("the gate's code in this checkout is not the recorded one")
@@ -76,7 +75,7 @@ def check_with_gate(
         if arguments is None:
             arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
         if look_number is not None:
-            arguments = [*arguments, "--look", str(look_number)]  # the last one counts
+            arguments = [*arguments, "--look", str(look_number)]  # the last --look counts
         _run(checkout, ["steps.gate.job", *arguments, "--root", folder])
         output = root / "processing/output/gate"
         files = ("gate.json", "provenance.json")
@@ -90,14 +89,14 @@ def require_pass(
     look_number: int | None = None,
     arguments: list[Any] | None = None,
 ) -> None:
-    """Require that the gate, asked otherwise than in the run, passes the model, too.
+    """Require that the gate also passes the model with other arguments than in the execution.
 
     Args:
-        refusal: for errors: what is refused, and why the gate is asked again.
-        look, arguments: as of ``check_with_gate``.
+        refusal: for errors: what is refused, and why the gate is run again.
+        look_number, arguments: as in ``check_with_gate``.
 
     Raises:
-        GateError: it rejects the model, or cannot be run here.
+        GateError: the gate rejects the model, or cannot be run here.
     """
     try:
         gate = check_with_gate(evidence, checkout, look_number, arguments)["gate.json"]
@@ -111,7 +110,7 @@ def require_pass(
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
-    """Return whether the gate's code is the same here; the ``code`` check has hashed that in S3."""
+    """Return whether the gate's code here is the recorded one (``code`` checks that in S3)."""
     try:
         local_code = step_code(checkout, "gate", None)
     except DefinitionError as error:
@@ -121,13 +120,18 @@ def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
 
 
 def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    # The packages of requirements.txt depend on the recipe.
+    """Return the files without requirements.txt."""
+    # requirements.txt is left out, because its packages depend on the recipe.
     return {name: body for name, body in files.items() if name != "requirements.txt"}
 
 
 def recipe(evidence: Evidence, checkout: Path) -> str:
-    """Check that the recipe's file in the checkout, and those that it extends, are the ones that
-    were read.
+    """Check that the recipe's file in the checkout, and those that it extends, are the recorded
+    ones.
+
+    Raises:
+        UncheckedError: the file differs, but the checkout is at another commit.
+        Mismatch: the file was edited.
     """
     path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
     try:
@@ -148,7 +152,12 @@ def recipe(evidence: Evidence, checkout: Path) -> str:
 
 
 def commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) -> str:
-    """Check that the checkout is at the recorded commit, with the recorded changes."""
+    """Check that the checkout is at the recorded commit, with the recorded uncommitted changes.
+
+    Raises:
+        Mismatch: it is not, and the user named the checkout (``is_named``).
+        UncheckedError: it is not, and the checkout is only the current one.
+    """
     recorded_commit, checkout_commit = evidence.provenance.get("commit"), current_commit(checkout)
     refuse = Mismatch if is_named else UncheckedError
     if checkout_commit != recorded_commit:
@@ -164,7 +173,7 @@ def commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) -> str
 
 
 def check_definition(evidence: Evidence, checkout: Path) -> str:
-    """Check that compiling the recipe in the checkout gives exactly the definition that ran."""
+    """Check that compiling the recipe in the checkout gives exactly the execution's definition."""
     commit(evidence, checkout)
     _recipe(evidence, checkout)
     recipe_record, account = evidence.provenance["recipe"], evidence.provenance["account"]
@@ -183,6 +192,7 @@ def check_definition(evidence: Evidence, checkout: Path) -> str:
 
 
 def _recipe(evidence: Evidence, checkout: Path) -> Path:
+    """Return the recipe's file in the checkout; raise UncheckedError if it is not there."""
     file = evidence.provenance.get("recipe", {}).get("file")
     if not file or not (checkout / file).is_file():
         raise UncheckedError(f"the recipe {file} does not lie in the checkout")
@@ -195,7 +205,7 @@ def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
     uri = source["S3Uri"].rstrip("/")
     for name, content in evidence.folder(uri).items():
         target = folder / name
-        # A key in S3 may hold "..", which a path would follow.
+        # A key in S3 may contain "..", which would lead out of the folder.
         if not target.resolve().is_relative_to(root.resolve()):
             raise Mismatch(f"{uri}/{name} leads out of the input's folder")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +213,7 @@ def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
 
 
 def _run(checkout: Path, words: list[str], environment: dict[str, str] | None = None) -> str:
-    """Return the output of a module of the checkout."""
+    """Run a module of the checkout; return what it prints, or raise UncheckedError if it fails."""
     process = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=checkout,

@@ -1,7 +1,7 @@
-"""Check each thing that a package's record binds, one function each, from the registry to the data.
+"""Check what a package's record covers, one function each, from the registry to the data.
 
-A check returns its finding in a few words; it raises Mismatch when that differs from the record,
-and Unchecked when it cannot be computed here. A check relies on the checks before it.
+A check returns its result in a few words. It raises Mismatch if something differs from the record,
+and UncheckedError if it cannot be computed here. A check relies on the checks before it.
 """
 
 import hashlib
@@ -22,28 +22,26 @@ from trainyard.common.errors import DataError
 
 PROVENANCE = "provenance.json"
 BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
-TOLERANCE = 1e-9  # relative: another machine's arithmetic may differ in the last digits
+TOLERANCE = 1e-9  # relative: on another machine, the last digits may differ
 HASH_CHARACTERS = 12  # characters of a hash that are shown
 
 
 class Mismatch(Exception):
-    """A thing differs from its record; becomes a finding."""
+    """Something differs from its record; becomes a finding."""
 
 
 class UncheckedError(Exception):
-    """A check cannot be computed here, and why; becomes a finding."""
+    """A check cannot be computed here; the text says why. It becomes a finding."""
 
 
 def same(label: str, actual: Any, reference: Any, source: str) -> None:
-    """Raise Mismatch, in words, when the two differ."""
+    """Raise Mismatch, with both values, if they differ."""
     if actual != reference:
         raise Mismatch(f"{label} is {actual}, {source} says {reference}")
 
 
 def difference(actual: Any, reference: Any, path: str = "") -> str | None:
-    """Return the first place at which two JSON documents differ, in words; None when they are
-    equal.
-    """
+    """Describe the first difference between two JSON documents; return None if they are equal."""
     if isinstance(actual, dict) and isinstance(reference, dict):
         keys = sorted({*actual, *reference})
         parts = ((actual.get(k), reference.get(k), f"{path}.{k}".lstrip(".")) for k in keys)
@@ -60,7 +58,7 @@ def difference(actual: Any, reference: Any, path: str = "") -> str | None:
 
 
 def package(evidence: Evidence) -> str:
-    """Check that the package is one of ours, and names its record."""
+    """Check that the package was registered by our pipeline, and names its record."""
     missing = [name for name in BOUND if name not in evidence.metadata]
     if missing:
         raise Mismatch(
@@ -71,7 +69,7 @@ def package(evidence: Evidence) -> str:
 
 
 def provenance(evidence: Evidence) -> str:
-    """Check that provenance.json is the file whose hash the registry holds.
+    """Check that provenance.json has the hash in the registry.
 
     Raises:
         DataError: it has an older format, so nothing of the package can be checked here.
@@ -81,7 +79,7 @@ def provenance(evidence: Evidence) -> str:
     same(
         "SHA-256 of provenance.json", digest, evidence.metadata["provenance_sha256"], "the package"
     )
-    with suppress(Absent):  # without a record the checks that read it fail
+    with suppress(Absent):  # if provenance.json is missing, the checks that read it fail later
         form = evidence.provenance.get("format")
         if form is not None and form != FORMAT:
             raise DataError(
@@ -92,7 +90,7 @@ def provenance(evidence: Evidence) -> str:
 
 
 def metadata(evidence: Evidence) -> str:
-    """Check that the customer metadata about the record are in the record."""
+    """Check that the customer metadata about the record agree with the record."""
     expected_values = record(evidence.provenance, evidence.metadata["provenance_sha256"])
     expected_values |= {
         name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")
@@ -104,12 +102,12 @@ def metadata(evidence: Evidence) -> str:
 
 
 def evaluation(evidence: Evidence) -> str:
-    """Check that evaluation.json is the one that the gate read."""
+    """Check that evaluation.json is the file that the gate read."""
     return _check_hash(evidence, "Statistics", "evaluation.json", "evaluation_sha256")
 
 
 def gate(evidence: Evidence) -> str:
-    """Check that gate.json was written with the record, and says pass."""
+    """Check that gate.json was written with the record, and that its verdict is pass."""
     digest = _check_hash(evidence, "Constraints", "gate.json", "gate_sha256")
     document = evidence.json(evidence.source("Constraints")["S3Uri"])
     verdict = document.get("verdict")
@@ -121,9 +119,7 @@ def gate(evidence: Evidence) -> str:
 
 
 def metrics(evidence: Evidence) -> str:
-    """Check that the metrics in gate.json, customer metadata and model card are
-    evaluation.json's.
-    """
+    """Check that gate.json, metadata and model card have evaluation.json's metrics."""
     gate_document = evidence.json(evidence.source("Constraints")["S3Uri"])
     evaluation_document = evidence.json(evidence.source("Statistics")["S3Uri"])
     fingerprint = evaluation_document.get("dataset", {}).get("fingerprint")
@@ -141,7 +137,7 @@ def metrics(evidence: Evidence) -> str:
 
 
 def artifact_place(evidence: Evidence) -> str:
-    """Check that the object to be deployed is the one that was evaluated, of the same size."""
+    """Check that the object to be deployed is the one that was evaluated, and has the same size."""
     uri = evidence.model
     evaluated_uri = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
     if uri.endswith("/"):
@@ -153,7 +149,7 @@ def artifact_place(evidence: Evidence) -> str:
 
 
 def definition(evidence: Evidence) -> str:
-    """Check that the execution ran the definition that the record names."""
+    """Check that the execution used the definition whose hash is in the record."""
     digest = hashlib.sha256(blank_record_name(evidence.definition).encode()).hexdigest()
     same("SHA-256 of the execution's definition", digest,
          evidence.provenance.get("definition_sha256"), "provenance.json")  # fmt: skip
@@ -161,7 +157,7 @@ def definition(evidence: Evidence) -> str:
 
 
 def origin(evidence: Evidence) -> str:
-    """Check that the run's record begins with the record that the definition was compiled with."""
+    """Check that the execution's record contains the one compiled with the definition."""
     uri = evidence.job_inputs("Gate").get("provenance", {}).get("S3Uri", "")
     if f"/{FOLDER}/" not in uri or uri not in evidence.definition:
         raise Mismatch(f"the gate read its record from {uri or 'nowhere'}, not the definition's")
@@ -180,9 +176,9 @@ def origin(evidence: Evidence) -> str:
 def asked_of_gate(
     evidence: Evidence, config: GateConfig, thresholds: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the arguments of the gate's job for these demands, about the run's champion and look.
+    """Return the gate job's arguments for ``config``, with the execution's champion and look.
 
-    ``thresholds``: name → value, in place of the config's.
+    ``thresholds``: name to value, instead of those of ``config``.
     """
     parameters = evidence.parameters
     return arguments(
@@ -195,7 +191,7 @@ def asked_of_gate(
 
 
 def demands(evidence: Evidence) -> str:
-    """Check that the gate was asked for what the recipe demands, with the run's parameters."""
+    """Check that the gate's arguments follow from the recipe and the parameters."""
     config, parameters = GateConfig.model_validate(evidence.recipe["gate"]), evidence.parameters
     thresholds = {
         name: parameters.get(threshold_parameter(name), value)
@@ -216,7 +212,7 @@ def demands(evidence: Evidence) -> str:
 
 
 def code(evidence: Evidence) -> str:
-    """Check that the code of each step in S3 has the hash in the record, and its folder's name."""
+    """Check that each step's code in S3 has the recorded hash, and is in the definition."""
     recorded_code: Mapping[str, Mapping[str, str]] = evidence.provenance.get("code", {})
     if not recorded_code:
         raise Mismatch("provenance.json names no code: the gate was not given the code that ran")
@@ -235,6 +231,7 @@ def code(evidence: Evidence) -> str:
 
 
 def _check_hash(evidence: Evidence, kind: str, file: str, record_key: str) -> str:
+    """Return the file's hash after comparing it with provenance.json and the package."""
     source = evidence.source(kind)
     digest = hashlib.sha256(evidence.read(source["S3Uri"])).hexdigest()
     same(f"SHA-256 of {file}", digest, evidence.provenance.get(record_key), "provenance.json")
@@ -243,6 +240,7 @@ def _check_hash(evidence: Evidence, kind: str, file: str, record_key: str) -> st
 
 
 def _card_metrics(evidence: Evidence) -> dict[str, float]:
+    """Return metric name to value in the package's model card; raise Mismatch if it has none."""
     try:
         card = json.loads(evidence.package["ModelCard"]["ModelCardContent"])
         data = card["evaluation_details"][0]["metric_groups"][0]["metric_data"]
@@ -252,6 +250,7 @@ def _card_metrics(evidence: Evidence) -> dict[str, float]:
 
 
 def _number(text: str) -> float | str:
+    """Return the text as a number if it is one, otherwise unchanged."""
     try:
         return float(text)
     except ValueError:

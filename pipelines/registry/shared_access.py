@@ -1,5 +1,7 @@
-"""Policies between the accounts of a promotion: those that it needs, and whether those that are
-there let in anybody else.
+"""Policies between the accounts of a promotion.
+
+The first part derives the policies that a promotion needs. The second part checks whether the
+existing policies allow anybody else.
 """
 
 import json
@@ -16,7 +18,7 @@ from trainyard.permissions.policy_documents import Policy, read_policy
 from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
 
 STRANGER = "000000000000"
-"""Number of no account: a policy that lets it in lets in everybody."""
+"""An account number that nobody has: a policy that allows it allows everybody."""
 _GROUP = tuple(
     f"sagemaker:{verb}"
     for verb in (
@@ -43,31 +45,33 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class PromotionRoute:
-    """The two sides of a promotion."""
+    """The two accounts of a promotion, and what they use in each."""
 
     source: str
-    """Account that the package is registered in."""
+    """Account in which the package is registered."""
     target: str
-    """Account that it is promoted to."""
+    """Account to which it is promoted."""
     group: str
     """ARN of the package's group."""
     bucket: str
     """Bucket of the source."""
     prefix: str
-    """Key prefix of everything that a package there names."""
+    """Key prefix of all objects that a package there names."""
     reader: str
-    """ARN of the source's role that the target's promoter assumes."""
+    """ARN of the source account's role that the target's promoter assumes."""
     key: str | None
-    """ARN of the KMS key that the source's objects are encrypted with, if any."""
+    """ARN of the KMS key with which the source's objects are encrypted, if any."""
     into: Destination
 
 
-# what a promotion needs
+# Derive the policies that a promotion needs.
 
 
 def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
-    """Return the policies that let the role ``promoter`` of the target promote, by where they
-    belong. Whoever may assume it there, by a policy of their own, promotes.
+    """Return the policies that let the role ``promoter`` of the target promote, by where to attach
+    them.
+
+    Everyone in the target's account whose own policy allows assuming this role can promote.
 
     Raises:
         RecipeError: the role is of another account.
@@ -121,7 +125,8 @@ def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
             *_destination_statements(way.into),
         ),
     }
-    # A group of another account than the promoter's has to name the promoter, too.
+    # A group in another account than the promoter's needs a policy of its own that names the
+    # promoter.
     if account_in(way.into.group) != way.target:
         group_statements = [
             statement
@@ -137,7 +142,7 @@ def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
 
 
 def _destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
-    """Iterate over what the promoter does in its own account."""
+    """Yield what the promoter needs in its own account."""
     bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
     listing = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
@@ -152,7 +157,7 @@ def _destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
 
 
 def _partition(arn: str) -> str:
-    """Return the start of each ARN in the partition of ``arn``: ``arn:aws``, or that of China."""
+    """Return the first two parts of an ARN: ``arn:aws``, or another partition's."""
     return ":".join(arn.split(":")[:2])
 
 
@@ -167,19 +172,20 @@ def _allow(
     return {"Effect": "Allow", **{k: v for k, v in elements.items() if v is not None}}
 
 
-# what is there
+# Check the existing policies.
 
 
 def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> None:
-    """Refuse a promotion on a way that others can change: who may write to the package's group or
-    bucket, or assume the reader, may only be of the source's account; the reader, of the target's
-    too.
+    """Refuse a promotion if others can change what is promoted.
+
+    Only the source's account may write to the package's group or bucket. Only the source's and the
+    target's account may assume the reader's role.
 
     Args:
         sagemaker, s3, iam: clients with the reader's credentials.
 
     Raises:
-        GateError: a policy lets in another account, everybody, or a service on behalf of anybody
+        GateError: a policy allows another account, everybody, or a service on behalf of anybody
             (the confused deputy: no aws:SourceArn or aws:SourceAccount).
         ServiceError: the reader may not read the policies.
     """
@@ -209,14 +215,12 @@ def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> 
 def too_wide(
     policy: Policy, actions: tuple[str, ...], resources: tuple[str, ...], accounts: frozenset[str]
 ) -> str | None:
-    """Return whom beside ``accounts`` the policy lets do one of the actions, in words; None for
-    nobody.
-    """
+    """Describe who, except ``accounts``, is allowed one of the actions; None if nobody."""
     for principal in _candidates(policy, accounts):
         for action in actions:
             for resource in resources:
                 request = Request(principal, action, resource, _context(principal))
-                # The caller's own account may allow it everything, so this policy alone decides.
+                # The caller's own account may allow it everything, so only this policy decides.
                 decision = evaluate(
                     request, Policies(resource=policy, must_name=True, identity=_ALL)
                 )
@@ -229,8 +233,8 @@ _ALL = (read_policy("all", _policy(_allow(["*"], "*"))),)
 
 
 def _candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]:
-    """Iterate over whom the policy may let in: a stranger, and who is named and of no account of
-    ``accounts``; a service acts for a stranger.
+    """Yield whom the policy might allow: a stranger (any account), everyone it names who is not of
+    ``accounts``, and services, which may act for a stranger.
     """
     yield _member(f"arn:aws:iam::{STRANGER}:role/any")
     for statement in policy.statements:
@@ -244,11 +248,13 @@ def _candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]
 
 
 def _member(role: str) -> Principal:
+    """Return a principal with a session of the role."""
     account, name = account_in(role), role.rpartition("/")[2]
     return Principal(f"arn:aws:sts::{account}:assumed-role/{name}/session", role)
 
 
 def _context(principal: Principal) -> Mapping[str, tuple[str, ...]]:
+    """Return the condition keys of a principal's request; a service acts for a stranger."""
     if principal.account:
         return {"aws:principalarn": (principal.role,), "aws:principalaccount": (principal.account,)}
     return {
@@ -265,7 +271,7 @@ def _words(principal: Principal) -> str:
 
 
 def _read(label: str, ask: Callable[[], Any]) -> str | None:
-    """Return a policy; None where there is none."""
+    """Return the policy that ``ask`` requests, as JSON; None if there is none."""
     with service_errors(f"reading {label}"):
         try:
             answer = ask()

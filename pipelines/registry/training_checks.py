@@ -1,4 +1,4 @@
-"""Check what the weights were trained with and began with, by the training's own record."""
+"""Check what the weights were trained with and started from, by the training's own record."""
 
 import json
 from collections.abc import Mapping
@@ -23,14 +23,16 @@ from trainyard.common.hashes import files_sha256, json_sha256
 
 CONFIG = "config.json"
 DRIVERS = "sm_train.sh"
-"""File that only the folder of AWS's drivers holds."""
+"""File that is only in the folder of AWS's drivers."""
 DESCRIPTION = "code/trainyard.json"
-"""Description in a script's artifact, beside the files that the script itself wrote."""
+"""Description in a script's artifact, next to the files that the script itself wrote."""
 
 
 def history(evidence: Evidence) -> str:
-    """Check that every step used the recorded code and data, or those of the training
+    """Check that every training step used the recorded code and data, or those of the training that
     it continues.
+
+    A stretch is a number of consecutive optimizer steps trained under the same conditions.
     """
     training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
     same("identity of the training", training["identity"], evidence.provenance.get("identity"),
@@ -45,7 +47,7 @@ def history(evidence: Evidence) -> str:
     start = evidence.provenance["training"].get("start_from") or {}
     for stretch in training["stretches"]:
         prefix = f"from step {stretch['since'] + 1} on the weights were trained"
-        # A stretch of another training has to be one that the recipe continues.
+        # A stretch of another training is allowed only if the recipe continues a checkpoint.
         if stretch["identity"] != training["identity"]:
             if not start.get("checkpoint"):
                 raise Mismatch(
@@ -65,10 +67,10 @@ def history(evidence: Evidence) -> str:
 
 
 def artifact(evidence: Evidence) -> str:
-    """Check that the model's own config.json agrees, and that its identity follows from its
-    content.
+    """Check that the model's own description agrees with evaluation.json, the record and the
+    recipe, and that its identity follows from its content.
 
-    For your own script, trainyard.json is checked.
+    The description is config.json, or for a user's script, code/trainyard.json.
     """
     config = DESCRIPTION if is_script(evidence) else CONFIG
     training_record = read_description(evidence)["training"]
@@ -101,8 +103,8 @@ def artifact(evidence: Evidence) -> str:
 
 
 def _check_settings(evidence: Evidence, parts: Parts) -> None:
-    """Check the recipe's settings; a run may only have set the parameter MaxSteps, and a search
-    what it was to find.
+    """Check the training's settings against the recipe's; only the parameter MaxSteps and searched
+    hyperparameters may differ.
     """
     uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
     recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
@@ -112,7 +114,7 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     expected_settings = (
         loop | {"max_steps": parts.settings["max_steps"]} | _find_searched(recipe, parts.settings)
     )
-    if expected_settings["precision"] == "auto":  # the job chose, by its machines
+    if expected_settings["precision"] == "auto":  # the job chose it for its machines
         expected_settings["precision"] = parts.settings["precision"]
     for name, value in parts.settings.items():
         same(f"{name} of the training", value, expected_settings.get(name), "recipe.json")
@@ -130,9 +132,7 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
 
 
 def _find_searched(recipe: dict[str, Any], hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the given hyperparameters that the recipe searches, in a range that holds
-    the value.
-    """
+    """Return the hyperparameters that the recipe searches, if in range."""
     if not recipe.get("tune"):
         return {}
     tune = TuneConfig.model_validate(recipe["tune"])
@@ -141,7 +141,7 @@ def _find_searched(recipe: dict[str, Any], hyperparameters: Mapping[str, Any]) -
 
 
 def read_description(evidence: Evidence) -> dict[str, Any]:
-    """Return the artifact's description of the model."""
+    """Return the artifact's description of the model: config.json, or a script's trainyard.json."""
     config = DESCRIPTION if is_script(evidence) else CONFIG
     return json.loads(evidence.model_file(config))
 
@@ -168,11 +168,11 @@ def is_script(evidence: Evidence) -> bool:
 
 
 def _hash_train_code(evidence: Evidence) -> dict[str, str]:
-    """Return file → SHA-256 of the code that step Train was sent, and that affects weights."""
+    """Return file name to SHA-256 of step Train's code that affects the weights."""
     for uri in evidence.provenance["code"]["Train"]:
         files = evidence.folder(uri)
         if is_script(evidence):
-            # All files of the script's folder count; the other folder holds AWS's drivers.
+            # All files of the script's folder count. The other folder has AWS's drivers.
             if DRIVERS not in files:
                 return {name: sha256(content).hexdigest() for name, content in files.items()}
         elif JOB in files:
@@ -189,7 +189,7 @@ def begun_with(evidence: Evidence) -> str:
     if start is None or start.checkpoint:
         same("the base", base, None, "recipe.json")
         return "the training began with no model"
-    if base is None:  # its hash is in the training's identity nevertheless
+    if base is None:  # its hash is part of the training's identity even so
         raise UncheckedError("evaluation.json names no base: the version that wrote it did not")
     same("the base", evidence.provenance.get("base"), base, "evaluation.json")
     same("the base's place", base["uri"], start.uri or base["uri"], "recipe.json")
@@ -204,7 +204,7 @@ def begun_with(evidence: Evidence) -> str:
 
 
 def check_base_unchanged(evidence: Evidence) -> str:
-    """Check that the base in S3 still has its hash: training and evaluation did not change it."""
+    """Check that the base model in S3 has its hash: nothing may have changed it."""
     base = _read_base(evidence)
     if base is None:
         return "the training began with no model"
@@ -217,7 +217,11 @@ def check_base_unchanged(evidence: Evidence) -> str:
 
 
 def check_parts(evidence: Evidence, parts: Parts) -> None:
-    """Raises: Mismatch: the training itself says that it began with, or trained, something else."""
+    """Check that, by its own record, the training used the recipe's adapters and base model.
+
+    Raises:
+        Mismatch: it used something else.
+    """
     train, base = evidence.recipe["train"], _read_base(evidence)
     tuning = Tuning(adapters=train.get("adapters"), freeze=train.get("freeze") or ())
     same("tuning of the training", parts.tuning, tuning.part, "recipe.json")
@@ -232,8 +236,8 @@ def _read_base(evidence: Evidence) -> Any:
 
 
 def _sha256(evidence: Evidence, uri: str) -> str:
-    """Return the hash like ``training.weights.finetuning.base_model.sha256``, of the files in
-    S3.
+    """Return the hash of a model in S3, computed as
+    ``training.weights.finetuning.base_model.sha256``.
     """
     if uri.endswith(ARCHIVE):
         return evidence.sha256(uri)

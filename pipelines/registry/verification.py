@@ -1,4 +1,4 @@
-"""Run all checks of a package, one after the other, and collect their findings."""
+"""Run all checks of a model package in order, and collect their findings."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ from trainyard.language.definition_document import property_file
 from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup
 
-# Check the data behind a model: datasets, channels of scripts, and the bytes of their files.
+# Check the data behind a model: datasets, channels of scripts, and the content of their files.
 
 if TYPE_CHECKING:
     from training.data.merged_manifests import MergedManifests  # imports pyarrow and numpy
@@ -39,8 +39,9 @@ SUMMARY = ("examples", "sample")
 
 
 def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
-    """Return a check of split ``train`` or ``test``: fingerprint and sizes;
-    ``deep``: every byte.
+    """Return a check of the split ``train`` or ``test``: its fingerprint and its files' sizes.
+
+    ``deep``: whether it also hashes every byte.
     """
 
     def check(evidence: Evidence) -> str:
@@ -75,8 +76,9 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
 
 
 def dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
-    """Yield what is wrong with the dataset that another engine wrote at ``uri``, by its manifests
-    and the sizes of its files.
+    """Yield what is wrong with the dataset that another engine wrote at ``uri``.
+
+    This compares its manifests with each other and with the sizes of its files.
 
     Raises:
         ServiceError: S3 refused, or could not be reached.
@@ -100,6 +102,7 @@ def dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
 
 
 def _merge_manifests(evidence: Evidence, uri: str) -> "MergedManifests":
+    """Return the merged manifests of a split; raise Mismatch if they do not fit each other."""
     from training.data.manifest_columns import parse_manifest
     from training.data.merged_manifests import merge
 
@@ -112,18 +115,19 @@ def _merge_manifests(evidence: Evidence, uri: str) -> "MergedManifests":
 
 
 def _manifests(evidence: Evidence, uri: str) -> list[str]:
+    """Return the names of the manifests in the folder."""
     return [
         n for n in evidence.list_objects(uri) if n.startswith("manifest-") and n.endswith(".json")
     ]
 
 
 def _sha256(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
-    """Return the hash over the names of these files and their hashes."""
+    """Return the hash over the names of these files and their SHA-256."""
     return files_sha256({n: hashlib.sha256(evidence.read(f"{uri}/{n}")).hexdigest() for n in names})
 
 
 def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
-    """Check the summary that the evaluation read of the train split instead of its samples."""
+    """Check the summary of the train split, which the evaluation read instead of the samples."""
     folders = ("", *(f"{table}/" for table in SUMMARY))
     manifests = sorted(
         f"{folder}{n}" for folder in folders for n in _manifests(evidence, f"{uri}/{folder}")
@@ -142,7 +146,10 @@ def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
 def _check_files(
     evidence: Evidence, uri: str, merged_manifests: "MergedManifests", deep: bool
 ) -> list[str]:
-    """Check that each file that the manifests name is there, with its size and its bytes."""
+    """Check that each file in the manifests exists and has its size; ``deep``: and its SHA-256.
+
+    Return the names of these files.
+    """
     from training.data.verify import named_files
 
     object_sizes, names = evidence.list_objects(uri), named_files(merged_manifests)
@@ -159,12 +166,12 @@ TRAIN = "train"
 
 
 def check_for_script(evidence: Evidence) -> bool:
-    """Return whether a script of the user's own was scored."""
+    """Return whether the evaluation was of a user's own script."""
     return "channels" in evidence.json(evidence.source("Statistics")["S3Uri"]).get("dataset", {})
 
 
 def check_test_data(evidence: Evidence, *, deep: bool) -> str:
-    """Check that the test data of a script are in place; ``deep``: every byte of them."""
+    """Check a script's test data: number and size of files; ``deep``: also hashes."""
     channels = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
     channels = {name: channel for name, channel in channels.items() if name != TRAIN}
     uris = {name: source["S3Uri"] for name, source in evidence.job_inputs("Evaluate").items()}
@@ -172,7 +179,10 @@ def check_test_data(evidence: Evidence, *, deep: bool) -> str:
 
 
 def check_training_data(evidence: Evidence, *, deep: bool) -> str:
-    """Check that the training data of a script are in place; ``deep``: every byte of them."""
+    """Check that a script's training data is unchanged, as ``check_test_data`` does.
+
+    A file system that mirrors the bucket is checked in the shard step's output.
+    """
     body = evidence.model_file(DESCRIPTION)
     job_channels = evidence.job("Train").get("InputDataConfig", ())
     sources = {channel["ChannelName"]: channel["DataSource"] for channel in job_channels}
@@ -183,7 +193,7 @@ def check_training_data(evidence: Evidence, *, deep: bool) -> str:
     }
     for name, source in sources.items():
         system = source.get("FileSystemDataSource")
-        # A file system that mirrors the bucket: its files lie in the output of the shard step.
+        # A file system that mirrors the bucket: its files are in the output of the shard step.
         if system and system["DirectoryPath"].endswith(f"/shard/{name}"):
             uris[name] = evidence.output("Shard", name)
     return _check_channels(evidence, "train", json.loads(body)["channels"], uris, deep)
@@ -196,6 +206,7 @@ def _check_channels(
     uris: Mapping[str, str],
     deep: bool,
 ) -> str:
+    """Check the channels of a split against the record and S3; return a finding."""
     fingerprint = json_sha256({name: channel["sha256"] for name, channel in channels.items()})
     same(f"fingerprint of the {split} data", fingerprint,
          evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
@@ -210,6 +221,7 @@ def _check_channels(
 def _check_channel(
     evidence: Evidence, label: str, uri: str, channel_record: Mapping[str, Any], deep: bool
 ) -> int:
+    """Check one channel against its record; return its number of files."""
     objects = evidence.input_objects(uri)
     same(f"number of files of {label} ({uri})", len(objects), channel_record["files"], "its job")
     same(
@@ -218,9 +230,9 @@ def _check_channel(
         channel_record["bytes"],
         "its job",
     )
-    # A streamed channel is recorded by names and sizes only.
+    # Of a streamed channel, only names and sizes of the files are recorded.
     read = channel_record.get("contents", True)
-    # Without contents even a quick look computes the hash: it needs no more than the listing.
+    # Without contents, the hash is computed even if not ``deep``: it needs only the listing.
     if deep or not read:
         contents = {
             name: [size, evidence.sha256(object_uri)] if read else [size]
@@ -236,7 +248,7 @@ def _check_channel(
 
 
 def artifact(evidence: Evidence) -> str:
-    """Check every byte of the model, and that the evaluation's job read nothing besides."""
+    """Check every byte of the model, and that the evaluation's job read no other object with it."""
     uri = evidence.model
     extra_names = [] if uri.endswith("/") else sorted(set(evidence.beginning_with(uri)) - {""})
     if extra_names:
@@ -248,7 +260,7 @@ def artifact(evidence: Evidence) -> str:
 
 
 def scores(evidence: Evidence) -> str:
-    """Check that the tables of scores are those that the gate read and the evaluation sums up."""
+    """Check that gate and evaluation.json used these tables of scores."""
     recorded_hashes = evidence.provenance["scores_sha256"]
     tables = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
     folder = evidence.output("Evaluate", "scores")
@@ -277,7 +289,7 @@ def outputs(evidence: Evidence) -> str:
 
 
 def require_only(evidence: Evidence, folder: str, names: Collection[str]) -> None:
-    """Check that exactly the files ``names`` lie in ``folder``.
+    """Check that exactly the files ``names`` are in ``folder``.
 
     Raises:
         Mismatch: a file is missing, or there are others.
@@ -288,9 +300,9 @@ def require_only(evidence: Evidence, folder: str, names: Collection[str]) -> Non
         raise Mismatch(f"{folder}/{name} {problem}")
 
 
-# A package can be edited with permission to update it. The execution cannot be edited: the
-# service keeps its definition, parameters, jobs, and which package its step has registered.
-# So the request is built again from these, and compared field by field.
+# A package can be edited by anyone who may update it. The execution cannot be edited: the service
+# keeps its definition, parameters and jobs, and which package its step registered. So the request
+# is built again from these, and compared with the package field by field.
 
 
 BY_SERVICE = (
@@ -299,13 +311,13 @@ BY_SERVICE = (
     *("CertifyForMarketplace", "SkipModelValidation", "MetadataProperties", "ManagedStorageType"),
     *("ResponseMetadata", "Tags", "ModelPackageRegistrationType"),
 )
-"""Fields of DescribeModelPackage's answer that the service fills in."""
+"""Fields of DescribeModelPackage's response that the service fills in."""
 BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
 """Fields that record an approval."""
 
 
 def execution(evidence: Evidence) -> str:
-    """Check that the execution that the package names has registered this very package."""
+    """Check that the execution that the package names registered exactly this package."""
     arn = evidence.metadata["execution"]
     package_arns = [
         body["Arn"]
@@ -321,7 +333,7 @@ def execution(evidence: Evidence) -> str:
 
 
 def request(evidence: Evidence) -> str:
-    """Check that the package's fields and keys are exactly those that the execution asked for."""
+    """Check that the package's fields are exactly those in the execution's request."""
     [step] = [s for s in evidence.definition_steps.values() if s["Type"] == "RegisterModel"]
     try:
         step_request = evaluate(step["Arguments"], FinishedRun(evidence))
@@ -336,10 +348,10 @@ def request(evidence: Evidence) -> str:
 
 
 def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that a registration decides, with model cards parsed."""
+    """Return the fields of a package that its registration sets, with model cards parsed."""
     kept_fields = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
     document = json.loads(json.dumps(kept_fields, default=str))
-    # Asked for by its ARN, described by its name.
+    # A request may give the group's ARN; the description has its name.
     if group := document.get("ModelPackageGroupName"):
         document["ModelPackageGroupName"] = group.rpartition("/")[2]
     for container in document.get("InferenceSpecification", {}).get("Containers", ()):
@@ -353,7 +365,7 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
 def promotion(evidence: PromotedEvidence) -> str:
     """Check that a promoted package is what its record says, and that it names the record.
 
-    Every other check then reads the record and the copies beside it.
+    Every other check then reads the record, and the copies in its folder.
     """
     digest = hashlib.sha256(evidence.read(evidence.uri)).hexdigest()
     same(f"SHA-256 of {FILE}", digest, evidence.promotion.get(SHA256), "the package")
@@ -370,13 +382,11 @@ def promotion(evidence: PromotedEvidence) -> str:
 
 
 def copies(evidence: PromotedEvidence) -> str:
-    """Check every byte of the copies that a promotion made; what an earlier check has read whole is
-    not read again.
-    """
+    """Check every byte of the copies that a promotion made."""
     recorded_hashes = evidence.record.objects
     with ThreadPoolExecutor(THREADS) as pool:
         digests = pool.map(
-            # What an earlier check has read to its end is not read again.
+            # What an earlier check has read to the end is not read again.
             lambda uri: evidence.read_hashes.get(uri) or evidence.sha256(uri),
             recorded_hashes,
         )
@@ -386,7 +396,7 @@ def copies(evidence: PromotedEvidence) -> str:
 
 
 class FinishedRun:
-    """Values of an execution that is over: a :class:`trainyard.language.evaluation.Scope`."""
+    """Values of a finished execution: a :class:`trainyard.language.evaluation.Scope`."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -399,26 +409,26 @@ class FinishedRun:
         return parameters[name]
 
     def variable(self, name: str) -> str:
-        """Return a variable that names the execution; the service does not report its times."""
+        """Return a variable that names the execution; raise ExpressionError for its times."""
         variables = arn_variables(self._evidence.metadata["execution"])
         if name not in variables:
             raise ExpressionError(f"Execution.{name} is not known after the run")
         return variables[name]
 
     def property(self, step: str, path: str) -> Any:
-        """Return a value of the service's description of the step's job."""
+        """Return a value in the service's description of the step's job."""
         try:
             return lookup(self._evidence.job(step), path, f"Get 'Steps.{step}.{path}'")
         except Absent as error:
             raise ExpressionError(str(error)) from None
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        """Return the value in the property file as it is now."""
+        """Return the value at ``path`` in the property file, as it is now."""
         folder, file = property_file(self._evidence.definition_steps[step], name)
         return self.s3_file(f"{self.property(step, folder)}/{file}", path)
 
     def s3_file(self, uri: str, path: str) -> Any:
-        """Return the value in the S3 object as it is now."""
+        """Return the value at ``path`` in the S3 object, as it is now."""
         try:
             return read_json(self._evidence.read(uri), path, uri)
         except Absent as error:
@@ -427,7 +437,7 @@ class FinishedRun:
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 FOUNDATION = ("promotion", "package", "provenance")
-"""Checks without which no other check has anything to compare with."""
+"""If one of these checks fails, all others have nothing to compare with, and are not run."""
 
 Check = Callable[[Evidence], str]
 QUICK: Mapping[str, Check] = {
@@ -448,14 +458,14 @@ QUICK: Mapping[str, Check] = {
     "training": training_checks.history,
     "base": training_checks.begun_with,
 }
-"""Checks that need only a few small reads; in the order of trust."""
+"""Checks that need only a few small reads, in the order of trust."""
 BYTES: Mapping[str, Check] = {
     "artifact's bytes": artifact,
     "artifact's training": training_checks.artifact,
     "base's bytes": training_checks.check_base_unchanged,
     "scores": scores,
 }
-"""Checks of every byte to be deployed, and of everything that the verdict rests on."""
+"""Checks of every byte to be deployed, and of everything on which the verdict is based."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,8 +485,8 @@ def verify(
     Args:
         checkout: the checkout to compare code and recipe with; None for the current one, whose
             commit may differ without being a mismatch.
-        quick: only checks that need a few small reads.
-        deep: hash every byte of the dataset too.
+        quick: run only checks that need a few small reads.
+        deep: also hash every byte of the dataset.
 
     Raises:
         ServiceError: the package does not exist, or AWS cannot be reached.
@@ -496,11 +506,11 @@ def choose_checks(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[
 
 
 def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
-    """Run the checks for an approval: every byte of the artifact, of the evidence and of the test
-    split.
+    """Run the checks for an approval: every byte of the artifact, the evidence and the test split.
 
-    For the train split, which is not read again, the manifests and every file's name and size;
-    ``deep``: every byte too. Of a promoted package, every byte of its copies.
+    Of the train split, which is not read again, only the manifests and every file's name and size
+    are checked; ``deep``: also every byte. Of a promoted package, every byte of its copies is
+    checked.
     """
     splits = {
         "test split": split("test", deep=True),
@@ -510,15 +520,16 @@ def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Findi
 
 
 def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, Check]:
-    """Return those of the checks that the evidence has something for.
+    """Return the checks that apply to the evidence.
 
-    Of a promoted package the data stay in the account of origin: instead of the splits, the record
-    of the promotion is checked first, and last, where every byte of the model is, all copies.
+    The data of a promoted package stays in the account of origin. So its splits are not checked.
+    Instead, the promotion's record is checked first, and all copies are checked last if every byte
+    of the model is.
     """
     if not isinstance(evidence, PromotedEvidence):
         return checks
     kept_checks = {name: check for name, check in checks.items() if not name.endswith(" split")}
-    # A quick look, which reads no byte of the model, reads none of the copies either.
+    # Quick checks, which read no byte of the model, read no copies either.
     copy_checks = (
         {"copies": lambda _: copies(evidence)} if BYTES.keys() <= kept_checks.keys() else {}
     )
@@ -526,7 +537,7 @@ def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, C
 
 
 def run_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Iterator[Finding]:
-    """Run the checks in their order."""
+    """Run the checks in order; after a failed one of FOUNDATION, the rest is unchecked."""
     missing = ""
     for name, check in checks.items():
         if missing:
@@ -539,7 +550,7 @@ def run_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Iterator[Find
 
 
 def _run_check(evidence: Evidence, name: str, check: Check) -> Finding:
-    """Run one check; a missing or malformed thing is a mismatch."""
+    """Run one check; if something is missing or malformed, that is a mismatch."""
     try:
         return Finding(name, "ok", check(evidence))
     except UncheckedError as error:
@@ -551,5 +562,5 @@ def _run_check(evidence: Evidence, name: str, check: Check) -> Finding:
 
 
 def first_mismatch(findings: Iterable[Finding]) -> Finding | None:
-    """Return the first mismatch; None when all checks that ran match."""
+    """Return the first mismatch; None if there is none."""
     return next((finding for finding in findings if finding.status == "mismatch"), None)

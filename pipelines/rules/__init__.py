@@ -1,8 +1,8 @@
-"""Rules on what only our recipe makes; importing this package registers them with the others.
+"""Rules about jobs that only our recipe creates; importing this package registers them.
 
-One module a rule or family of rules, by ``trainyard.validate.rules.rule``; a new module is found by
-itself. A rule reads the definition, never the recipe, so that it holds for what was uploaded. No
-torch.
+There is one module per rule or family of rules, which use ``trainyard.validate.rules.rule``. New
+modules are found automatically. A rule reads the definition, never the recipe, so that it applies
+to what was uploaded. Nothing here imports torch.
 """
 
 from trainyard.registration import import_modules

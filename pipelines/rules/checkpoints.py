@@ -1,4 +1,4 @@
-"""Checkpoints of our training: where they go, how often, and whether the disk holds them."""
+"""Rules about our training's checkpoints: where, how often, and whether the disk suffices."""
 
 import json
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from trainyard.validate.rules.job_view import Job
 from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.spot import RUNTIME
 
-LOST_SHARE = 0.1
+LOST_SHARE = 0.1  # of the training: more lost work by an interruption is a warning
 LOST_SECONDS = 3600
 CHECKPOINT_BYTES = 12
-"""Bytes of one parameter in a checkpoint of ours: weight and two moments, float32."""
+"""Bytes of one parameter in a checkpoint of ours: the weight and two moments, in float32."""
 
 
 @rule(
@@ -63,7 +63,7 @@ def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
     volume = local or job.number(job.resource("VolumeSizeInGB"))
     parameters = _parameters(job)
     if config and volume and parameters and job.nodes:
-        # An old one goes when the new one is complete.
+        # An old checkpoint is deleted only when the new one is complete.
         checkpoint_count = config.keep_checkpoints + 1
         needed_gb = parameters * CHECKPOINT_BYTES * checkpoint_count / job.nodes / 1e9
         if needed_gb > volume:
@@ -75,7 +75,9 @@ def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
 
 
 def _parameters(job: Job) -> int | None:
-    """Return the minimum parameters of the language model: those of its blocks' matrices."""
+    """Return the fewest parameters that the language model may have: those of its blocks' matrices;
+    None if it is not one.
+    """
     try:
         config = json.loads(job.hyperparameters.get("workload_config", ""))
         return 12 * int(config["layers"]) * int(config["dim"]) ** 2

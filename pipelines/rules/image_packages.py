@@ -1,4 +1,4 @@
-"""Rule on our jobs in AWS's images that cannot run them, by what AWS publishes of the image."""
+"""Rule about our jobs in AWS's images that cannot run them, according to what AWS publishes."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ WITH_TORCH = ("train", "evaluate", "transform")
 
 
 def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
-    """Iterate over (name in ``steps/``, job) of our jobs, for ``over``."""
+    """Yield (name in ``steps/``, job) of our jobs; for a rule's ``select``."""
     yield from (("train", job) for job in our_training(document))
     for job in containers(document):
         entry = job.get("AppSpecification.ContainerEntrypoint")
@@ -52,7 +52,7 @@ def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
 
 
 def _list_broken(image: Image) -> str:
-    """Say which packages of the lock cannot be installed on its Python."""
+    """Return which packages of the lock cannot be installed on the image's Python."""
     lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     package_names = lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
     broken_packages = [
@@ -67,7 +67,9 @@ def _list_broken(image: Image) -> str:
 
 
 def _python(image: str | None) -> str | None:
-    """Return the Python version in the tag of one of AWS's images: 3.10 for ``py310``."""
+    """Return the Python version in the tag of an AWS image, such as 3.10 for ``py310``; None if it
+    has none.
+    """
     image_match = aws_image(image)
     tag = re.search(r"-py3(\d+)\b", image_match["tag"] or "") if image_match else None
     return f"3.{tag[1]}" if tag else None

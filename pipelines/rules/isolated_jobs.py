@@ -1,4 +1,4 @@
-"""Rules on our jobs in containers that reach no network."""
+"""Rule about our jobs in containers without network access."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Rules on our shard step: what its processes need."""
+"""Rules about our shard step: the memory that its processes need."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,9 @@ from trainyard.validate.rules.job_view import Job, as_list, known_text, processi
 from trainyard.validate.rules.rule import Violation, rule
 
 SHARD_MEMORY = 12
-"""Ratio of the memory of a core that writes shards to shard_mb, measured: steps/shard/config.py."""
+"""Memory that a core needs to write shards, as a multiple of shard_mb; measured, see
+steps/shard/config.py.
+"""
 
 
 @rule(

@@ -1,4 +1,4 @@
-"""Rules on how Trainyard's loop shares the work, for its machines and its image."""
+"""Rules about whether machines and image suit the way in which Trainyard's loop shares the work."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Rules on whether Trainyard's loop fits into the memory of its devices.
+"""Rules about whether Trainyard's loop fits into the memory of its devices.
 
 Estimates can be wrong, so these rules only warn.
 """
@@ -52,14 +52,15 @@ def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
         of_request(job)
     except StaleShapes as error:
         yield job.make_violation(member(job.hyperparameters_at, "workload"), str(error))
-    except ForesightError:  # it was not traced
+    except ForesightError:  # the model was not traced
         return
 
 
 def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
+    """Yield a warning if the memory estimate of the job says ``fits``."""
     try:
         training = of_request(job)
-    except ForesightError:  # no estimate
+    except ForesightError:  # there is no estimate
         return
     memory = foresee(training.setting, training.shapes)
     if memory.fits == fits:

@@ -1,4 +1,4 @@
-"""Training jobs that run Trainyard's loop, whose settings are in the hyperparameters."""
+"""Find training jobs that run Trainyard's loop, whose settings are in the hyperparameters."""
 
 from pydantic import ValidationError
 
@@ -8,13 +8,11 @@ from trainyard.language.definition_document import Document
 from trainyard.language.evaluation import unknowns
 from trainyard.validate.rules.job_view import Job, training
 
-MARKS = ("workload", "strategy", "global_batch", "micro_batch")
+MARKS = ("workload", "strategy", "global_batch", "micro_batch")  # only our loop has all of them
 
 
 def our_training(document: Document) -> list[Job]:
-    """Return, for ``over``, the training jobs with our hyperparameters, all known before the run or
-    searched by it.
-    """
+    """Return our loop's training jobs with known or searched hyperparameters, for ``select``."""
     ours = []
     for job in training(document):
         values = with_largest(job)
@@ -24,7 +22,7 @@ def our_training(document: Document) -> list[Job]:
 
 
 def settings(job: Job) -> TrainConfig | None:
-    """Return the loop's settings with parameters at their defaults; None when they are wrong."""
+    """Return the loop's settings, with parameters at their defaults; None if they are invalid."""
     try:
         return parse(job)
     except ValidationError:
@@ -32,13 +30,13 @@ def settings(job: Job) -> TrainConfig | None:
 
 
 def parse(job: Job) -> TrainConfig:
-    """Return the loop's settings like ``settings``, but raise pydantic's ValidationError."""
+    """Return the loop's settings, as ``settings`` does, but raise ValidationError if invalid."""
     fields, values = TrainConfig.model_fields, with_largest(job)
     return TrainConfig(**{k: v for k, v in values.items() if k in fields})
 
 
 def world(job: Job) -> int | None:
-    """Return the ranks in all; None when the number of nodes, or of ranks on one, is not known."""
+    """Return the number of ranks on all nodes; None if the nodes or their ranks are not known."""
     if not job.machine or not job.nodes:
         return None
     return job.nodes * (job.ranks_per_node or job.machine.accelerators or 1)

@@ -1,6 +1,6 @@
-"""Our views of a run: gate, test split, curves and pace, in the terminal and on the page.
+"""Our views of an execution: gate, test split, curves and pace, in the terminal and on the page.
 
-``run_panels`` are the console's panels, ``run_pictures`` their figures, ``training_pace`` the
-tables of watch; ``run_documents`` reads evaluation.json and gate.json. ``trainyard.console`` knows
-none of them.
+``run_panels`` has the console's panels, ``run_pictures`` their figures, ``training_pace`` the
+tables of watch and the functions that read evaluation.json and gate.json. ``trainyard.console``
+knows none of them.
 """

@@ -1,4 +1,4 @@
-"""Panels of a run's page that only our runs have: the gate, the test split, the training."""
+"""Panels on an execution's page that only our pipelines have, such as the gate's."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -32,17 +32,19 @@ from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import Steps
 from trainyard.runs.training_speed import figure
 
-# The search of hyperparameters on a run's page: each training's objective.
+# The hyperparameter search on an execution's page: each training's objective.
 
 MAX_TRIALS = 10
-"""Most trainings in the table, best first."""
+"""Most trainings in the table; the best ones are shown."""
 
 Trial = Mapping[str, Any]
-"""A training: number from 1, job, values, objective (None if it has none), stopped."""
+"""A training of the search: number from 1, job, values, metric, objective (None if it has none),
+maximize, stopped.
+"""
 
 
 def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
-    """Return the trainings of step Tune; None where the run has no search."""
+    """Return the trainings of step Tune; None if the execution has no search."""
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
         return None
@@ -50,7 +52,7 @@ def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
 
 
 def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
-    """Return the trainings of ListTrainingJobsForHyperParameterTuningJob's summaries."""
+    """Return the trainings in the summaries of ListTrainingJobsForHyperParameterTuningJob."""
     return [
         {
             "number": number,
@@ -68,7 +70,7 @@ def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
 
 
 def round_value(value: str) -> str:
-    """Return a hyperparameter's value with four significant digits, if it is a number."""
+    """Return a hyperparameter's value with four significant digits if it is a number."""
     try:
         return f"{float(value):.4g}"
     except ValueError:
@@ -76,7 +78,7 @@ def round_value(value: str) -> str:
 
 
 def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trainings by their objective, the best first, and those without one last."""
+    """Return the trainings ordered by objective: the best first, those without one last."""
 
     def place(trial: Trial) -> tuple[bool, float]:
         value = trial["objective"]
@@ -86,7 +88,7 @@ def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
 
 
 def incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
-    """Return (number, best objective so far) after each training that came to its end."""
+    """Return (number, best objective so far) after each training that was not stopped early."""
     best: list[tuple[int, float]] = []
     for trial in search_trials:
         value = trial["objective"]
@@ -99,8 +101,9 @@ def incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
 
 
 def over_seeds(search_trials: Iterable[Trial]) -> str | None:
-    """Return mean and 95 % interval (Student's t) of the objective where only seeds differ; None
-    where more than seeds was searched, or fewer than two trainings came to their end.
+    """Return mean and 95 % interval (Student's t) of the objective over seeds, as text.
+
+    Return None if anything but seeds was searched, or fewer than two trainings ended.
     """
     complete_trials = [
         trial for trial in search_trials if trial["objective"] is not None and not trial["stopped"]
@@ -113,9 +116,11 @@ def over_seeds(search_trials: Iterable[Trial]) -> str | None:
 
 
 def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | None:
-    """Draw each training's objective in the order of their start, and the best so far.
+    """Draw each training's objective in the order of their starts, and the best so far.
 
-    ``chosen_job``: name of the chosen training job.
+    Return None if no training has an objective.
+
+    ``chosen_job``: name of the training job that was chosen.
     """
     measured_trials = [trial for trial in search_trials if trial["objective"] is not None]
     if not measured_trials:
@@ -156,7 +161,10 @@ TEMPLATES = templates(
 
 
 def judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
-    """Return the gate's verdict, with the first metric that it judges beside the champion's."""
+    """Return the gate's verdict, and the first metric that it judges, with the champion's value.
+
+    Return None if the gate has not succeeded.
+    """
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     if (gate := read_gate(execution, steps)) is None:
@@ -230,4 +238,4 @@ PANELS = (
     ),
     Panel(reads={"pace": read_pace}, html=_fill_if_read("pace"), steps=("Train",)),
 )
-"""Panels in their order on the page."""
+"""Panels in the order in which the page shows them."""

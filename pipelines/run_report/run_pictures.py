@@ -1,6 +1,4 @@
-"""Draw the pictures of a run's page, as SVG text: the gate's, the test split's and
-the training's.
-"""
+"""Draw the pictures on an execution's page as SVG: gate, test split and training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
@@ -18,7 +16,7 @@ from steps.evaluate.evaluation_document import Evaluation
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#7c8ba1", "#16a34a", "#dc2626"
 INK, EDGE, GRID, PAPER = "#0f172b", "#64748c", "#e2e8f1", "#fffffe"
-"""Colours of texts, axes, grid lines, and the paper; on a dark page each gives way to another."""
+"""Colours of texts, axes, grid lines, and the background; on a dark page, DARK replaces them."""
 DARK = {INK: "#e6ebf3", EDGE: "#a3b0c4", GRID: "#33415a", PAPER: "#0f172a", MODEL: "#7aa9ff"}
 
 
@@ -28,14 +26,14 @@ def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
 
 
 def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
-    """Return the SVG of a figure of ``size`` inches, which follows a dark page."""
+    """Return the SVG of a figure of ``size`` inches whose colours adapt to a dark page."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
-    # Without the XML prologue, which HTML does not allow.
+    # Cut off the XML prologue, which HTML does not allow.
     svg = svg[svg.index("<svg") :]
     rules = []
     for number, (light, dark) in enumerate(DARK.items()):
@@ -47,20 +45,24 @@ def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str
     return svg.replace("<defs>", f"<style>{style}</style><defs>", 1)
 
 
-INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
+INTERVAL = 1.96  # standard errors to each side of the mean: 95 % of a normal distribution
 SLICES = 10
 """Most slices drawn for each metric, worst first."""
 LINES = ("--", "-.", ":")
-"""Line styles of the demanded improvement, by the kind of check."""
+"""Line styles of the required improvement, by the kind of check."""
 FARTHEST = 2.0
-"""Right end of the axis, in multiples of the demand; larger values are drawn there."""
+"""Right end of the axis, in multiples of the threshold; larger values are drawn there."""
 
 Row = tuple[str, dict[str, Any], str]
-"""Label, entry with ``value``, ``low`` and ``high``, colour."""
+"""(Label, entry with ``value``, ``low`` and ``high``, colour)."""
 
 
 def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
-    """Draw, for each metric with a threshold: the model, champion, baselines, and the threshold."""
+    """Draw, for each metric with a threshold, the threshold and the values of model, champion and
+    baselines.
+
+    Return None if there is no such metric.
+    """
     gate_checks = [
         check for check in _select_checks(gate, "metrics") if check["threshold"] is not None
     ]
@@ -84,9 +86,10 @@ def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
 
 
 def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
-    """Draw how much better the challenger is than the champion, overall and on the worst slices.
+    """Draw by how much the challenger is better than the champion, overall and on the worst slices.
 
-    A panel for each metric; the champion is the line at 0, better is to the right.
+    There is one panel per metric; the champion is the line at 0, better is to the right. Return
+    None if nothing was compared.
     """
     gate_checks = _select_checks(gate, "champion")
     panels = {metric: _rows(gate, gate_checks, metric) for metric in _metrics(gate_checks)}
@@ -107,7 +110,9 @@ def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | 
 
 
 def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
-    """Draw the checks that are not about a metric, each as a multiple of its threshold."""
+    """Draw the checks that are not about a metric, each as a multiple of its threshold; return None
+    if there are none.
+    """
     rows = [
         (_label(check), times, GOOD if check["passed"] else BAD)
         for check in _select_checks(gate, "budgets")
@@ -125,7 +130,7 @@ def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | N
 
 
 def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
-    """Draw points, not bars: a bar has to begin at 0, where 0.489 and 0.500 look the same."""
+    """Draw points, not bars: a bar has to start at 0, which makes 0.489 and 0.500 look the same."""
     for row, (name, value) in enumerate(values.items()):
         colour = MODEL if name == "model" else OTHER
         interval = INTERVAL * error if name == "model" and error is not None else None
@@ -145,6 +150,7 @@ def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> N
 
 
 def _draw_demands(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
+    """Draw the thresholds of the checks as vertical lines with a legend."""
     for check, style in zip(gate_checks, cycle(("--", ":", "-.")), strict=False):
         bound = "at most" if check["direction"] == "lower" else "at least"
         label = f"{check['name']}: {bound} {check['threshold']:.3f}"
@@ -155,6 +161,7 @@ def _draw_demands(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
 
 
 def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
+    """Return the metric of the model or of a baseline; None if it has none."""
     if name == "model":
         return evaluation["metrics"].get(metric, {}).get("value")
     return evaluation["baselines"].get(name, {}).get(metric)
@@ -167,6 +174,7 @@ def _select_checks(gate: Gate, name: Picture) -> list[dict[str, Any]]:
 
 
 def _kinds(name: Picture) -> list[str]:
+    """Return the kinds of the checks that the picture shows."""
     return list(dict.fromkeys(check.kind for check in checks() if check.picture == name))
 
 
@@ -175,6 +183,7 @@ def _metrics(gate_checks: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) -> list[Row]:
+    """Return a metric's rows: all examples, and the worst tested slices."""
     of_metric = [check for check in gate_checks if check["metric"] == metric]
     by_slice = {check.kind for check in checks() if "slices" in check.needs}
     overall_checks = [check for check in of_metric if check["kind"] not in by_slice]
@@ -187,6 +196,7 @@ def _rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) -> lis
 
 
 def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draw each row as a point with its interval."""
     for place, (_, interval, colour) in enumerate(rows):
         value = interval["value"]
         ends = [value if interval[end] is None else interval[end] for end in ("low", "high")]
@@ -198,6 +208,7 @@ def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
+    """Draw the champion's line and the required improvements."""
     axes.axvline(0, color=OTHER, lw=1)
     lines = dict(zip(_kinds("champion"), cycle(LINES), strict=False))
     for check in gate_checks:
@@ -208,6 +219,7 @@ def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
 
 
 def _label(check: dict[str, Any]) -> str:
+    """Return a check as text: its value, relation and threshold."""
     check_entry = entry(check["kind"])
     label = check_entry.label if check_entry else "{metric}"
     name = label.format(metric=check["metric"].replace("_", " "))
@@ -216,8 +228,8 @@ def _label(check: dict[str, Any]) -> str:
 
 
 def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
-    """Return value and limits over the threshold, or under it where more is better; at most
-    FARTHEST.
+    """Return value and limits divided by the threshold, or the inverse if more is better; at most
+    FARTHEST. Return None if the check has no threshold or no value.
     """
     threshold = check["threshold"]
     if threshold is None:
@@ -252,11 +264,11 @@ GATE_PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = 
 
 
 History = Sequence[dict[str, float]]
-"""Metric lines of the training job: name → value, each with its ``step``."""
+"""Metric lines of the training job: each is metric name to value, including ``step``."""
 
 
 def loss_curve(history: History) -> str | None:
-    """Draw training and validation loss against the optimizer step."""
+    """Draw training and validation loss against the optimizer step; return None without a loss."""
     train = _series(history, "loss")
     validation = _series(history, "validation_loss")
     if not train:
@@ -273,7 +285,9 @@ def loss_curve(history: History) -> str | None:
 
 
 def throughput(history: History) -> str | None:
-    """Draw samples per second of all ranks together against the optimizer step."""
+    """Draw samples per second of all ranks together against the optimizer step; return None without
+    data.
+    """
     points = _series(history, "samples_per_second")
     if not points:
         return None
@@ -287,7 +301,9 @@ def throughput(history: History) -> str | None:
 
 
 def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
-    """Draw each metric of a script against the number of its line, one below the other."""
+    """Draw each metric of a script against the number of its line, one plot below the other; return
+    None without metrics.
+    """
     if not metrics:
         return None
 
@@ -302,6 +318,7 @@ def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
 
 
 def _series(history: History, metric: str) -> list[tuple[float, float]]:
+    """Return (step, value) of the metric, for the lines that have it."""
     return [(line["step"], line[metric]) for line in history if metric in line]
 
 
@@ -309,12 +326,12 @@ TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
     "loss of training and validation against the optimizer step": loss_curve,
     "samples per second against the optimizer step": throughput,
 }
-"""Description → picture, in their order on the page."""
+"""Description to picture, in the order in which the page shows them."""
 
 
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: small, sharp, searchable
-    "svg.hashsalt": "trainyard",  # else ids are random and the page never the same twice
+    "svg.fonttype": "none",  # keep text as text: small, sharp, searchable
+    "svg.hashsalt": "trainyard",  # otherwise ids are random, and the page differs each time
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.spines.top": False,

@@ -1,4 +1,4 @@
-"""Compare a training's speed with earlier runs of the same kind and with its forecast."""
+"""Compare a training's pace (time per step) with earlier trainings and its forecast."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,29 +24,29 @@ from trainyard.validate.rules.job_view import PROCESSES
 
 PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 LOOK_BACK = 5
-"""Number of earlier executions that are searched for similar runs."""
+"""Number of earlier executions in which similar trainings are looked for."""
 
 SPEED = {
     *Layout.model_fields,
     *("global_batch", "micro_batch", "precision", "optimizer", "deterministic"),
     *("workload", "workload_config", "tuning"),
 }
-"""Hyperparameters that a step's time depends on."""
+"""Hyperparameters that affect the time of a step."""
 
 EXCHANGED_APART = ("ddp", "smddp")
-"""Strategies whose gradient exchange a metric line reports apart (``training.watching.clock``)."""
+"""Strategies whose metric lines report the gradient exchange separately
+(``training.watching.clock``).
+"""
 
 
 class Paces:
-    """Pace of training jobs; the expectation for a job is computed once."""
+    """Paces of training jobs; what is expected of a job is computed only once."""
 
     def __init__(self) -> None:
         self._expectations: dict[str, tuple[ExpectedTime, ...]] = {}
 
     def find_pace(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
-        """Return the job's pace; None where it does not run our loop, or has not logged a metric
-        yet.
-        """
+        """Return the job's pace; None if it is not our loop's, or has no metric yet."""
         step_seconds = seconds(job)
         if step_seconds is None:
             return None
@@ -56,14 +56,14 @@ class Paces:
         return Pace(found=step_seconds, expected=self._expectations[name])
 
     def table(self, execution: Execution, steps: Steps) -> Table | None:
-        """Return a table of the step's time and its parts, beside the expected ones; None without
-        expectations.
+        """Return a table with the time of a step and its parts, and the expected times; None if
+        nothing is expected.
         """
         pace = self.read(execution, steps)
         return pace.table() if pace else None
 
     def read(self, execution: Execution, steps: Steps) -> Pace | None:
-        """Return the pace of a run's training; None without expectations."""
+        """Return the pace of an execution's training; None if nothing is expected of it."""
         if "Train" not in steps or (job := steps["Train"].job) is None:
             return None
         if job[0] != "TrainingJob":
@@ -72,8 +72,8 @@ class Paces:
         return pace if pace and pace.expected else None
 
     def remark_on_job(self, execution: Execution, job: Mapping[str, Any]) -> str:
-        """Return a remark on a job that is slow; empty for others."""
-        # The first metric line has the time in which kernels are chosen and compiled.
+        """Return a remark if the job is slow; empty if it is not."""
+        # The first metric line includes the time in which kernels are chosen and compiled.
         interval = job.get("HyperParameters", {}).get("log_interval", "")
         if interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval):
             return ""
@@ -82,14 +82,12 @@ class Paces:
 
 
 def read_pace(execution: Execution, steps: Steps) -> Pace | None:
-    """Return the pace of the run's training, for the report."""
+    """Return the pace of the execution's training, for the report; None if there is none."""
     return Paces().read(execution, steps)
 
 
 def seconds(job: Mapping[str, Any]) -> Seconds | None:
-    """Return the seconds of a step and its parts in the job's latest metric line; None
-    without one.
-    """
+    """Return the seconds of a step and its parts in the job's latest metrics, or None."""
     metrics = latest(job)
     if not is_ours(metrics) or "train:step_seconds" not in metrics:
         return None
@@ -98,7 +96,7 @@ def seconds(job: Mapping[str, Any]) -> Seconds | None:
 
 
 def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
-    """Yield the expected pace: from earlier runs first, then the forecast."""
+    """Yield the expected times: first those of earlier trainings, then the forecast."""
     if (earlier_time := earlier(list(_find_similar(execution, job)))) is not None:
         yield earlier_time
     try:
@@ -108,13 +106,13 @@ def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expec
 
 
 def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
-    """Yield steps of earlier trainings with the same work on the same machines."""
+    """Yield the times of earlier trainings with the same work on the same machines."""
     names = {job["TrainingJobName"]}
     for earlier_run in execution.earlier(LOOK_BACK):
         for step in earlier_run.steps():
             if step.status != "Succeeded" or not step.job or step.job[0] != "TrainingJob":
                 continue
-            if step.job[1] not in names:  # from the cache: the same job again
+            if step.job[1] not in names:  # a cached step has the job of an earlier execution
                 names.add(step.job[1])
                 earlier_job = earlier_run.training_job(step.job[1])
                 if _work(earlier_job) == _work(job) and (times := seconds(earlier_job)) is not None:
@@ -122,6 +120,7 @@ def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seco
 
 
 def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return everything that affects a job's time per step: settings, machines, processes."""
     settings, resources = job.get("HyperParameters", {}), job["ResourceConfig"]
     work = {name: settings[name] for name in sorted(SPEED & settings.keys())}
     machines = (resources.get("InstanceType"), resources.get("InstanceCount"))
@@ -145,11 +144,11 @@ def foreseen(training: LoopTraining) -> ExpectedTime:
     return ExpectedTime(seconds=parts, most=step.p90, grounds="is foreseen")
 
 
-# Show our runs in a terminal: the gate's checks, and the progress of the training.
+# Show our executions in a terminal: the gate's checks, and the progress of the training.
 
 
 def gate_table(execution: Execution, steps: Steps) -> Table | None:
-    """Return the checks of the run's verdict; None before there is one."""
+    """Return a table of the gate's checks; None if there is no verdict yet."""
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     gate = read_gate(execution, steps)
@@ -157,7 +156,7 @@ def gate_table(execution: Execution, steps: Steps) -> Table | None:
 
 
 def checks_table(gate: Gate) -> Table:
-    """Return a table with a row for each check in gate.json."""
+    """Return a table with one row for each check in gate.json."""
     table = Table(box=None, pad_edge=False)
     table.add_column("gate")
     table.add_column("value", justify="right")
@@ -184,9 +183,7 @@ def script_table(execution: Execution, steps: Steps) -> Table | None:
 
 
 def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return (optimizer steps done, all steps) of our training job; None before its
-    first metric.
-    """
+    """Return (steps done, all steps) of our training job; None before its first metric."""
     step_count = latest(job).get("train:step")
     total = job.get("HyperParameters", {}).get("max_steps", "")
     return (step_count, int(total)) if step_count is not None and total.isdigit() else None
@@ -201,13 +198,13 @@ DISPLAY = Display(
 )
 
 
-# Read the documents that our steps leave in a run: evaluation.json, gate.json, metric lines.
+# Read the documents that our steps write: evaluation.json, gate.json, metric lines.
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 
 
 def read_gate(execution: Execution, steps: Steps) -> Gate | None:
-    """Return gate.json; None where the run has none."""
+    """Return gate.json; None if the execution has none."""
     if "Gate" not in steps:
         return None
     document: Any = execution.output_json(steps["Gate"], "gate", "gate.json")
@@ -215,7 +212,7 @@ def read_gate(execution: Execution, steps: Steps) -> Gate | None:
 
 
 def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
-    """Return evaluation.json; None where the run has none."""
+    """Return evaluation.json; None if the execution has none."""
     if "Evaluate" not in steps:
         return None
     document: Any = execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
@@ -223,12 +220,14 @@ def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
 
 
 def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
-    """Return the metric lines of the training job; see ``history``."""
+    """Return the metric lines of the training job, as ``history`` does."""
     return history(execution.all_lines(steps["Train"])) if "Train" in steps else []
 
 
 def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
-    """Return metric → its values in the order of the log, for a user's own script; else empty."""
+    """Return metric name to its values in the order of the log, for a user's own script; empty for
+    our loop.
+    """
     job = steps["Train"].job if "Train" in steps else None
     if job is None:
         return {}
@@ -249,9 +248,10 @@ def is_ours(metrics: Iterable[str]) -> bool:
 
 
 def history(lines: Iterable[str]) -> list[dict[str, float]]:
-    """Return the metric lines among a training job's log lines: those that begin with ``step=``.
+    """Return the metric lines in a training job's log, ordered by step: lines that start with
+    ``step=``.
 
-    Each is name → value.
+    Each is metric name to value.
     """
     lines_by_step: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
     for line in lines:
@@ -268,7 +268,7 @@ Row = Mapping[str, Any]
 
 @cache
 def entry(kind: str | None) -> GateCheck | None:
-    """Return the first entry of the table of this kind."""
+    """Return the first entry of this kind in the table of checks; None if there is none."""
     return next((check for check in checks() if check.kind == kind), None)
 
 
@@ -282,22 +282,23 @@ def format_value(row: Row, gate: Mapping[str, Any]) -> str:
 
 
 def format_demand(row: Row) -> str:
-    """Return what a check demands of its value, or of one of its limits."""
+    """Return the check's requirement of its value, or of one of its limits, as text."""
     usual = "at most" if row["direction"] == "lower" else "at least"
     return f"{_limit(row) or usual} {_number(row['threshold'])}"
 
 
 def limits(row: Row) -> str:
-    """Return ``low to high``; empty where a check has no limits."""
+    """Return ``low to high``; empty if the check has no limits."""
     low, high = row.get("low"), row.get("high")
     if low is None and high is None:
         return ""
-    if _limit(row) == "high at most":  # it has no lower limit
+    if _limit(row) == "high at most":  # such a check has no lower limit
         return f"at most {_number(high)}"
     return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
 
 
 def _limit(row: Row) -> str | None:
+    """Return the limit that the check compares, such as ``high at most``; None for the value."""
     check_entry = entry(row.get("kind"))
     return check_entry.limit if check_entry else None
 

@@ -1,6 +1,7 @@
-"""Score the baselines on the test split: their metrics, and their scores where there are any.
+"""Score the baselines on the test split: their metrics, and their scores if the workload has any.
 
-The summary (``steps.shard.split_summary``) holds the split's manifests, but no shard of it.
+The summary of a split (``steps.shard.split_summary``) has the split's manifests, but no shard of
+it.
 """
 
 import argparse
@@ -14,25 +15,25 @@ from training.data.dataset import Dataset
 from training.scores import Block
 from training.workloads import Workload, spec
 
-READ = 1 << 20  # names of examples per read
+READ = 1 << 20  # names of examples that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSplit:
-    """The train split, or its summary, that the baselines are fitted on."""
+    """The train split, or its summary, on which the baselines are fitted."""
 
     folder: Path
-    """Folder of its manifests."""
+    """Folder of the train split's manifests."""
     split: Dataset
-    """The split; with a summary only its manifests, so no sample can be read."""
+    """The split; if there is a summary, only its manifests, so that no sample can be read."""
     sample: Dataset
-    """Samples that the baselines are fitted on."""
+    """Samples on which the baselines are fitted."""
     example_names: Dataset | None
-    """Names of all examples; None without a summary: the workload names them."""
+    """Names of all examples; None without a summary, because then the workload names them."""
 
     @classmethod
     def open(cls, inputs: Path) -> Self:
-        """Open ``summary`` among the job's inputs, or else ``train``."""
+        """Open the folder ``summary`` of the job's inputs, or ``train`` if there is none."""
         folder = inputs / "summary"
         if not folder.is_dir():
             train = Dataset(inputs / "train")
@@ -41,7 +42,7 @@ class TrainSplit:
         return cls(folder, Dataset(folder), Dataset(folder / "sample"), example_names)
 
     def examples(self, workload: Workload) -> Iterator[Block]:
-        """Yield ``example`` of every example, and ``group`` where the data have groups."""
+        """Yield ``example`` of every example, and ``group`` if the data has groups."""
         return (
             workload.examples(self.split)
             if self.example_names is None
@@ -52,10 +53,10 @@ class TrainSplit:
 def baselines(
     options: argparse.Namespace, name: str, workload: Workload, train: TrainSplit, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """Return baseline → metric → value; ``name`` is the workload's.
+    """Return baseline to metric to value; ``name`` is the workload's.
 
-    Scores go into ``baseline-<baseline>.parquet`` beside the challenger's, row for row, and the
-    metrics are read off them, as those of the models are.
+    Scores are written to ``baseline-<baseline>.parquet`` with the same rows as the challenger's.
+    The metrics are computed from these files, like those of the models.
     """
     workload_spec, limit = spec(name), options.baseline_units
     if not workload_spec.baselines_scored:
@@ -77,12 +78,12 @@ def score_baseline(
     sha256: str | None = None,
     train: str | None = None,
 ) -> dict[str, float]:
-    """Return metric → value of a baseline's scores, which are written first.
+    """Write a baseline's scores; return metric to value, computed from the file.
 
     Args:
         name: name of the workload.
         sha256: hash of the baseline's model, if it is a model.
-        train: fingerprint of the data that it was fitted on, if known.
+        train: fingerprint of the data on which it was fitted, if known.
     """
     table = f"baseline-{baseline}"
     path = options.root / f"processing/output/scores/{table}.parquet"

@@ -1,6 +1,4 @@
-"""The evaluate step's settings: of a workload, or of a script of the user's own that scores each
-example.
-"""
+"""The evaluate step's settings: of a workload, or of a user's script that scores each example."""
 
 import re
 from typing import Any, Literal
@@ -14,51 +12,58 @@ from steps.train.train_script import checked_channels
 Leaks = Literal["examples", "groups"]
 
 PACKAGES = ("numpy", "pyarrow")
-"""Packages that the job needs beside the script."""
+"""Packages that the job needs in addition to the script's."""
 METRIC = r"[A-Za-z][A-Za-z0-9_]{0,62}"
-"""Pattern of a name that ``gate.max_<metric>``, a pipeline parameter and customer metadata can
-hold."""
-COLUMNS = ("example", "group", "probability", "label")
+"""Pattern of a metric's name, which must fit into ``gate.max_<metric>``, a pipeline parameter and
+customer metadata.
+"""
+COLUMNS = ("example", "group", "probability", "label")  # names that no metric may have
 INPUTS = ("model", "champion", "script", "code")
 """Inputs of the job that are not channels."""
 
 
 class EvaluationScript(Section):
-    """Evaluation script of a training script: docs/scripts.md is its contract."""
+    """Evaluation script of a training script; docs/scripts.md is its contract."""
 
     script: str | None = None
-    """Without train.loop: an evaluation script of your own (.py), relative to the recipe, that
-    writes the scores of the model in $SM_MODEL_DIR for each example into $SM_OUTPUT_DATA_DIR."""
+    """Without train.loop: an evaluation script of your own (.py), relative to the recipe. It scores
+    each example with the model in $SM_MODEL_DIR, and writes the scores to $SM_OUTPUT_DATA_DIR.
+    """
 
     source: str | None = None
-    """Folder that is sent with the script, relative to the recipe; default: the script's own."""
+    """Folder that is sent with the script, relative to the recipe; default: the script's folder."""
 
     source_mb: float = Field(default=20, gt=0)
     """Maximum size of that folder in MB; one file may have a quarter of it."""
 
     requirements: str | None = None
     """Requirements file, relative to the recipe, which pip installs before the script starts;
-    default: the folder's own requirements.txt, if it has one."""
+    default: the folder's own requirements.txt, if it has one.
+    """
 
     arguments: dict[str, JsonValue] = Field(default_factory=dict, max_length=100)
     """Arguments of the script: ``floor: 0.01`` gives it ``--floor 0.01``."""
 
     channels: dict[str, S3Uri] = Field(default_factory=dict, max_length=6)
-    """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
-    recipe has a data section, the shards are further channels train and test. Channel train is not
-    tested on."""
+    """Name to S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. If the
+    recipe has a data section, the shards are additional channels train and test. The channel train
+    is not tested on.
+    """
 
     metrics: dict[str, Literal["lower", "higher"]] = Field(default_factory=dict, max_length=20)
-    """Metric that the script reports → which values are better; the first one is the primary."""
+    """Metric that the script reports, to which values are better; the first one is the primary
+    metric.
+    """
 
     baselines: tuple[str, ...] = ()
     """Baselines that the script scores on the same rows as the model, in baseline.<name>.jsonl;
     ``gate.below_baseline`` may name one."""
 
     request: str | None = None
-    """Sample request, relative to the recipe, a file in the folder that is sent: for
-    ``gate.max_latency_p95_ms`` the inference script answers it, as ``register.content_types[0]``
-    and ``register.response_types[0]``."""
+    """Sample request, relative to the recipe: a file in the folder that is sent. For
+    ``gate.max_latency_p95_ms``, the inference script responds to it, with the types
+    ``register.content_types[0]`` and ``register.response_types[0]``.
+    """
 
     @field_validator("script")
     @classmethod

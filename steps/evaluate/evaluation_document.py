@@ -1,6 +1,7 @@
-"""Define evaluation.json, as the evaluate step writes it: no NaN, which becomes null.
+"""Define evaluation.json, as the evaluate step writes it. NaN becomes null.
 
-Our code does not score your own script: fields that only our workloads know are null there.
+Our code does not score the model of a user's script, so fields that only our workloads know are
+null then.
 """
 
 import json
@@ -17,7 +18,7 @@ class Metric(TypedDict):
 
     value: float | None
     standard_error: float | None
-    """Standard error over groups; null where there is none."""
+    """Standard error over groups; null if there is none."""
 
 
 class Artifact(TypedDict):
@@ -28,15 +29,15 @@ class Artifact(TypedDict):
 
 
 class Champion(TypedDict):
-    """Model that the challenger is compared with."""
+    """The model with which the challenger is compared."""
 
     arn: str
-    """ARN of its model package; ``none`` or ``unresolved`` without a champion."""
+    """ARN of its model package; ``none`` or ``unresolved`` if there is no champion."""
     metrics: dict[str, Metric]
     artifact: Artifact | None
-    """Null without a champion."""
+    """Null if there is no champion."""
     error: str | None
-    """Reason why it cannot be compared; null where it can, or without a champion."""
+    """Why it cannot be compared; null if it can, or there is no champion."""
 
 
 class Channel(TypedDict):
@@ -45,11 +46,11 @@ class Channel(TypedDict):
     files: int
     bytes: int
     sha256: str
-    """Hash of the JSON object: name of a file → its size and SHA-256."""
+    """Hash of a JSON object: name of each file to its size and SHA-256."""
 
 
 class Dataset(TypedDict):
-    """Data that the model was measured on. Hashes are SHA-256 in hexadecimal."""
+    """Data on which the model was measured. Hashes are SHA-256 in hexadecimal."""
 
     fingerprint: str
     """Fingerprint of train and test together."""
@@ -59,21 +60,21 @@ class Dataset(TypedDict):
     test_samples: int
     test_records: int
     train_manifests_sha256: str | None
-    """Hash of every byte of the split's manifests; null where a script was scored."""
+    """Hash of every byte of the split's manifests; null if a script was evaluated."""
     test_manifests_sha256: str | None
     summary_manifests_sha256: NotRequired[str]
-    """Hash of all manifests in the summary of the train split, where one was read."""
+    """Hash of all manifests in the summary of the train split, if it was read."""
     channels: NotRequired[dict[str, Channel]]
     """Channels of a script; ``test_fingerprint`` is computed from all except ``train``."""
 
 
 class Leakage(TypedDict):
-    """Counts of test data that are also in the train split; null: not reported by a script."""
+    """Counts of test data that is also in the train split; null if a script did not report them."""
 
     examples: int | None
-    """Rows whose content is in train."""
+    """Rows whose content is also in train."""
     groups: int | None
-    """Distinct groups."""
+    """Distinct groups that are also in train."""
     checked_examples: int | None
     checked_groups: int | None
 
@@ -91,15 +92,15 @@ class Latency(TypedDict):
 
 
 class Training(TypedDict):
-    """Artifact's description of how the weights were trained."""
+    """The artifact's description of how the weights were trained."""
 
     identity: str | None
     stretches: list[dict[str, object]]
-    """Uninterrupted parts of the training."""
+    """Consecutive steps under the same conditions (``training.checkpoint.marker.Stretch``)."""
 
 
 class Base(TypedDict):
-    """The model that the training began with."""
+    """The model from which the training started."""
 
     sha256: str
     """Hash of its model.tar.gz, or of its folder
@@ -110,7 +111,7 @@ class Base(TypedDict):
 
 
 class Model(TypedDict):
-    """Artifact's description of the model."""
+    """The artifact's description of the model."""
 
     steps: int | None
     """Optimizer steps."""
@@ -119,7 +120,7 @@ class Model(TypedDict):
     """Number of ranks that trained it."""
     packages_sha256: str | None
     precision: NotRequired[str]
-    """Type of the matrix products of our loop's training: what ``auto`` became."""
+    """Type of the matrix products in our loop's training: what ``auto`` was resolved to."""
     training: Training
     base: NotRequired[Base]
 
@@ -130,18 +131,18 @@ class Evaluation(TypedDict):
     metrics: dict[str, Metric]
     champion: Champion
     baselines: dict[str, dict[str, float | None]]
-    """Baseline → metric → value."""
+    """Baseline to metric to value."""
     dataset: Dataset
     leakage: Leakage
     latency: Latency | None
     artifact: Artifact
     scores: dict[str, Artifact]
-    """Table of scores → its size and hash."""
+    """Table of scores to its size and hash."""
     model: Model
 
 
 def write(folder: Path, evaluation: Mapping[str, Any]) -> None:
-    """Write an ``Evaluation``, which may hold NaN, into the folder as JSON, and print it."""
+    """Write an ``Evaluation``, which may contain NaN, to the folder as JSON, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
     atomic_file.write(folder / "evaluation.json", text)
@@ -149,7 +150,7 @@ def write(folder: Path, evaluation: Mapping[str, Any]) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """Replace NaN, which JSON lacks, by null, which the gate rejects as missing."""
+    """Replace NaN and infinity, which JSON lacks, by null, which the gate rejects."""
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

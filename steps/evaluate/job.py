@@ -12,12 +12,12 @@ from trainyard.common.process import exclude_from_gc
 
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
-    # The image of a script is the script's: it need not have torch.
+    # A script runs in an image that may have no torch.
     if "--script" in words:
         from steps.evaluate import script_evaluation as evaluation
     else:
-        with exclude_from_gc():  # nor the imports that follow
-            import torch._dynamo  # noqa: F401 (the first model that is built imports it)
+        with exclude_from_gc():  # the collector never has to scan the imported objects
+            import torch._dynamo  # noqa: F401 (building a first model imports it anyway)
 
             from steps.evaluate import workload_evaluation as evaluation
     options = evaluation.parse(words)

@@ -1,6 +1,6 @@
 """Time requests one by one; without torch.
 
-Apart: a script's evaluation has no torch.
+This is a separate module because the evaluation of a script has no torch.
 """
 
 from collections.abc import Callable

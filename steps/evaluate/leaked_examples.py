@@ -1,8 +1,8 @@
 """Count examples and groups of the test split that are also in the train split.
 
-Ids of 64 bits go into PARTS files per split, by some of their bits, so that equal ids meet in
-files of equal number: memory holds 1/PARTS of the test split's ids, 8 bytes each (10^9 examples:
-125 MB), and a piece of the train split's.
+The 64-bit ids of each split are distributed over PARTS files by some of their bits, so that equal
+ids are in files with the same number. Memory holds 1/PARTS of the test split's ids at a time, 8
+bytes each (10^9 examples: 125 MB), and a piece of the train split's.
 """
 
 import tempfile
@@ -17,13 +17,13 @@ from training.data.bit_mixing import mix_bits
 from training.scores import Block
 
 PARTS = 64
-PIECE = 1 << 20  # ids per read
+PIECE = 1 << 20  # ids that are read at a time
 
 
 def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
-    """Count test ``examples`` and ``groups`` found in train, and how many were looked for.
+    """Count the test ``examples`` and ``groups`` that are also in train, and how many were checked.
 
-    ``examples`` counts rows, ``groups`` distinct ones. Where the data have no groups, an example is
+    ``examples`` counts rows, ``groups`` distinct groups. If the data has no groups, each example is
     a group of its own.
     """
     with tempfile.TemporaryDirectory() as name:
@@ -41,7 +41,7 @@ def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
 
 
 def _spill(folder: Path, blocks: Iterable[Block]) -> None:
-    """Write the ids into files."""
+    """Write the ids of a split's examples and groups to PARTS files each."""
     for kind in ("example", "group"):
         (folder / kind).mkdir(parents=True)
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
         for block in blocks:
             for kind, parts in files.items():
                 ids = block.get(kind, block["example"])
-                # By mixed bits: ids that are small or in order fill the files evenly, too.
+                # By mixed bits: even ids that are small or consecutive are distributed evenly.
                 number = (mix_bits(ids.view(np.uint64)) % np.uint64(PARTS)).astype(np.int64)
                 cuts = np.cumsum(np.bincount(number, minlength=PARTS))[:-1]
                 for file, part_ids in zip(
@@ -62,7 +62,7 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
 
 
 def _overlap(sides: dict[str, Path], kind: str) -> list[int]:
-    """Count in the test split: rows, rows in train, distinct ids, distinct ids in train."""
+    """Return test counts: rows, rows in train, distinct ids, distinct ids in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
         ids = np.fromfile(_part(sides["test"], kind, part), np.int64)

@@ -1,6 +1,6 @@
-"""Read a model in a folder, archived or not: its evidence, and its files. Without torch.
+"""Read a model in a folder, as an archive or as files: its files, its size and its hash.
 
-Apart: a script's evaluation has no torch.
+This is a separate module because the evaluation of a script has no torch.
 """
 
 import gzip
@@ -16,8 +16,8 @@ from trainyard.common.errors import DataError
 
 
 def files_of(folder: Path, target: Path) -> Path:
-    """Return the folder of the model's files: ``target``, if unpacked from a model.tar.gz, or
-    ``folder``.
+    """Return the folder with the model's files: ``target`` if they were unpacked from a
+    model.tar.gz, or ``folder``.
 
     Raises:
         DataError: the model is missing, or its archive is damaged.
@@ -31,13 +31,13 @@ def files_of(folder: Path, target: Path) -> Path:
 
 
 def evidence(folder: Path) -> Artifact:
-    """Return ``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
+    """Return ``bytes`` and ``sha256`` of the model in the folder, as it will be registered."""
     size, digest = hugging_face_folder.measure_model(folder)
     return {"bytes": size, "sha256": digest}
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Put the model's files into ``folder``.
+    """Unpack the model's archive into ``folder``.
 
     Raises:
         DataError: the archive is damaged, or a file in it leads out of the folder.

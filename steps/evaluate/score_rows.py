@@ -1,10 +1,10 @@
 """Compute the rows of a model's scores, in as many processes as there are GPUs.
 
-Each process opens the model on a GPU of its own, scores a share of the split's batches, and leaves
-its rows in a file; the job reads the files one after the other, so no more is in its memory than
-with one process. The rows are the same, bit for bit, whatever the number of processes: shares are
-cut between batches, and on CPUs the model alone decides with how many threads each process computes
-(fewer on a smaller machine), since how a product is shared by threads may change its last bits.
+Each process opens the model on its own GPU, scores a share of the split's batches, and writes its
+rows to a file. The job reads the files one after the other, so it needs no more memory than with
+one process. The rows are the same, bit for bit, for any number of processes: shares are cut between
+batches, and on CPUs the number of threads per process depends only on the model (on a small machine
+it may be smaller), because the number of threads that share a product may change its last bits.
 """
 
 import json
@@ -36,19 +36,19 @@ from training.workloads import Packing, Workload, load, takes_share
 from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.process import cores
 
-# Open a model that was given as an archive, or file by file; challenger and champion alike.
+# Open a model that is given as an archive, or as files; the same for challenger and champion.
 
 
 @dataclass(frozen=True)
 class Source:
-    """Source of a model: paths and words, which another process understands too."""
+    """Where a model is: only paths and strings, so that it can be passed to another process."""
 
     folder: Path
-    """Its files, unpacked; or a base in any form, if ``uri`` is set."""
+    """Folder with its unpacked files; or with a base model in any form, if ``uri`` is set."""
     base: Path | None = None
-    """Folder with the model that its adapters belong to, if the files hold only adapters."""
+    """Folder with the model to which its adapters belong, if the files are only adapters."""
     uri: str | None = None
-    """URI of the base that a training began with."""
+    """URI of the base model from which a training started; None for a trained model."""
 
     def model(self, workload: Workload, name: str) -> nn.Module:
         """Return the model in evaluation mode, on the CPU; ``name`` is the workload's.
@@ -72,31 +72,31 @@ class TrainedModel:
     description: dict[str, Any]
     """Content of its config.json."""
     artifact: Artifact
-    """Files as they are registered."""
+    """Size and hash of its files, as they will be registered."""
     source: Source
 
 
 def open_archive(
     folder: Path, workload: str | None = None, base: Path | None = None
 ) -> TrainedModel:
-    """Open the folder's model, on the CPU.
+    """Open the model in the folder, on the CPU.
 
     Args:
-        workload: required name of its workload.
-        base: folder with the model that its adapters belong to, if it holds only adapters.
+        workload: name that its workload must have; None for any.
+        base: folder with the model to which its adapters belong, if it is only adapters.
 
     Raises:
         TrainyardError: the model is missing, damaged, or of another workload.
     """
     files = files_of(folder, folder / "model")
     if workload is not None:
-        # Before anything that the archive names is imported.
+        # Checked before anything that the archive names is imported.
         _check_workload(files / "config.json", workload)
     return TrainedModel(*open_artifact(files, base), evidence(folder), Source(files, base))
 
 
 def _check_workload(path: Path, workload: str) -> None:
-    """Check the workload before anything that the archive names is imported."""
+    """Check that the model's description names ``workload``."""
     try:
         name = json.loads(path.read_bytes())["workload"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -105,20 +105,20 @@ def _check_workload(path: Path, workload: str) -> None:
         raise DataError(f"it is of workload {name!r}; expected {workload!r}")
 
 
-# The champion is evidence from outside: an error in it becomes a reason, which makes the gate
-# reject; it never ends the job.
+# The champion comes from outside this execution: an error in it becomes a reason for the gate to
+# reject, and never ends the job.
 
 
 def open_champion(
     folder: Path, arn: str, challenger: TrainedModel, base: Path | None = None
 ) -> tuple[TrainedModel | None, str | None]:
-    """Return (the champion, None), (None, why it cannot be compared), or (None, None) without a
-    champion.
+    """Return (the champion, None), (None, why it cannot be compared), or (None, None) if there is
+    no champion.
 
     Args:
-        folder: folder with its model.tar.gz or its files, or no-champion.json.
-        arn: ARN of its model package; or ``none``, ``unresolved``.
-        base: folder with the challenger's base, which a champion of adapters may share.
+        folder: folder with its model.tar.gz or its files, or with no-champion.json.
+        arn: ARN of its model package, ``none`` or ``unresolved``.
+        base: folder with the challenger's base model, which a champion of adapters may share.
     """
     if arn in (NONE, UNRESOLVED_ARN):
         return None, None
@@ -129,6 +129,7 @@ def open_champion(
 
 
 def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> TrainedModel:
+    """Return the champion in the folder; raise TrainyardError if it cannot be compared."""
     if (folder / "no-champion.json").exists():
         raise DataError("the parameter ChampionModelUri names no folder with its model")
     if (base_champion := _as_base(folder, challenger)) is not None:
@@ -144,8 +145,9 @@ def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> T
 
 
 def _as_base(folder: Path, challenger: TrainedModel) -> TrainedModel | None:
-    """Return the champion if it is the challenger's own base: it takes the challenger's samples,
-    whatever it was trained on.
+    """Return the champion if it is the challenger's own base model, otherwise None.
+
+    A base model takes the challenger's samples, whatever it was trained on.
     """
     base = challenger.description.get(BASE)
     if base is None or hugging_face_folder.model_files_sha256(folder) != base["sha256"]:
@@ -164,27 +166,30 @@ def _samples(packing: Packing) -> str:
 log = logging.getLogger(__name__)
 
 THREADS = 4
-"""Threads of a process on CPUs."""
+"""Threads of a process on CPUs, for a model larger than SMALL."""
 SMALL = 2**28
-"""Bytes of weights up to which each core has a process, and so a model, of its own: the products of
-a small model are too short to be shared by threads, which wait for each other most of the time."""
+"""Bytes of weights up to which each core gets a process, and so a copy of the model, of its own.
+The products of a small model are too short to be shared by threads, which would mostly wait for
+each other.
+"""
 WORTH, WORTH_GPU = 10**11, 10**12
-"""Operations that make a further process worth its start: for each thread of it, some three seconds
-of a core; on a GPU, which takes longer to start with."""
+"""Number of operations from which another process is worth its start: per thread on CPUs (about
+three seconds of a core), and on a GPU, which takes longer to start.
+"""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Description of a scoring that another process can rebuild."""
+    """Description of a scoring from which another process can rebuild it."""
 
     name: str
-    """Name of the table."""
+    """Name of the table of scores."""
     workload: str
     config: Mapping[str, Any]
     assets: Path
     """Files of the challenger, whose workload defines the slices."""
     source: Source
-    """Source of the model."""
+    """The model to be scored."""
     test: Path
     slices: tuple[str, ...] = ()
 
@@ -197,14 +202,14 @@ def rows(
     folder: Path,
     process_count: int | None,
 ) -> Iterator[Block]:
-    """Yield all rows in their order. ``model`` is called where this process scores by itself.
+    """Yield all rows in order; ``model`` is called if this process computes them itself.
 
     Args:
-        folder: is created; holds the processes' files for a while.
+        folder: is created; contains the processes' files while they are needed.
         process_count: number of processes; None for as many as are useful.
 
     Raises:
-        TrainyardError: a process failed, with its reason; all are ended.
+        TrainyardError: a process failed, with its reason; the others are killed.
     """
     workload = challenger.workload
     if not takes_share(workload):
@@ -229,10 +234,11 @@ def rows(
 
 
 def of_use(model: nn.Module, test: Dataset) -> int:
-    """Return the useful number of processes: one per GPU, or per as many cores as a process has
-    threads; fewer where there is little to compute.
+    """Return the useful number of processes: one per GPU, or one per as many cores as a process has
+    threads; fewer if there is little to compute.
 
-    Two operations for each parameter and stored byte are a guess that no small split exceeds.
+    The operations are estimated as two for each parameter and stored byte, a guess that no small
+    split exceeds.
     """
     operations = 2 * sum(parameter.numel() for parameter in model.parameters()) * test.bytes
     most, worth = torch.cuda.device_count(), WORTH_GPU
@@ -248,7 +254,7 @@ def threads_for(model: nn.Module) -> int:
 
 
 def place_model(model: nn.Module, index: int = 0) -> nn.Module:
-    """Return the model on a GPU, which becomes the current one, or on the CPU without one."""
+    """Move the model to a GPU, which becomes the current one, or leave it on the CPU; return it."""
     if not (device_count := torch.cuda.device_count()):
         return model
     torch.cuda.set_device(index % device_count)
@@ -257,7 +263,7 @@ def place_model(model: nn.Module, index: int = 0) -> nn.Module:
 
 @contextmanager
 def _limit_threads(model: nn.Module) -> Iterator[None]:
-    """Set, on CPUs, the number of threads of every process, however many processes there are."""
+    """On CPUs, limit the number of threads; it must not depend on the number of processes."""
     own_count = torch.get_num_threads()
     if not torch.cuda.is_available():
         torch.set_num_threads(min(own_count, threads_for(model)))
@@ -268,8 +274,9 @@ def _limit_threads(model: nn.Module) -> Iterator[None]:
 
 
 def _score(scoring: Scoring, share: Share, file: Path) -> None:
-    """Score a share; this runs in a process of the crew."""
-    # Threads that decode take their part of the cores; those of torch do not depend on the count.
+    """Score a share of the test split in a worker process, and write the rows to ``file``."""
+    # Decoding threads share the cores among the processes; the number of torch's threads must not
+    # depend on the number of processes.
     fit_threads({})
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
     workload = load(scoring.workload, scoring.config, scoring.assets)
@@ -288,16 +295,17 @@ def in_order(
     tasks: Sequence[tuple[Any, ...]],
     results: Sequence[Result],
 ) -> Generator[Result, None, None]:
-    """Run ``work(*task)`` in a process for each task; yield each result when it and those before it
-    are done.
+    """Run ``work(*task)`` in a process for each task; yield each result once it and all earlier
+    ones are done.
 
     Args:
         label: name of a process, followed by its number from 1.
         work: a function of a module, with arguments that can be pickled.
+        results: result of each task, which is yielded when the task is done.
 
     Raises:
-        TrainyardError: the first process failed or died; gives its name.
-        RuntimeError: a bug; holds the process's traceback.
+        TrainyardError: a process failed or died; contains its name.
+        RuntimeError: a bug; contains the process's traceback.
     """
     crew: list[_Process] = []
     try:
@@ -305,7 +313,7 @@ def in_order(
             crew.append(_Process(f"{label} {number} of {len(tasks)}", work, task))
         for process, result in zip(crew, results, strict=True):
             while not process.is_done:
-                # Any of them: one that fails or dies is heard at once.
+                # Wait for any of them, so that one that fails or dies is noticed at once.
                 busy = [other for other in crew if not other.is_done]
                 ready = wait([other.worker.pipe for other in busy])
                 for other in busy:
@@ -318,14 +326,19 @@ def in_order(
 
 
 class _Process:
-    """A process that reports its end."""
+    """A worker process with a name, which reports when it is done."""
 
     def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
         self.name, self.is_done = name, False
         self.worker = WorkerProcess(_serve, work, task)
 
     def hear(self) -> None:
-        """Read its last message. Raises: the error that it failed with, by its name."""
+        """Receive its last message.
+
+        Raises:
+            TrainyardError: the process failed or died; contains its name.
+            RuntimeError: a bug; contains the process's traceback.
+        """
         try:
             self.is_done = self.worker.receive(_obituary)
         except (TrainyardError, RuntimeError) as error:
@@ -333,6 +346,7 @@ class _Process:
 
 
 def _obituary(end: str) -> str:
+    """Return the error text about a process that ended with ``end``."""
     return (
         f"died ({end}). SIGKILL most often means out of memory: take an instance type with more of "
         "it, or lower evaluate.processes"
@@ -340,5 +354,6 @@ def _obituary(end: str) -> str:
 
 
 def _serve(pipe: Connection, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+    """Run the task in the worker process, and report that it is done."""
     work(*task)
     pipe.send(True)

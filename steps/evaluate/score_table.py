@@ -1,6 +1,6 @@
-"""Store the scores of every example in a Parquet file: written and read block by block.
+"""Store the scores of every example in a Parquet file, written and read block by block.
 
-A row group holds at most GROUP rows, so neither writing nor reading takes more memory for more
+A row group has at most GROUP rows, so neither writing nor reading takes more memory for more
 examples. ``training.scores`` names the columns.
 """
 
@@ -21,18 +21,18 @@ from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256
 
 FORMAT = 1
-GROUP = 131_072
-FEW = 4096
+GROUP = 131_072  # rows of a row group
+FEW = 4096  # rows of a block in memory
 METADATA = b"trainyard"
 TYPES = {"example": pa.int64(), "group": pa.int64(), "probability": pa.float64()}
 TYPES["label"] = pa.uint8()
 
 
 def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
-    """Write the file, which appears under its name with all rows, or not at all.
+    """Write the file atomically: it appears under its name with all rows, or not at all.
 
-    ``header`` goes into the file's metadata as JSON, under ``trainyard``, with the format's number;
-    of its ``metrics`` only those that have columns.
+    ``header`` and the format's number are stored in the file's metadata as JSON, under
+    ``trainyard``; its ``metrics`` are reduced to those that have columns.
 
     Raises:
         DataError: there are no rows.
@@ -53,7 +53,7 @@ def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> Non
 
 
 class Scores:
-    """Blocks of a file, read as often as they are asked for; metrics are computed from them."""
+    """The blocks of a file, which can be read repeatedly; metrics are computed from them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,7 +67,7 @@ class Scores:
 
 
 def write_part(path: Path, blocks: Iterable[Block]) -> None:
-    """Write rows for ``read_part``, perhaps none; in Arrow's format, which keeps every bit."""
+    """Write rows, possibly none, for ``read_part``; Arrow's format preserves every bit."""
     with pa.OSFile(str(path), "wb") as file:
         writer = None
         for block in _gather_blocks(blocks):
@@ -79,7 +79,7 @@ def write_part(path: Path, blocks: Iterable[Block]) -> None:
 
 
 def read_part(path: Path) -> Iterator[Block]:
-    """Yield the rows of ``write_part``, in blocks."""
+    """Yield the rows that ``write_part`` wrote, in blocks."""
     if not path.stat().st_size:
         return
     with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as batches:
@@ -89,8 +89,8 @@ def read_part(path: Path) -> Iterator[Block]:
 
 
 def tables(folder: Path) -> dict[str, Artifact]:
-    """Return name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record
-    binds.
+    """Return name of each table of scores to its ``bytes`` and ``sha256``, which the gate's record
+    contains.
     """
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
@@ -99,7 +99,7 @@ def tables(folder: Path) -> dict[str, Artifact]:
 
 
 def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
-    """Yield the blocks in tables of GROUP rows, the last one shorter."""
+    """Yield the rows as tables of GROUP rows, the last one shorter."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for block in _gather_blocks(blocks):
@@ -116,10 +116,10 @@ def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
 
 
 def _gather_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield blocks of FEW rows, the last one shorter: Arrow takes some kilobytes for each, however
-    small.
+    """Yield the rows in blocks of FEW rows, the last one shorter, because Arrow needs some
+    kilobytes for each block, however small.
 
-    The sizes of the given blocks do not change the file: equal rows give equal bytes.
+    So the file does not depend on the sizes of the given blocks: equal rows give equal bytes.
     """
     waiting: list[Block] = []
     rows = 0
@@ -150,10 +150,12 @@ def _join_batches(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _column(name: str, values: np.ndarray) -> pa.Array:
+    """Return the column as Arrow array; slices, which repeat, are dictionary-encoded."""
     array = _to_arrow(name, values)
     return array.dictionary_encode() if name.startswith("slice.") else array
 
 
 def _to_arrow(name: str, values: np.ndarray) -> pa.Array:
+    """Return the column as an Arrow array of the table's type."""
     kind = pa.string() if name.startswith("slice.") else TYPES.get(name, pa.float64())
     return pa.array(values, kind)

@@ -1,4 +1,4 @@
-"""Check the columns of scores that a script writes, and convert them to the gate's.
+"""Check the columns of the scores that a user's script writes, and convert them to the gate's.
 
 ``example``           a string or an integer; ``example_ids`` turns it into 64 bits; one row each
 ``group``             likewise: examples of one group depend on each other; optional
@@ -9,7 +9,7 @@
 ``probability``       a number from 0 to 1, of a binary classifier, and
 ``label``             0 or 1
 
-``training.scores`` describes them in the gate's table.
+``training.scores`` describes the columns of the gate's table.
 """
 
 import hashlib
@@ -30,26 +30,27 @@ from trainyard.common.errors import DataError, nearest
 
 # Read the rows of a JSON Lines or Parquet file that a user's script wrote, piece by piece.
 #
-# A piece is some rows, with a list for each column; all rows of a file have the same columns.
+# A piece is a number of rows, with a list for each column. All rows of a file have the same
+# columns.
 
 ROWS = 32_768
-"""Rows in a piece."""
+"""Most rows in a piece."""
 INDEX = re.compile(r"__index_level_\d+__")
-"""Pattern of a column that pandas adds to Parquet by itself."""
+"""Pattern of a column that pandas adds to Parquet on its own."""
 SUFFIXES = (".jsonl", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of ``path``."""
+    """Some rows of the file ``path``."""
 
     path: Path
     numbers: list[int]
-    """Numbers of the lines in JSON Lines, of the rows in Parquet, each from 1."""
+    """Numbers of the lines (JSON Lines) or rows (Parquet) in the file, from 1."""
     columns: Mapping[str, list[Any]]
 
     def wrong(self, place: int, column: str, expected: str) -> DataError:
-        """Return the error about the value of ``column`` in the ``place``-th of these rows."""
+        """Return the error about the value of ``column`` at index ``place`` of the piece."""
         value = repr(self.columns[column][place])
         excerpt = value if len(value) <= 60 else f"{value[:60]}…"
         row = f"{row_name(self.path)} {self.numbers[place]}"
@@ -57,12 +58,12 @@ class Piece:
 
 
 def row_name(path: Path) -> str:
-    """Return the word for a row of the file."""
+    """Return what messages call a row of the file: "line" or "row"."""
     return "line" if path.suffix == ".jsonl" else "row"
 
 
 def rows_file(folder: Path, name: str) -> Path | None:
-    """Return ``name.jsonl`` or ``name.parquet``; None where neither exists.
+    """Return the path of ``name.jsonl`` or ``name.parquet``; None if neither exists.
 
     Raises:
         DataError: both exist.
@@ -74,16 +75,17 @@ def rows_file(folder: Path, name: str) -> Path | None:
 
 
 def pieces(path: Path) -> Iterator[Piece]:
-    """Yield the file's rows, ROWS at a time, in their order.
+    """Yield the file's rows in order, at most ROWS at a time.
 
     Raises:
-        DataError: a line is not a JSON object or has other columns than the first; the file is
+        DataError: a line is not a JSON object, or has other columns than the first; or the file is
             damaged.
     """
     return _lines(path) if path.suffix == ".jsonl" else _row_groups(path)
 
 
 def _lines(path: Path) -> Iterator[Piece]:
+    """Yield the rows of a JSON Lines file as pieces; raise DataError for a bad line."""
     numbers: list[int] = []
     columns: dict[str, list[Any]] = {}
     with path.open("rb") as file:
@@ -106,6 +108,7 @@ def _lines(path: Path) -> Iterator[Piece]:
 
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line; raise DataError if it is not one."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -123,6 +126,7 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
 def _other_columns(
     path: Path, number: int, columns: Mapping[str, Any], row: Mapping[str, Any]
 ) -> DataError:
+    """Return the error about a line whose columns differ from the first line's."""
     missing, more = sorted(columns.keys() - row.keys()), sorted(row.keys() - columns.keys())
     texts = [f"lacks {', '.join(missing)}"] * bool(missing)
     texts += [f"has {', '.join(more)}"] * bool(more)
@@ -133,8 +137,8 @@ def _other_columns(
 
 
 def _row_groups(path: Path) -> Iterator[Piece]:
-    """Yield one row group after the other: for the whole file, pyarrow 25 keeps all of it in
-    memory.
+    """Read the file row group by row group, because pyarrow 25 keeps all of the file in memory if
+    it reads it as a whole.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -158,14 +162,14 @@ IDS = frozenset((str, int))
 SLICES: frozenset[type] = frozenset((str, int, bool, type(None)))
 SLICE = "slice."
 ROW = "row"
-"""Column beside the table's own: the number of the row in its file, int64."""
+"""Additional column that the table does not have: the number of the row in its file, int64."""
 PREDICTIONS = ("probability", "label")
 
 
 def example_ids(values: Sequence[str | int]) -> np.ndarray:
     """Return ids as 64 bits, int64 (n,): BLAKE2b, 8 bytes little-endian, of the text in UTF-8.
 
-    7 and "7" are one id. Two different ids are taken for equal with a probability of 2^-64.
+    7 and "7" are the same id. Two different ids get the same 64 bits with probability 2^-64.
     """
     texts = (str(value).encode("utf-8", "surrogatepass") for value in values)
     digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
@@ -177,7 +181,7 @@ def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -
 
     Args:
         metrics: metrics of the recipe; one without a column is left out.
-        slices: slices that must be there.
+        slices: slices that the piece must have.
 
     Raises:
         DataError: names file, row, column, value and what was expected.
@@ -207,10 +211,10 @@ def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -
 
 
 def id_columns(piece: Piece) -> dict[str, np.ndarray]:
-    """Return ``example``, ``group`` and ROW.
+    """Return the columns ``example``, ``group`` and ROW.
 
     Raises:
-        DataError: an id is missing, or neither text nor a whole number.
+        DataError: an id is missing, or is neither text nor a whole number.
     """
     if "example" not in piece.columns:
         raise DataError(
@@ -226,6 +230,7 @@ def id_columns(piece: Piece) -> dict[str, np.ndarray]:
 
 
 def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> None:
+    """Raise DataError for an unknown, a missing, or an incomplete set of columns."""
     names, file = piece.columns.keys(), piece.path.name
     parts = [f"{metric}.{part}" for metric in metrics for part in ("sum", "weight")]
     known = ["example", "group", *metrics, *parts, *PREDICTIONS]
@@ -255,6 +260,7 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
 
 
 def _ids(piece: Piece, name: str) -> np.ndarray:
+    """Return the column as 64-bit ids."""
     values = piece.columns[name]
     _check_types(piece, name, IDS, "expected a string or an integer: its name in the data")
     return example_ids(values)
@@ -263,6 +269,7 @@ def _ids(piece: Piece, name: str) -> np.ndarray:
 def _numbers(
     piece: Piece, name: str, least: float = -math.inf, most: float = math.inf
 ) -> np.ndarray:
+    """Return the column as float64; raise DataError for a value that is not in the range."""
     bounds = "" if least == -math.inf else f" of {least:g} or more"
     bounds = bounds if most == math.inf else f" from {least:g} to {most:g}"
     expected = f"expected a finite number{bounds}"
@@ -280,6 +287,7 @@ def _numbers(
 
 
 def _fits(value: float) -> bool:
+    """Return whether the number is finite and within float64."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -287,6 +295,7 @@ def _fits(value: float) -> bool:
 
 
 def _check_types(piece: Piece, name: str, right: frozenset[type], expected: str) -> None:
+    """Raise DataError for the first value whose type is not one of ``right``."""
     values = piece.columns[name]
     if not set(map(type, values)) <= right:
         place = next(i for i, value in enumerate(values) if type(value) not in right)

@@ -1,11 +1,11 @@
-r"""Score the trained model and the champion by a script of the user's own.
+r"""Score the trained model and the champion with the user's script.
 
 python steps/evaluate/job.py --script evaluate.py --metrics accuracy=higher \
     --channels test [--champion ARN] [--slices NAME …] [--arguments JSON …] [--leaks examples …]
 
-The script runs once for each model (``steps.evaluate.script_process``), and the rows
-that it writes become the gate's tables. No torch, no pydantic: only numpy and pyarrow beyond
-Python, since the image is the script's.
+The script runs once for each model (``steps.evaluate.script_process``), and the rows that it writes
+become the gate's tables. Besides Python, only numpy and pyarrow are used, no torch and no pydantic,
+because the image is the script's.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
 
 TRAIN = "train"
-"""Channel that is not tested on, but searched for leaks."""
+"""Channel that is searched for leaked examples, but not tested on."""
 
 
 def channel(name: str, folder: Path) -> Channel:
-    """Return the channel's numbers of files and bytes, and the hash of all.
+    """Return the channel's number of files and bytes, and one hash over all files.
 
     Raises:
         DataError: the channel is empty.
@@ -53,7 +53,7 @@ def channel(name: str, folder: Path) -> Channel:
 
 
 def test_fingerprint(channels: Mapping[str, Channel]) -> str:
-    """Return one hash for all channels that are tested on."""
+    """Return one hash over all channels that are tested on."""
     hashes = {name: channel["sha256"] for name, channel in channels.items() if name != TRAIN}
     return json_sha256(hashes)
 
@@ -62,7 +62,7 @@ NOBODY = (NONE, UNRESOLVED_ARN)
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Write the scores, then evaluation.json."""
+    """Score the models, and write the tables of scores and then evaluation.json."""
     inputs = options.root / "processing/input"
     channels = {name: channel(name, inputs / name) for name in options.channels}
     scoring = _scoring(options, test_fingerprint(channels))
@@ -86,7 +86,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Latency | None:
-    """Return the latency of the challenger's inference script, where the recipe has a sample
+    """Return the latency of the challenger's inference script; None if the recipe has no sample
     request.
     """
     if options.request is None:
@@ -114,8 +114,8 @@ def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
 
 
 def _dataset(train: str | None, channels: dict[str, Channel], challenger: Scored) -> Dataset:
-    """Return the dataset; ``train``: the train step's fingerprint of the data that
-    it trained on.
+    """Return evaluation.json's entry about the data; ``train`` is the train step's fingerprint of
+    its data.
     """
     test = test_fingerprint(channels)
     rows = sum(len(block["example"]) for block in Scores(challenger.table))
@@ -133,8 +133,8 @@ def _dataset(train: str | None, channels: dict[str, Channel], challenger: Scored
 
 
 def words(arguments: dict[str, Any]) -> list[str]:
-    """Return the arguments as AWS's drivers give them: ``--name value``, values other than text as
-    JSON.
+    """Return the arguments as AWS's drivers pass them: ``--name value``, with values that are not
+    text as JSON.
     """
     return [
         word
@@ -144,7 +144,7 @@ def words(arguments: dict[str, Any]) -> list[str]:
 
 
 def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
-    """Score the champion. An error in this foreign evidence becomes a reason to reject."""
+    """Score the champion; an error in it becomes a reason for the gate to reject, not a failure."""
     absent: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
     if options.champion in NOBODY:
         return absent
@@ -161,11 +161,11 @@ def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
 
 
 def _read_description(files: Path) -> dict[str, Any]:
-    """Return the train step's description of the model, beside the script's own files."""
+    """Return the train step's description of the model, or {} if the archive has none."""
     file = files / "code/trainyard.json"
     try:
         description = json.loads(file.read_bytes())
-    except FileNotFoundError:  # another pipeline's model, or one of a single file
+    except FileNotFoundError:  # another pipeline's model, or a model of a single file
         return {}
     except ValueError as error:
         raise DataError(f"{file}: is damaged: {error}; train the model again") from None
@@ -173,6 +173,7 @@ def _read_description(files: Path) -> dict[str, Any]:
 
 
 def _model(description: dict[str, Any]) -> Model:
+    """Return evaluation.json's entry about the model; null for what is not described."""
     training = description.get("training", {})
     return {
         "steps": description.get("steps"),

@@ -1,8 +1,8 @@
-"""Run a user's evaluation script on one model in a process of its own.
+"""Run a user's evaluation script on one model, in a process of its own.
 
-The script sees what a training job of AWS sees: SM_MODEL_DIR, the unpacked archive;
-SM_CHANNEL_<NAME>, a folder per channel; SM_OUTPUT_DATA_DIR, where it writes scores; its arguments
-as ``--name value``.
+The script gets what an AWS training job gets: SM_MODEL_DIR, the unpacked archive;
+SM_CHANNEL_<NAME>, a folder per channel; SM_OUTPUT_DATA_DIR, where it writes scores; and its
+arguments as ``--name value``.
 """
 
 import json
@@ -19,9 +19,9 @@ from typing import Any
 from trainyard.common.errors import DataError
 
 LAST = 20
-"""Last lines of a failed script that its error shows."""
+"""Number of a failed script's last lines that its error shows."""
 LONGEST = 900
-"""Maximum characters of these lines: SageMaker cuts a failure reason at 1,024."""
+"""Most characters of these lines: SageMaker cuts a failure reason at 1,024."""
 
 
 HERE = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Script to run: ``entry``, relative to ``folder``, with ``arguments``."""
+    """The script to run: ``entry``, relative to ``folder``, with ``arguments``."""
 
     folder: Path
     entry: str
@@ -47,10 +47,11 @@ class Script:
     channels: Mapping[str, Path]
 
     def run(self, model: Path, output: Path) -> None:
-        """Run it on the model in folder ``model``; it writes below ``output``, which is created.
+        """Run the script on the model in folder ``model``; it writes below ``output``, which is
+        created.
 
         Raises:
-            DataError: the script is missing, or failed; its last lines are in the error.
+            DataError: the script is missing or failed; contains its last lines.
         """
         if not (self.folder / self.entry).is_file():
             raise DataError(f"evaluate.script: {self.folder} holds no {self.entry}")
@@ -58,10 +59,11 @@ class Script:
         self._python(self.entry, [self.entry, *self.arguments], self._environment(model, output))
 
     def answer(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
-        """Time the inference script in the archive, unpacked in ``model``.
+        """Time the inference script in the archive that is unpacked in ``model``; return its
+        latency.
 
         Raises:
-            DataError: the script is missing, or failed; its last lines are in the error.
+            DataError: the script is missing or failed; contains its last lines.
         """
         if not (model / "code/inference.py").is_file():
             raise DataError(
@@ -69,7 +71,7 @@ class Script:
                 "set; set inference.script"
             )
         environment = self._environment(model, out.parent)
-        # The script's process sees our code, but not our packages.
+        # The script's process can import our code, but not the packages installed for our job.
         environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
         words = ["-P", str(HERE / "steps/evaluate/served_latency.py"), str(model)]
         words += [request.file, request.content_type, request.accept, str(out)]
@@ -77,7 +79,7 @@ class Script:
         return json.loads(out.read_bytes())
 
     def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Run Python in the script's folder; its output is printed."""
+        """Run Python in the script's folder and print its output; raise DataError if it fails."""
         last: deque[str] = deque(maxlen=LAST)
         with subprocess.Popen(
             [sys.executable, *words],
@@ -89,7 +91,7 @@ class Script:
             text=True,
             errors="replace",
         ) as process:
-            assert process.stdout is not None  # a pipe
+            assert process.stdout is not None  # stdout=PIPE
             for line in process.stdout:
                 print(line, end="", flush=True)
                 last.append(line)
@@ -100,9 +102,10 @@ class Script:
             )
 
     def _environment(self, model: Path, output: Path) -> dict[str, str]:
+        """Return the environment variables of the script's process."""
         channels = {f"SM_CHANNEL_{name.upper()}": str(path) for name, path in self.channels.items()}
-        # The script's folder holds the reader of shards. Packages that were installed only for our
-        # own job are left out (``steps/container.sh``).
+        # The script's folder has the code that reads shards. Packages that were installed only for
+        # our job are left out (``steps/container.sh``).
         parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         own_packages = os.environ.get("PACKAGES_APART")
         paths = [str(self.folder), *(part for part in parts if part and part != own_packages)]

@@ -1,7 +1,7 @@
-"""Read a script's report beside its rows: metrics that are not means, and the training examples.
+"""Read what a script reports besides its rows: metrics that are not means, and training examples.
 
-metrics.json          metric → value, for metrics without rows, such as an area under a curve
-train_examples.jsonl  or .parquet: ``example`` and, where the scores have it, ``group``
+metrics.json          metric to value, for metrics without rows, such as an area under a curve
+train_examples.jsonl  or .parquet: ``example`` and, if the scores have it, ``group``
 """
 
 import json
@@ -21,7 +21,7 @@ TRAIN_EXAMPLES = "train_examples"
 
 
 def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
-    """Return the metrics of metrics.json, which is optional.
+    """Return the metrics in metrics.json; {} if the script did not write it.
 
     Raises:
         DataError: a metric is not one of ``wanted``, or not a finite number.
@@ -45,7 +45,7 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
 
     Args:
         scores: the gate's table.
-        demanded: those of ``examples`` and ``groups`` that the recipe's gate limits.
+        demanded: which of ``examples`` and ``groups`` the recipe's gate limits.
         grouped: whether the scores have groups of their own.
 
     Raises:
@@ -74,6 +74,7 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
 
 
 def _train_blocks(file: Path) -> Iterator[Block]:
+    """Yield the ids of the training examples that the script listed."""
     for piece in pieces(file):
         if more := sorted(piece.columns.keys() - {"example", "group"}):
             raise DataError(f"{file.name}: unknown column {more[0]}; expected example, group")
@@ -81,6 +82,7 @@ def _train_blocks(file: Path) -> Iterator[Block]:
 
 
 def _object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in the file; {} if it does not exist."""
     if not file.exists():
         return {}
     try:

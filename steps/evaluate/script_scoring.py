@@ -1,7 +1,8 @@
-"""Score one model by the script: open its archive, run the script, write the gate's tables.
+"""Score one model with the user's script: open its archive, run the script, write the gate's table.
 
-A script may write any number of rows in any order: they go into PARTS files by the
-highest bits of ``example``, and each file is sorted alone. Memory holds 1/PARTS of the rows.
+A script may write any number of rows in any order. They are distributed over PARTS files by the
+highest bits of ``example``, and each file is sorted separately. So memory holds 1/PARTS of the
+rows.
 """
 
 import tempfile
@@ -28,7 +29,7 @@ PARTS = 1 << BITS
 
 
 class SameExampleError(DataError):
-    """Two rows name one example: ``rows`` are their numbers."""
+    """Two rows have the same example; ``rows`` are their numbers."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"rows {first} and {second} name one example")
@@ -36,10 +37,10 @@ class SameExampleError(DataError):
 
 
 def sort_rows(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
-    """Yield the rows in the order of ``example``, without ROW.
+    """Yield the rows sorted by ``example``, without the column ROW.
 
     Args:
-        scratch: a folder on a disk with room for a copy of all rows.
+        scratch: a folder on a disk with space for a copy of all rows.
 
     Raises:
         SameExampleError: an example occurs twice.
@@ -51,10 +52,12 @@ def sort_rows(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
 
 
 def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
+    """Distribute the rows over the files ``parts`` by the highest bits of ``example``."""
     with ExitStack() as stack:
         writers: dict[int, pa.RecordBatchStreamWriter] = {}
         for block in blocks:
-            # By the highest bits, unsigned: so the files follow each other in the ids' order.
+            # By the highest bits, as unsigned numbers, so that the order of the files is that of
+            # the ids.
             number = block["example"].view(np.uint64) >> np.uint64(64 - BITS)
             order = np.argsort(number, kind="stable")
             batch = pa.record_batch({n: _column(n, values[order]) for n, values in block.items()})
@@ -70,6 +73,7 @@ def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
 
 
 def _sort_part(path: Path) -> Block:
+    """Return a file's rows sorted by ``example``; raise SameExampleError for a repeated one."""
     with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
         table = stream.read_all()
     block = {name: table.column(name).to_numpy() for name in table.column_names}
@@ -92,12 +96,12 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A model that the script has been run on."""
+    """A model that was scored by the script."""
 
     files: Path
     """Folder with the model's files."""
     output: Path
-    """Folder that the script wrote to."""
+    """Folder to which the script wrote."""
     source: Path
     """File of its rows in that folder."""
     table: Path
@@ -105,35 +109,35 @@ class Scored:
     artifact: Artifact
     metrics: dict[str, Metric]
     means: tuple[str, ...]
-    """Metrics that its rows have."""
+    """Metrics that its rows have, and of which a mean is computed."""
     grouped: bool
-    """True if its rows have groups of their own."""
+    """Whether its rows have groups of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """Settings for scoring both models."""
+    """Settings for scoring models with a script."""
 
     root: Path
-    """Folder of the job: /opt/ml."""
+    """Folder of the job, /opt/ml."""
     script: Script
     metrics: Mapping[str, str]
-    """Metric → which values are better."""
+    """Metric to which values are better."""
     slices: Sequence[str]
     """Slices that the rows must have."""
     champion: str | None
-    """ARN of the champion; None without one."""
+    """ARN of the champion; None if there is none."""
     test_fingerprint: str
 
     def score_model(self, name: str, archive_folder: Path) -> Scored:
-        """Run the script on the model whose archive lies in the folder.
+        """Run the script on the model whose archive is in the folder, and write its table of
+        scores.
 
         Args:
             name: name of the table: ``challenger`` or ``champion``.
 
         Raises:
-            DataError: the archive is damaged, the script failed, or its rows are not as
-                required.
+            DataError: the archive is damaged, the script failed, or its rows are not as required.
         """
         print(f"scoring the {name}", flush=True)
         work = self.root / "processing/work" / name
@@ -170,11 +174,11 @@ class Scoring:
     def baselines(
         self, challenger: Scored, names: Iterable[str]
     ) -> dict[str, dict[str, float | None]]:
-        """Return baseline → metric → value, for those that the script wrote beside the challenger's
-        rows.
+        """Return baseline to metric to value, for the baselines that the script wrote with the
+        challenger's rows.
 
         Raises:
-            DataError: a baseline of ``names`` is missing, or its rows lack a metric.
+            DataError: a baseline of ``names`` is missing, or a metric is missing from its rows.
         """
         values: dict[str, dict[str, float | None]] = {}
         for name in names:
@@ -195,7 +199,7 @@ class Scoring:
         return self.root / f"processing/output/scores/{name}.parquet"
 
     def _write_table(self, source: Path, table: Path, artifact: str | None) -> Metrics:
-        """Write the gate's table of the script's rows; return the metrics computed from it.
+        """Write the script's rows as the gate's table; return the metrics computed from it.
 
         ``artifact``: SHA-256 of the model's archive.
         """
@@ -216,6 +220,7 @@ class Scoring:
 
 
 def _describe_duplicate(source: Path, error: SameExampleError) -> DataError:
+    """Return the error about a repeated example, with its name and both rows."""
     rows = " and ".join(map(str, sorted(error.rows)))
     names = " and ".join(sorted({repr(_example(source, row)) for row in error.rows}))
     return DataError(
@@ -225,7 +230,7 @@ def _describe_duplicate(source: Path, error: SameExampleError) -> DataError:
 
 
 def _example(source: Path, row: int) -> Any:
-    """Return the example of a row that is known to exist."""
+    """Return the example of the row with this number, which must exist."""
     return next(
         piece.columns["example"][piece.numbers.index(row)]
         for piece in pieces(source)
@@ -234,6 +239,7 @@ def _example(source: Path, row: int) -> Any:
 
 
 def _columns(source: Path) -> list[str]:
+    """Return the names of the file's columns; raise DataError if it has no row."""
     first = next(pieces(source), None)
     if first is None:
         raise DataError(f"{source.name}: holds no row; the test data gave no example to score")
@@ -243,8 +249,9 @@ def _columns(source: Path) -> list[str]:
 def _check_complete(
     file: str, metrics: Iterable[str], names: Iterable[str], columns: Sequence[str]
 ) -> None:
-    """Check that the rows have every metric. ``columns``: the columns, of which one may be a
-    misspelt metric.
+    """Check that the rows have every metric; raise DataError if not.
+
+    ``columns``: the rows' columns, in which a misspelt metric is looked for.
     """
     for metric in metrics:
         if metric not in names:

@@ -1,9 +1,9 @@
-"""Time requests to an inference script, in a process of its own: prints nothing, writes a JSON.
+"""Time requests to an inference script, in its own process; only writes JSON to OUT.
 
 python -P served_latency.py MODEL_FOLDER REQUEST_FILE CONTENT_TYPE ACCEPT OUT
 
-The script lies in the archive as code/inference.py. Only the standard library is
-imported, since the process is the script's.
+The script is code/inference.py in the archive. Only the standard library is imported, because the
+process is the script's.
 """
 
 import inspect
@@ -20,13 +20,13 @@ from trainyard.common.process import cores
 
 
 def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
-    """Return the latency for evaluation.json: from a request's bytes to the answer's.
+    """Return the latency for evaluation.json: from a request's bytes to those of the response.
 
     Raises:
         AttributeError: the script lacks a function.
     """
     script = ServedScript(model / "code/inference.py", model)
-    text = "json" in content_type or content_type.startswith("text/")  # the toolkits decode these
+    text = "json" in content_type or content_type.startswith("text/")  # AWS's toolkits decode these
     body = request.decode() if text else request
 
     def answer(number: int) -> float:
@@ -37,11 +37,11 @@ def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict
     return measure_latency(answer, "as inference.py chose", cores())
 
 
-# Call an inference script as AWS's inference toolkits do, in a process that is the script's.
+# Call an inference script like AWS's inference toolkits do, in a process that is the script's.
 #
-# ``model_fn`` once, then ``input_fn``, ``predict_fn`` and ``output_fn`` for each request, or
-# ``transform_fn`` in their place, each with a context where it takes one more argument. Only the
-# standard library is imported.
+# They call ``model_fn`` once, and for each request ``input_fn``, ``predict_fn`` and ``output_fn``,
+# or ``transform_fn`` instead of these three. Each gets a context if it takes one more argument.
+# Only the standard library is imported.
 
 PARTS = ("input_fn", "predict_fn", "output_fn")
 
@@ -79,8 +79,8 @@ class ServedScript:
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the function's answer; a function that takes one argument more gets
-    None as context.
+    """Call the function and return its result; if it requires one more argument, that is a context
+    of None.
     """
     needed = [
         p for p in inspect.signature(function).parameters.values()

@@ -1,5 +1,5 @@
-"""Declare the evaluate step: the model, the champion and the baselines on the test split, scored by
-the workload or by a script of the user's own.
+"""Declare the evaluate step, which scores the model, the champion and the baselines on the test
+split, by the workload or by the user's script.
 """
 
 import json
@@ -33,15 +33,15 @@ def evaluate_step(
     train: TrainingStep,
     base: str | None = None,
 ) -> ProcessingStep:
-    """Declare the step with output ``evaluation``: evaluation.json, also the property file
-    Evaluation.
+    """Declare the step with the outputs ``evaluation`` and ``scores``, for a workload.
 
-    Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
-    pipeline parameters ChampionArn and ChampionModelUri name the champion:
-    ``pipelines.registry.champion``.
-    Of ``splits`` the summary of the train split is read instead of it, where there is one.
-    ``base``: S3 URI of the model that the training began with, which is scored as baseline
-    ``base_model``. Your own script is evaluated by ``evaluate_script_step``.
+    Output ``evaluation`` is evaluation.json, which is also the property file Evaluation. Output
+    ``scores`` is challenger.parquet, and champion.parquet if there is a champion. The pipeline
+    parameters ChampionArn and ChampionModelUri name the champion (``pipelines.registry.champion``).
+
+    If ``splits`` has a summary of the train split, this is read instead of the split. ``base``: S3
+    URI of the model from which the training started, which is scored as baseline ``base_model``. A
+    user's script is declared by ``evaluate_script_step``.
     """
     train_split = "summary" if "summary" in splits else "train"
     return processing_step(
@@ -81,12 +81,12 @@ def evaluate_script_step(
     leaks: Sequence[Leaks],
     request: Sequence[str] = (),
 ) -> ProcessingStep:
-    """Declare the step with the outputs of ``steps.evaluate.step.evaluate_step``, by
-    ``steps.evaluate.job``.
+    """Declare the step with the same outputs as ``evaluate_step``, for a user's script.
 
     Args:
-        folder: S3 URI of the folder that is sent; it holds ``entry`` and ``requirements``.
-        request: name of a sample request in the folder, its MIME type, and its answer's MIME type.
+        folder: S3 URI of the folder that is sent; it contains ``entry`` and ``requirements``.
+        request: name of a sample request in the folder, its MIME type, and the response's MIME
+            type.
         leaks: leaks that the gate limits, for which the script has to list its training examples.
     """
     channels = [

@@ -43,12 +43,10 @@ from trainyard.common.hashes import file_sha256, files_sha256, lines_sha256
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Write the scores, then evaluation.json: metrics, baselines, and the data they were measured
-    on.
-    """
+    """Score the models and baselines, and write the tables of scores and then evaluation.json."""
     fit_threads()
-    # scikit-learn's OpenMP, loaded later, reads it: threads that wait for a core then do not spin,
-    # which on a busy machine turns seconds into minutes.
+    # scikit-learn's OpenMP, which is loaded later, reads this variable: threads that wait for a
+    # core then do not spin. On a busy machine, spinning turns seconds into minutes.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     inputs = options.root / "processing/input"
     base = inputs / BASE if options.base else None
@@ -93,14 +91,12 @@ def evaluate(options: argparse.Namespace) -> None:
 def _score_models(
     options: argparse.Namespace, challenger: TrainedModel, test: Dataset, base: Path | None
 ) -> dict[str, Any]:
-    """Write the scores of challenger and champion; the metrics are computed from the
-    files.
-    """
+    """Write the scores of challenger and champion; return their metrics."""
     workload, folder = challenger.workload, options.root / "processing/input/champion"
     champion, reason = open_champion(folder, options.champion, challenger, base)
 
     def score(name: str, trained: TrainedModel) -> Metrics:
-        # The challenger's workload for both: it defines the slices.
+        # The challenger's workload is used for both, because it defines the slices.
         model, slices = lambda: trained.model, options.slices
         rows = _rows(options, name, challenger, trained.source, model, test, slices)
         path = options.root / f"processing/output/scores/{name}.parquet"
@@ -128,7 +124,7 @@ def _rows(
     test: Dataset,
     slices: Sequence[str] = (),
 ) -> Iterator[Block]:
-    """Yield the scores of a model; other processes open ``source`` again."""
+    """Yield the scores of a model; worker processes open ``source`` themselves."""
     description = challenger.description
     scoring = Scoring(
         table,
@@ -146,7 +142,7 @@ def _rows(
 def _score_base(
     options: argparse.Namespace, base: Path, challenger: TrainedModel, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of the model that the training began with, on the very same rows."""
+    """Return the metrics of the model from which the training started, on the same rows."""
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(base, uri=options.base)
     model = partial(source.model, workload, name)
@@ -162,7 +158,7 @@ def _header(
     challenger: TrainedModel,
     test: Dataset,
 ) -> dict[str, Any]:
-    """Return the header of a file of scores."""
+    """Return the header of a table of scores."""
     return {
         "model": name,
         "champion": champion,
@@ -176,8 +172,8 @@ def _header(
 
 
 def _manifests(folder: Path, below: str = "") -> str:
-    """Return the hash of all manifests, byte by byte; a fingerprint covers only what samples depend
-    on.
+    """Return the hash of all manifests, byte by byte; a dataset's fingerprint covers only what
+    samples depend on.
     """
     files = folder.glob(f"{below}manifest-*.json")
     return files_sha256({f.relative_to(folder).as_posix(): file_sha256(f) for f in files})
@@ -228,6 +224,7 @@ def _seconds(
     index: int,
     preparation: Preparation,
 ) -> float:
+    """Return the seconds of one request, from the stored sample to the output in memory."""
     device = next(model.parameters()).device
     samples = test.read([index])
     began = time.perf_counter()

@@ -8,20 +8,18 @@ from pydantic import Field as Setting
 from conditions.check_table import Field, Need, checks, fields, kinds, select_declared
 from steps.config import ProcessingCompute
 
-# Packages that the gate job needs to read scores: AWS's PyTorch images lack some of them.
+# Packages that the gate job needs to read scores; some are missing from AWS's PyTorch images.
 PACKAGES = ("numpy", "pyarrow", "scipy")
 TYPES = {float: FiniteFloat, int: int, str: str}
 
 
 def threshold_parameter(threshold: str) -> str:
-    """Return the pipeline parameter of a threshold that the recipe lists as overridable:
-    ``max_bits_per_byte`` → ``GateMaxBitsPerByte``.
-    """
+    """Return a threshold's pipeline parameter, such as ``GateMaxBitsPerByte``."""
     return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
 
 
 def _setting(field: Field) -> tuple[Any, Any]:
-    """Return the recipe's setting for a field of the check table: (type, pydantic field)."""
+    """Return a field of the table of checks as a setting of the recipe: (type, pydantic field)."""
     bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(field, n)) is not None}
     if field.form == "margins":
         of_metrics = dict[str, Annotated[FiniteFloat, Setting(**bounds)]]
@@ -36,7 +34,7 @@ _FIELDS: dict[str, Any] = {f.name: _setting(f) for f in fields() if f.form != "t
 
 if TYPE_CHECKING:
 
-    class DeclaredFields(ProcessingCompute):  # of the fields, those that we read by their names
+    class DeclaredFields(ProcessingCompute):  # for type checkers: the fields that we read by name
         below_baseline: str | None
         cold_start: str
         max_latency_p95_ms: float | None
@@ -51,10 +49,10 @@ else:
 class GateConfig(DeclaredFields):
     """Requirements that a model must meet to be registered; docs/gate.md explains each check.
 
-    Besides the fields below, ``max_<metric>`` and ``min_<metric>`` set a ceiling or a floor, in the
-    metric's own unit, for any metric of the recipe's workload: ``max_bits_per_byte: 2.5``.
+    Besides the fields below, ``max_<metric>`` and ``min_<metric>`` set an upper or a lower limit,
+    in the metric's own unit, for any metric of the recipe's workload: ``max_bits_per_byte: 2.5``.
 
-    All of them are constants of the pipeline: a run cannot change them, unless the recipe's
+    All of them are constants of the pipeline: an execution cannot change them, unless the recipe's
     ``pipeline.overridable`` names a threshold.
     """
 
@@ -62,16 +60,16 @@ class GateConfig(DeclaredFields):
     __pydantic_extra__: dict[str, FiniteFloat] = Setting(init=False)  # type: ignore[override]
 
     visible_checks: bool = False
-    """True if the Verdict step shows one condition for each kind of check, beside the verdict."""
+    """Whether the Verdict step also shows one condition for each kind of check."""
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return ``max_<metric>`` or ``min_<metric>`` → the threshold, in the recipe's order."""
+        """Return ``max_<metric>`` or ``min_<metric>`` to the threshold, in the recipe's order."""
         return dict(self.__pydantic_extra__)
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return field of the table → the recipe's value."""
+        """Return field of the table of checks to the recipe's value."""
         return {
             f.name: self.thresholds if f.form == "thresholds" else getattr(self, f.name)
             for f in fields()
@@ -79,13 +77,13 @@ class GateConfig(DeclaredFields):
 
     @property
     def comparisons(self) -> dict[str, dict[str, float]]:
-        """Return, for each declared comparison of two models: field → metric → margin."""
+        """Return, for each declared comparison of two models, its field to metric to margin."""
         margin_fields = (check.margins for check in select_declared(self.values))
         return {f.name: getattr(self, f.name) for f in margin_fields if f}
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Return the inputs that the declared checks need beside the numbers in evaluation.json."""
+        """Return what the declared checks need in addition to the numbers in evaluation.json."""
         return frozenset(need for check in select_declared(self.values) for need in check.needs)
 
     @property
@@ -95,12 +93,12 @@ class GateConfig(DeclaredFields):
 
     @property
     def reads_scores(self) -> bool:
-        """Return whether any check needs the scores of single examples."""
+        """Return whether any declared check needs the scores of single examples."""
         return "scores" in self.needs
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Return the packages that the gate's job installs: none, unless it reads scores."""
+        """Return the packages that the gate's job installs: none if it reads no scores."""
         return PACKAGES if self.reads_scores else ()
 
     @property
@@ -110,7 +108,7 @@ class GateConfig(DeclaredFields):
 
     @property
     def refusals(self) -> list[str]:
-        """Return the errors in the values together, as far as the checks themselves can tell."""
+        """Return the errors of values that do not fit together, according to the checks."""
         compared_names = {metric for margins in self.comparisons.values() for metric in margins}
         return [refusal for check in checks() if (refusal := check.refuse(self.values))] + [
             f"gate.{name}.{metric}: no check compares it with the champion's; add one, such as "

@@ -1,11 +1,11 @@
-r"""Turn the evaluation into a verdict; a rejection is a result, so it exits with 0 too.
+r"""Turn the evaluation into a verdict; a rejection is also a result, so the exit status is 0.
 
 python steps/gate/job.py --primary_metric bits_per_byte --direction lower \
     --threshold max_bits_per_byte 2.6 [--below_baseline bigram --baseline_margin 0.1] \
     [--non_inferiority bits_per_byte lower 0.01 --champion arn:aws:sagemaker:…] [...]
 
-Every demand is an argument, and all evidence is in the inputs ``evaluation`` and ``scores``.
-Where no demand needs the scores of single examples, nothing beyond Python is imported.
+Every requirement is an argument, and all evidence is in the inputs ``evaluation`` and ``scores``.
+If no requirement needs the scores of single examples, only the standard library is imported.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from trainyard.common import atomic_file
 
 
 def gate(options: argparse.Namespace) -> None:
-    """Read the evaluation and the scores, write gate.json."""
+    """Judge the evaluation and the scores, and write gate.json and the record."""
     result = judge(options)
     output = options.root / "processing/output/gate/gate.json"
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def judge(options: argparse.Namespace) -> Gate:
     """Return the content of gate.json.
 
     Raises:
-        GateError: an argument's demand is invalid, or missing.
+        GateError: a requirement in the arguments is invalid, or missing.
     """
     inputs, gate_demands = options.root / "processing/input", demands(options)
     evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
@@ -66,7 +66,7 @@ def judge(options: argparse.Namespace) -> Gate:
 
 
 def read_evaluation(path: Path) -> Any:
-    """Return the evaluation; None, which rejects, when it is missing or not JSON."""
+    """Return the evaluation; None, which leads to a rejection, if it is missing or not JSON."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

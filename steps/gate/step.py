@@ -23,14 +23,16 @@ def gate_step(
     primary_metric: str,
     directions: Mapping[str, str],
 ) -> ProcessingStep:
-    """Declare the step with output ``gate``: gate.json, also readable as the property file Gate;
-    and beside it provenance.json and record.json, the property file Record
-    (``conditions.gate_documents``).
+    """Declare the step with the output ``gate``.
 
-    ``provenance``: S3 URI of the record that the definition was compiled with.
-    ``directions``: metric → ``lower`` or ``higher``, which values are better.
-    The gate does not ask the registry: the champion is an argument, its scores are an input, so a
+    The output contains gate.json, which is also the property file Gate; provenance.json; and
+    record.json, which is also the property file Record (``conditions.gate_documents``). The gate
+    does not call the registry: the champion is an argument, and its scores are an input. So a
     cached verdict is right as long as these are the same.
+
+    Args:
+        provenance: S3 URI of the record with which the definition was compiled.
+        directions: metric to ``lower`` or ``higher``, whichever values are better.
     """
     inputs = [input_folder("evaluation", output_uri(evaluate, "evaluation"))]
     if config.reads_scores:

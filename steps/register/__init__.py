@@ -1,6 +1,5 @@
-"""Register the model; no job of ours runs, since the service creates the model package itself.
+"""Register the model. No job of ours runs, because the service creates the model package itself.
 
-``step`` declares package, metadata and metrics; ``model_card`` fills in AWS's card; ``config`` has
-the group and what it serves. The status is PendingManualApproval, always: ``pipelines.approve``
-decides.
+``step`` declares the package, its metadata, metrics and model card; ``config`` has the group and
+what the package serves. The status is always PendingManualApproval: ``pipelines.approve`` decides.
 """

@@ -22,24 +22,24 @@ from trainyard.common.errors import DefinitionError
 
 # Build the model card of a package, in AWS's schema of model package model cards.
 #
-# A card is one string of JSON in CreateModelPackage, and much of it is known only when the pipeline
-# runs: so it is a Join of text and values of the run. Of ``model_overview`` a package's card has
-# only the creator and the artifact (API reference, ModelPackageModelCard); the other sections are
-# those of model_card_schema.json in the SDK's sources.
+# A card is one JSON string in CreateModelPackage, and much of it is known only when the pipeline
+# runs. So it is a Join of text and values of the execution. In ``model_overview``, a package's card
+# has only the creator and the artifact (API reference, ModelPackageModelCard); the other sections
+# are those of model_card_schema.json in the SDK's sources.
 
 Value: TypeAlias = str | PipelineVariable
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A value that will be a number, written without quotes."""
+    """A pipeline variable that is a number, so it is written without quotes."""
 
     value: PipelineVariable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Locations of the data: S3 URIs of folders."""
+    """S3 URIs of the folders with the data."""
 
     training: Sequence[Value]
     test: Sequence[Value]
@@ -101,13 +101,14 @@ def model_card(
 
 
 def join_json(document: Any) -> Join:
-    """Return ``document`` as JSON in one line; pipeline variables become strings, or numbers.
+    """Return ``document`` as JSON in one line; pipeline variables become strings, or numbers in
+    ``Number``.
 
-    The value of a variable is not escaped: it must be an ARN, a URI, a hash or a number.
+    The value of a variable is not escaped, so it must be an ARN, a URI, a hash or a number.
     """
     parts: list[Value] = [""]
     for part in _parts(document):
-        if type(part) is type(parts[-1]) is str:  # a ParameterString is also a str
+        if type(part) is type(parts[-1]) is str:  # isinstance would match a ParameterString
             parts[-1] += part
         else:
             parts.append(part)
@@ -115,6 +116,7 @@ def join_json(document: Any) -> Join:
 
 
 def _parts(value: Any) -> Iterator[Value]:
+    """Yield the pieces of the value's JSON: text and pipeline variables."""
     if isinstance(value, Number):
         yield value.value
     elif isinstance(value, PipelineVariable):
@@ -129,6 +131,7 @@ def _parts(value: Any) -> Iterator[Value]:
 
 
 def _enclose(first: str, last: str, items: Iterable[tuple[str, Any]]) -> Iterator[Value]:
+    """Yield the items between ``first`` and ``last``, separated by commas."""
     yield first
     for number, (name, inner) in enumerate(items):
         yield f", {name}" if number else name
@@ -144,20 +147,25 @@ RECORD_KEYS = (
 """Fields of record.json (``conditions.gate_documents.record``) in the customer metadata."""
 MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
 APPROVE_WITH = "python -m pipelines.approve"
-"""Value of the customer metadata ``approve_with``: Trainyard's console approves such a package only
-through the application that it belongs to."""
+"""Value of the customer metadata ``approve_with``. Trainyard's console approves a package with it
+only through the application that it belongs to.
+"""
 PENDING = "PendingManualApproval"
-"""Approval status of every new package: ``pipelines.approve`` decides after the run."""
-EXECUTION_ID = 12  # characters, with AWS and the emulator
+"""Approval status of every new package; ``pipelines.approve`` decides after the execution."""
+EXECUTION_ID = 12  # characters of an execution's ID, in AWS and in the emulator
 ENTRY = {
     "SAGEMAKER_PROGRAM": "inference.py",  # the SDK says "", which the toolkit cannot import
     "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
 }
-"""Variables that name the inference code, written by ``training.export.artifact.add_code``."""
+"""Environment variables that name the inference code, which ``training.export.artifact.add_code``
+writes.
+"""
 
 
 class Builder(ModelBuilder):
-    """A ModelBuilder that names no entry where there is none: XGBoost's image takes "" for one."""
+    """A ModelBuilder that leaves out empty variables: XGBoost's image takes "" as an entry
+    point.
+    """
 
     def _script_mode_env_vars(self) -> dict[str, str]:
         return {name: value for name, value in super()._script_mode_env_vars().items() if value}
@@ -179,18 +187,19 @@ def register_step(
     metrics: Mapping[str, str],
     about: Mapping[str, str | PipelineVariable],
 ) -> ModelStep:
-    """Declare one model package that can be deployed, with evaluation.json and gate.json as
+    """Declare a model package that can be deployed, with evaluation.json and gate.json as
     ModelMetrics.
 
-    Customer metadata hold ``about``, the test ``metrics``, the record of the gate and where
-    provenance.json lies. All values of a run are read when it runs: the definition names no commit.
+    The customer metadata contain ``about``, the test ``metrics``, the gate's record and the URI of
+    provenance.json. All values of an execution are read when it runs, so the definition names no
+    commit.
 
     Args:
-        model: S3 URI of what is registered.
-        entry: whether the artifact holds code/inference.py; without it, the image has to answer
-            requests by itself, as those of XGBoost do.
-        batches: whether it is Trainyard's, which answers requests in batches.
-        is_compressed: whether the model is one model.tar.gz; else it is all files of a prefix.
+        model: S3 URI of the model that is registered.
+        entry: whether the artifact contains code/inference.py; if not, the image must answer
+            requests on its own, as XGBoost's does.
+        batches: whether the model is Trainyard's, which answers requests in batches.
+        is_compressed: whether the model is one model.tar.gz; if not, it is all files of a prefix.
 
     Raises:
         DefinitionError: the customer metadata are more, or longer, than the service accepts.
@@ -222,7 +231,7 @@ def register_step(
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
         "approve_with": APPROVE_WITH,
         "provenance_uri": _file(gate, "gate", "provenance.json"),
-        # Joined: customer metadata are strings, and refuse a bare number.
+        # A Join makes strings of them, because customer metadata refuse a bare number.
         **{
             name: Join(
                 on="",
@@ -255,7 +264,7 @@ def register_step(
         ),
     )
     if context.tags and not config.group_region:
-        # They are those of a group that the step creates (pull request 2475 of the SDK).
+        # These are the tags of a group that the step creates (pull request 2475 of the SDK).
         step_args.create_model_package_request["Tags"] = context.aws_tags()
     note = "" if entry else f"; it holds no inference.py: {image} has to serve it by itself"
     return ModelStep(
@@ -268,7 +277,7 @@ def register_step(
 
 
 def _check_metadata(count: int, root_uri: str) -> None:
-    """Check the customer metadata now, rather than after the training."""
+    """Check the customer metadata now, so that an error does not appear only after the training."""
     if count > MOST_METADATA:
         raise DefinitionError(
             f"step Register: {count} customer metadata, the service accepts {MOST_METADATA}: the "
@@ -283,7 +292,7 @@ def _check_metadata(count: int, root_uri: str) -> None:
 
 
 def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> MetricsSource:
-    """Return a file of evidence, with its hash."""
+    """Return a file of evidence as a metrics source, with its hash from the record."""
     evidence_sha256 = JsonGet(
         step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256"
     )

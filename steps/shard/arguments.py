@@ -1,4 +1,4 @@
-"""The job's arguments: parsed, made into a plan, and held against the raw data."""
+"""Parse the job's arguments, derive the plan from them, and check them against the raw data."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from trainyard.common.errors import DataError
 from trainyard.common.process import cores
 
 PATIENCE = 1800
-"""Seconds that the first of several instances waits for the others, and they for it."""
+"""Seconds that the first of several instances waits for the others, and the others for it."""
 
 
 def parse(arguments: list[str], description: str | None = None) -> argparse.Namespace:
@@ -65,7 +65,7 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
     """Return the plan of an instance.
 
     Raises:
-        DataError: the output lies in the input.
+        DataError: the output folder is inside the input folder.
     """
     plan = Plan(
         workload=options.workload,
@@ -77,14 +77,15 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
         shard_bytes=max(1, int(options.shard_mb * 1e6)),
         max_bad_share=options.max_bad_share,
         unique=None if options.unique is None else tuple(options.unique),
-        # No sample may hold records of two inputs, so each input's folder is kept apart.
+        # No sample may contain records of two inputs, so the folders of the inputs are kept
+        # separate.
         by_folder=options.by_folder or bool(options.inputs),
         inputs=bool(options.inputs),
         summary=options.summary,
         output=options.output or options.root / "processing/output",
         host=host,
     )
-    # A second run would take the shards in it for raw data.
+    # Otherwise a second run of the job would take the shards for raw data.
     if plan.output.resolve().is_relative_to(input_of(options).resolve()):
         raise DataError(
             f"{plan.output}: lies in the input {input_of(options)}; name an output elsewhere"
@@ -93,7 +94,11 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
 
 
 def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
-    """Raises: DataError: there are no raw data, or not of each input, or of a format unknown."""
+    """Check that there are raw data files, for each input, and in a known format.
+
+    Raises:
+        DataError: a file or an input is missing, unknown, or of an unknown format.
+    """
     from steps.shard import readers  # imports pyarrow
 
     if not whole:
@@ -109,7 +114,11 @@ def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str
 
 
 def check_inputs(corpus_survey: Survey, inputs: Sequence[str]) -> None:
-    """Raises: DataError: an input keeps no record."""
+    """Check that each input has at least one record left.
+
+    Raises:
+        DataError: an input has none.
+    """
     for name in inputs:
         if not corpus_survey.bytes.get(name):
             raise DataError(

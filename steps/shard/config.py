@@ -5,11 +5,9 @@ from steps.shard.settings import ShardSettings
 
 
 class ShardConfig(ShardSettings, ProcessingCompute):
-    """Step that turns raw records into shards: checked, split by a hash, packed,
-    with a manifest.
-    """
+    """Step that turns raw records into checked, packed shards, split by a hash."""
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Return the pip requirements beyond those of one instance."""
+        """Return the pip packages that the job needs besides those of a single instance."""
         return ("ray",) if self.instance_count > 1 else ()

@@ -1,21 +1,22 @@
-"""Choose which of equal records stays, by the records, not by their position.
+"""Choose which of several equal records is kept, by the records, not by their position.
 
-Apart: survey, runs and packing agree by it.
+This is a separate module because the survey, the sorted runs and the packing must agree on it.
 """
 
 import numpy as np
 
 
 def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """Choose among equal ``order`` the record of the lowest ``tie``, then ``rank``; bool (n,).
+    """Mark the records to keep, bool (n,): of records with equal ``order``, the one with the lowest
+    ``tie``, then the lowest ``rank``.
 
-    The choice does not depend on their order. Done in parts, and again over
-    the records that stayed of each part, it is the same.
+    The choice does not depend on the records' order in the arrays. It is also the same if it is
+    made in parts first, and then again among the records that were kept.
 
     Args:
         order: hash of the columns in which duplicates are equal, uint64 (n,).
         tie: hash of all columns, uint64 (n,).
-        rank: of the raw object that the record comes from (n,).
+        rank: rank of the raw object from which the record comes (n,).
     """
     mask = np.ones(len(order), bool)
     places = np.argsort(order, kind="stable")
@@ -23,7 +24,7 @@ def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
     same = sorted_order[1:] == sorted_order[:-1]
     if not same.any():
         return mask
-    # Hashes are seldom equal, so the sort by three keys is kept for those that are.
+    # Equal hashes are rare, so only these records are sorted by three keys.
     equals = places[np.append(same, False) | np.append(False, same)]
     equals = equals[np.lexsort((rank[equals], tie[equals], order[equals]))]
     values = order[equals]

@@ -2,7 +2,7 @@
 
 python -m steps.shard.inspect FOLDER [--verify] [--samples 3]
 
-FOLDER holds one split, or the folders of several, as the shard step writes them.
+FOLDER contains one split, or the folders of several splits, as the shard step writes them.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ def main(
     check: Annotated[bool, typer.Option("--verify", help="Recompute every hash.")] = False,
     samples: Annotated[int, typer.Option(min=0, help="Sample records shown per split.")] = 2,
 ) -> None:
-    """Show a dataset; with --verify exit 1 when a byte of it has changed."""
+    """Show a dataset; with --verify, exit with 1 if a byte of it has changed."""
     datasets = open_splits(folder)
     console.print(counts_table(datasets))
     for name, dataset in datasets.items():
@@ -38,7 +38,7 @@ def main(
 
 
 def open_splits(folder: Path) -> dict[str, Dataset]:
-    """Return split → its dataset.
+    """Return split name to its dataset.
 
     Raises:
         DataError: there is no dataset, or one is damaged.
@@ -76,7 +76,7 @@ def counts_table(datasets: dict[str, Dataset]) -> Table:
 
 
 def show_samples(dataset: Dataset, count: int) -> None:
-    """Print a few samples, evenly spread over the split, every field shortened to a line."""
+    """Print a few samples, evenly spread over the split, with each field shortened to one line."""
     indices = np.linspace(0, len(dataset) - 1, min(count, len(dataset)), dtype=np.int64)
     for index in indices:
         sample = dataset.read([index])
@@ -89,9 +89,9 @@ def show_samples(dataset: Dataset, count: int) -> None:
 
 
 def verify_split(name: str, dataset: Dataset) -> bool:
-    """Hash every file of the split with a progress bar; return False when one has changed."""
+    """Hash every file of the split with a progress bar; return False if a file has changed."""
     folder = dataset.folder
-    assert isinstance(folder, Path)  # open_splits gave it
+    assert isinstance(folder, Path)  # ``open_splits`` created it
     columns = (
         TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     )  # fmt: skip

@@ -1,20 +1,20 @@
-"""Shard the raw objects: this instance's part of the dataset.
+"""Shard the raw objects: write this instance's part of the dataset.
 
 python -m steps.shard.job --workload language_model --workload_config '{…}' --key key
 
-On a file system that every instance mounts (FSx for Lustre), name its folders: all instances then
-write into the same output folder.
+With a file system that every instance mounts (FSx for Lustre), give its folders: then all instances
+write to the same output folder.
 
 python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset
 
-Several instances are a Ray cluster: each reads its part of the files, and packs its part of the
-units that the distinct records are cut into. On a Ray cluster of your own, whose nodes share the
-folders, it runs with ``--address``:
+Several instances form a Ray cluster: each reads its part of the files, and packs its part of the
+units into which the distinct records are divided. On a Ray cluster of your own, whose nodes share
+the folders, it runs with ``--address``:
 
 python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset --address auto
 
-Killed at any moment and run again, the job gives the same dataset, which is the same whatever the
-number of instances and processes, and however the records lie in files.
+If the job is killed at any time and run again, it gives the same dataset. The dataset does not
+depend on the number of instances and processes, nor on how the records are distributed over files.
 """
 
 import argparse
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 
 def shard(options: argparse.Namespace) -> None:
-    """Read the raw objects, pack the samples, write the manifests last.
+    """Read the raw objects, pack the samples, and write the manifests last.
 
     Raises:
-        DataError: no raw data; objects that cannot be read; too many bad records.
-        TrainyardError: a worker died, another instance is gone, or the output is full.
+        DataError: there is no raw data, an object cannot be read, or too many records are bad.
+        TrainyardError: a worker or another instance died, or the output's disk is full.
     """
     if options.address:
         if not (options.input and options.output):
@@ -60,14 +60,15 @@ def shard(options: argparse.Namespace) -> None:
         return
     _check_ray()
     scratch = plan_of(options, group.host).scratch
-    # Beside the scratch folder, which ``manifests.prepare`` empties while Ray is running.
+    # Next to the scratch folder, not in it, because ``manifests.prepare`` empties it while Ray
+    # runs.
     spill = scratch.with_name(f"{scratch.name}-ray")
     node_settings = (
         group, options.words, spill, options.processes, options.root / "output/message"
     )  # fmt: skip
     with ray_cluster.running_node(*node_settings) as node:
         if group.host == group.hosts[0]:
-            from steps.shard import ray_program  # Ray reads the environment when it is imported
+            from steps.shard import ray_program  # only now: Ray reads the environment on import
 
             ray_program.lead(node, options, options.patience)
         else:
@@ -77,7 +78,7 @@ def shard(options: argparse.Namespace) -> None:
 
 
 def _check_ray() -> None:
-    """Raises: TrainyardError: Ray is not installed."""
+    """Raise TrainyardError if Ray is not installed."""
     if find_spec("ray") is None:
         raise TrainyardError(
             "ray: is not installed, and several instances need it; set shard.instance_count in the "
@@ -86,6 +87,7 @@ def _check_ray() -> None:
 
 
 def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
+    """Write the whole dataset in this instance's processes, without Ray."""
     manifests.prepare(plan, [plan.host])
     folder = input_of(options)
     whole = raw_objects.find(folder, plan.settings)
@@ -97,13 +99,13 @@ def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
         corpus = survey_pass.Corpus(whole, [reads], plan)
         check_share(corpus.counts(), plan.max_bad_share)
         corpus_survey = survey_pass.survey(corpus, plan)
-        # The workers read the survey from its file, so it is written before any unit is packed.
+        # Written before any unit is packed, because the workers read the survey from its file.
         shard_progress.write(corpus_survey, STEM, plan.progress)
         check_inputs(corpus_survey, options.inputs)
         packed_units = pool.pack_units(corpus_survey.units(plan), plan, worker_pool)
         manifests.finish(corpus_survey, packed_units, plan)
     sorted_runs.open_run.cache_clear()
-    # The sorted runs are no longer needed.
+    # The sorted runs (files of sorted records) are no longer needed.
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):
         plan.scratch.parent.rmdir()

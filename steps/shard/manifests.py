@@ -1,4 +1,4 @@
-"""Build this instance's manifests from the progress records; written last, removed first."""
+"""Build an instance's manifests from the progress records; written last, removed first."""
 
 import json
 import logging
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 
 def prepare(plan: Plan, hosts: Sequence[str]) -> None:
-    """Create the output's folders, and remove what a killed run left there.
+    """Create the output's folders, and remove what a killed run of this job left there.
 
     Raises:
-        DataError: it has files of another job.
+        DataError: the output has files of another job.
     """
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def prepare(plan: Plan, hosts: Sequence[str]) -> None:
 
 
 def finish(corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan) -> None:
-    """Write the manifests of an instance."""
+    """Write the manifests of an instance, and the summary of its bad records."""
     content = summary(corpus_survey.objects)
     atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", content)
     manifests = build(corpus_survey, packed, plan)
@@ -51,9 +51,9 @@ def finish(corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan
 def build(
     corpus_survey: Survey, packed_units: Mapping[ShardObject, PackedUnit], plan: Plan
 ) -> dict[str, Manifest]:
-    """Build one manifest for each of the plan's folders; raw objects and units are sorted by name.
+    """Build one manifest for each of the plan's folders, with raw objects and units sorted by name.
 
-    The summary's manifest is the train split's, whose shards lie elsewhere.
+    The summary's manifest is that of the train split, whose shards are in another folder.
     """
     raw = [
         Raw(
@@ -76,6 +76,7 @@ def _build(
     plan: Plan,
     table: str,
 ) -> Manifest:
+    """Build the manifest of one folder from the progress records of its units."""
     packing = plan.packing
     fields = packing.example_fields if table == EXAMPLES else packing.fields
     shards = Shards(values={name: Files() for name in variable(fields)})
@@ -110,11 +111,11 @@ def _build(
 
 
 def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[Path, bytes]:
-    """Return the files that must be on the disk at the end, in the order in which they
-    are written.
+    """Return path to content of the files that must exist at the end, in the order in which they
+    must be written.
     """
     out = {}
-    # The manifests come last: a reader that sees one may rely on every file that it lists.
+    # The manifests come last: if a manifest exists, every file that it lists does, too.
     for split in SPLITS:
         for name, content in plan.packing.files().items():
             out[plan.output / split / name] = content
@@ -130,7 +131,7 @@ def write(file_contents: Mapping[Path, bytes]) -> None:
 
 
 def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
-    """Refuse files of another job, which would become a part of this dataset.
+    """Refuse an output with files of another job, which would become part of this dataset.
 
     Raises:
         DataError: a manifest belongs to an instance of another job.
@@ -146,7 +147,7 @@ def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
 
 
 def log_balance(manifest: Manifest) -> None:
-    """Log one line: the counts, and how even the shards are."""
+    """Log one line with the counts, and how evenly the shards are sized."""
     table = manifest.shards
     columns = [table.bytes, *(files.bytes for files in table.values.values())]
     sizes = [sum(row) / 1e6 for row in zip(*columns, strict=True)]
@@ -158,22 +159,22 @@ def log_balance(manifest: Manifest) -> None:
     log.info("%s: %s", manifest.split, counts)
 
 
-# Write down bad records with their place and the reason; too many of them end the job.
+# Record bad records with their location and the reason; too many of them end the job.
 
 if TYPE_CHECKING:
     from steps.shard.readers import Bad
 
-EARLY = 10_000  # records after which a file that is mostly bad is given up
-MAX_OBJECTS = 10  # most files named in a message
-REASONS = 3  # first reasons kept for each file
+EARLY = 10_000  # records after which a file that is mostly bad is refused
+MAX_OBJECTS = 10  # most files that a message names
+REASONS = 3  # number of reasons kept for each file, the first ones
 
 
 class Quarantine:
-    """The bad records of one raw object, streamed into ``<folder>/<unit>.jsonl``.
+    """Writes the bad records of one raw object to ``<folder>/<unit>.jsonl``, as they come.
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
-    no file.
-    ``source`` is the raw object's name, or its files' names, if each file is a record.
+    no file. ``source`` is the name of the raw object, or of one of its files if each file is a
+    record.
     """
 
     def __init__(self, folder: Path, unit: str, source: str | Sequence[str], limit: float) -> None:
@@ -184,10 +185,11 @@ class Quarantine:
         self._draft: atomic_file.Draft | None = None
 
     def add(self, bad: Sequence["Bad"], records: int) -> None:
-        """Write ``bad`` down. ``records``: good and bad ones of the object so far.
+        """Write the records ``bad``; ``records`` is the number of the object's records so far, good
+        and bad.
 
         Raises:
-            DataError: the object is mostly bad: most likely it is of another kind.
+            DataError: the object is mostly bad, so it is probably of another format.
         """
         for bad_record in bad:
             self._write(bad_record)
@@ -200,6 +202,7 @@ class Quarantine:
             )
 
     def _write(self, bad_record: "Bad") -> None:
+        """Write one bad record to the file, which is created with the first one."""
         source, number = self._source, bad_record.line
         if not isinstance(source, str):
             source, number = source[number - 1], 1
@@ -212,12 +215,12 @@ class Quarantine:
         self._draft.file.write(json.dumps(line | {"excerpt": bad_record.excerpt}).encode() + b"\n")
 
     def close(self) -> None:
-        """Close the file, which then appears under its name."""
+        """Finish the file, which then appears under its name."""
         if self._draft is not None:
             self._draft.finish()
 
     def discard(self) -> None:
-        """Delete the file after the object failed."""
+        """Delete the unfinished file, after the object failed."""
         if self._draft is not None:
             self._draft.discard()
 
@@ -225,10 +228,10 @@ class Quarantine:
 def check_share(
     objects: Sequence[Counts], limit: float, setting: str = "shard.max_bad_share"
 ) -> None:
-    """Check that few enough of the records are bad; ``setting`` is the limit's name in a recipe.
+    """Check that not too many of the records are bad; ``setting`` is the limit's name in a recipe.
 
     Raises:
-        DataError: more than ``limit`` of them are; says how many of which objects, and why.
+        DataError: more than the share ``limit`` are; says how many of which objects, and why.
     """
     records = sum(entry.records for entry in objects)
     bad = sum(entry.quarantined for entry in objects)
@@ -248,9 +251,9 @@ def check_share(
 
 
 def summary(objects: Sequence[Counts]) -> bytes:
-    """Return JSON of the number of bad records, for each object that has some.
+    """Return the numbers of bad records as JSON, in total and for each object that has some.
 
-    It is written even without bad records, so that the step's output folder is never empty.
+    It is written even if there are none, so that the step's output folder is never empty.
     """
     bad = {
         entry.name: {

@@ -1,6 +1,7 @@
-"""Pack one unit into shards: gather its records from all runs, drop duplicates, pack, write.
+"""Pack one unit into shards: gather its records from all sorted runs, drop duplicates, write.
 
-The result depends on the distinct records in its range of hashes, and on the plan.
+A unit is a range of the records' hashes. The shards depend only on the distinct records in that
+range and on the plan.
 """
 
 import functools
@@ -24,11 +25,11 @@ from trainyard.common.errors import DataError, TrainingError
 
 
 def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-    """Gather the unit's records, and begin to write its last shards.
+    """Gather and pack the records of one unit, and start to write its last shards.
 
-    The returned function waits until all of them are on the disk, and writes the progress
-    record, which comes last. Another thread may call it.
-    ``advance`` is called with the bytes that each batch of records takes in memory.
+    Return a function that waits until all shards are on the disk and then writes the unit's
+    progress record. It may be called in another thread.
+    ``advance`` is called for each batch of records with the bytes that it takes in memory.
 
     Raises:
         DataError: a value is out of range. The message begins with the unit's name.
@@ -58,14 +59,17 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
 
 
 def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield (columns of the packing, index into SPLITS of each record), in the order
-    of the hashes.
+    """Yield the unit's records without duplicates, sorted by hash, in batches.
+
+    Each batch is (record batch with the packing's columns, index into SPLITS of each record).
     """
     survey = _survey(plan.progress, unit.corpus)
     files = paths(survey, plan)
     folder = np.array([not unit.folder or entry.name.split("/")[0] == unit.folder
                        for entry in survey.objects])  # fmt: skip
-    if survey.distinct:  # else an equal record elsewhere may replace one of this folder
+    # An equal record in another folder can replace one of this folder. So runs of other folders
+    # may be skipped only if no two records are equal any more.
+    if survey.distinct:
         files = [(path, rank) for path, rank in files if folder[rank]]
     first = unit.number * unit.slots
     for low, high in ranges(unit.count * unit.slots, first, first + unit.slots):
@@ -79,7 +83,7 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
         if mask.any():
             places = np.argsort(keys.order[mask], kind="stable")
             records = part.content(mask).take(pa.array(places))
-            # Runs hold categories as strings, and a packing gets them as dictionaries.
+            # Runs store categories as strings, but a packing expects dictionaries.
             names = records.schema.names
             arrays = [
                 encode_category(array, plan.packing.columns[name].kind)
@@ -87,13 +91,13 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
             ]
             records = pa.RecordBatch.from_arrays(arrays, names)
             yield records, keys.split[mask][places]
-        # The views end first: ``forget`` releases pages that nothing may look at any more.
+        # Delete the views first: ``forget`` releases memory pages that nothing may access any more.
         del part, keys
         sorted_runs.forget(files)
 
 
 class _Outlet:
-    """Output of one unit to one split."""
+    """Pack and write the records that one unit has in one split."""
 
     def __init__(self, unit: ShardObject, plan: Plan, split: str) -> None:
         self._packer = plan.packing.packer()
@@ -107,13 +111,13 @@ class _Outlet:
             self._writer.add(self._packer.add(records))
 
     def finish(self) -> None:
-        """Flush the last records: their shards are on their way to the disk."""
+        """Pack the last records, and start to write their shards."""
         if self._records:
             self._writer.add(self._packer.flush())
         self._writer.finish()
 
     def close(self) -> Part:
-        """Return the counts of the output, once it is on the disk."""
+        """Wait until the shards are on the disk; return them and the counts of the output."""
         shards = self._writer.close()
         return Part(
             records=self._records,
@@ -125,7 +129,7 @@ class _Outlet:
 
 @functools.lru_cache(1)
 def _survey(folder: Path, corpus: str) -> Survey:
-    """Read the survey once in each process, not for each unit."""
+    """Return the survey. It is cached, so that a process reads it once and not for each unit."""
     sorted_runs.open_run.cache_clear()
     corpus_survey = shard_progress.read(Survey, STEM, folder)
     if corpus_survey is None or corpus_survey.corpus != corpus:
@@ -134,7 +138,7 @@ def _survey(folder: Path, corpus: str) -> Survey:
 
 
 def _as_json(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics as JSON will give them back.
+    """Return the statistics as they will be after a round trip through JSON.
 
     Raises:
         TrainingError: the workload's statistics cannot be written as JSON.

@@ -1,9 +1,9 @@
-"""Run tasks on all cores, and know which raw object or unit a dead worker was working on.
+"""Run tasks on all cores, and report which raw object or unit a dead worker was working on.
 
-``ProcessPoolExecutor`` was tried. A worker that was killed while others were still being started
-left it waiting forever (benchmarks/kills found it, Python 3.11: it joins a worker that it never
-ended), and it cannot tell which task a dead worker had. Here every worker has a pipe of its own:
-its end is seen at once, and workers share no lock that a dead one could hold.
+``ProcessPoolExecutor`` was tried. If a worker was killed while others were still being started, the
+executor waited forever (found by benchmarks/kills with Python 3.11: it joins a worker that it never
+ended). It also cannot tell which task a dead worker had. Here every worker has a pipe of its own:
+the pipe closes as soon as the worker dies, and workers share no lock that a dead one could hold.
 """
 
 import errno
@@ -28,16 +28,16 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Kind, PackedUnit, Read
 from trainyard.common.errors import DataError, TrainyardError
 
-# Run a task of the pool: a raw object to be read, or a unit to be packed.
+# A task of the pool is a raw object to read, or a unit to pack.
 
 Task = RawObject | ShardObject
 
 
 def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-    """Do all of the task except waiting for the disk, which the returned function does.
+    """Do all of the task except waiting for the disk; return a function that does the waiting.
 
-    See ``read_object.sort`` and ``pack_unit.pack``: the job that waits for its workers needs no
-    Arrow.
+    See ``read_object.sort`` and ``pack_unit.pack``. They are imported here because the process that
+    only waits for its workers does not need Arrow.
     """
     if isinstance(task, ShardObject):
         from steps.shard import pack_unit
@@ -54,7 +54,7 @@ INTERVAL = 10  # seconds between two log lines
 
 
 class Pace:
-    """Counts what is done, and logs it at an update once INTERVAL has passed."""
+    """Counts finished tasks and bytes read, and logs the progress at most once per INTERVAL."""
 
     def __init__(self, task_word: str, tasks: Sequence[Task]) -> None:
         self._task_word, self._tasks = task_word, len(tasks)
@@ -68,7 +68,7 @@ class Pace:
         self.tick()
 
     def count_done(self, task: Task) -> None:
-        """Count this task as finished, or given up."""
+        """Count this task as done, whether it succeeded or failed."""
         self._done_count += 1
         self._done_bytes += task.bytes
         self.tick()
@@ -78,8 +78,10 @@ class Pace:
             self.log()
 
     def log(self) -> None:
-        """Log a line such as ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6
-        MB/s``.
+        """Log the progress.
+
+        The line reads, for example, ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records,
+        87.6 MB/s``.
         """
         self._log_time = time.monotonic()
         log.info(
@@ -99,10 +101,11 @@ def _mega(number: float) -> str:
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers that mean that there is no room for a file."""
 
 
 class Pool:
-    """Works off tasks; its processes stay for more, and end with it."""
+    """Worker processes that do tasks. They stay for further calls until the context ends."""
 
     def __init__(self, plan: Plan, processes: int) -> None:
         self._plan, self.processes = plan, processes
@@ -112,19 +115,21 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill the workers; the next run begins their unfinished tasks again."""
+        """Kill the workers. The next run of the job starts their unfinished tasks again."""
         for worker in self._crew:
             worker.process.end()
         self._crew = []
 
     def work_off(self, task_word: str, tasks: Sequence[Task]) -> list[str]:
-        """Do every task, in order; return the errors in the data of those that fail, by name.
+        """Do every task, and wait for all of them.
+
+        Return the messages of the tasks that failed because of their data, sorted by task name.
 
         Args:
-            task_word: word for the tasks, in the log.
+            task_word: what the log calls the tasks, such as ``units``.
 
         Raises:
-            TrainyardError: a worker died, or the output is full.
+            TrainyardError: a worker died, or the output's disk is full.
         """
         count = max(1, min(self.processes, len(tasks)))
         threads = max(1, self.processes // count)
@@ -146,6 +151,7 @@ class Pool:
     def _run_in_pool(
         self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
     ) -> Iterator[tuple[Task, str | None]]:
+        """Yield each task as it finishes, with the error in its data or None."""
         if len(self._crew) != count:
             self.__exit__()
             for _ in range(count):
@@ -154,8 +160,7 @@ class Pool:
         for worker in self._crew:
             worker.give(waiting.popleft())
         while busy := [worker for worker in self._crew if worker.busy]:
-            # The wait ends after INTERVAL at the latest, so that the log goes on while nothing is
-            # done.
+            # Wait at most INTERVAL, so that the log shows progress even while no task finishes.
             ready = wait([worker.process.pipe for worker in busy], INTERVAL)
             for worker in busy:
                 if worker.process.pipe in ready and (result := worker.hear(pace, waiting)):
@@ -165,7 +170,11 @@ class Pool:
 
 @contextmanager
 def room_on(output: Path) -> Iterator[None]:
-    """Raises: TrainyardError: the file system of ``output`` is full, or its quota is used up."""
+    """Translate "no space left" errors of the block.
+
+    Raises:
+        TrainyardError: the file system of ``output`` is full, or its quota is used up.
+    """
     try:
         yield
     except OSError as error:
@@ -179,11 +188,10 @@ def room_on(output: Path) -> Iterator[None]:
 def _run_in_turn(
     tasks: Iterable[Task], plan: Plan, advance: Callable[[int], None]
 ) -> Iterator[tuple[Task, str | None]]:
-    """Do one task after the other; yield each when it is finished, and the error in its data, if
-    any.
+    """Do one task after the other; yield each with the error in its data or None once it is done.
 
-    While the last files of a task go to the disk, the next one begins, but reads no further than
-    one shard's worth: all that waits for the disk is in memory.
+    While the last files of a task are being written to the disk, the next task starts. It reads no
+    more than the size of one shard until then, because all that waits for the disk is in memory.
     """
     previous: tuple[Task, Future] | None = None
     with ThreadPoolExecutor(1) as disk:
@@ -193,7 +201,7 @@ def _run_in_turn(
                 try:
                     finish: Callable[[], str | None] = begin(task, plan, hold.advance)
                 except DataError as error:
-                    # It takes the same way as a success, so that results keep the tasks' order.
+                    # Queued like a success, so that results keep the order of the tasks.
                     finish = partial(str, error)
             if previous:
                 yield _wait_for_end(*previous, plan)
@@ -203,12 +211,13 @@ def _run_in_turn(
 
 
 class _Hold:
-    """Blocks a task that has read ``limit`` bytes while the task before is still being written."""
+    """Blocks a task that has read ``limit`` bytes until the previous task is on the disk."""
 
     def __init__(self, advance: Callable[[int], None], previous: Future | None, limit: int) -> None:
         self._advance, self._previous, self._bytes_left = advance, previous, limit
 
     def advance(self, size: int) -> None:
+        """Count ``size`` bytes; if the limit is exceeded, wait for the previous task first."""
         self._bytes_left -= size
         if self._previous and self._bytes_left < 0:
             futures.wait([self._previous])
@@ -216,13 +225,14 @@ class _Hold:
 
 
 def _wait_for_end(task: Task, writing: Future, plan: Plan) -> tuple[Task, str | None]:
+    """Wait until the task is on the disk; return it with the error in its data or None."""
     with _name_errors(task, plan.output):
         return task, writing.result()
 
 
 @contextmanager
 def _name_errors(task: Task, output: Path) -> Iterator[None]:
-    """Name the task in any error raised within; or say that the disk is full."""
+    """Add the task's name to any error raised in the block; translate a full disk's error."""
     try:
         with room_on(output):
             yield
@@ -232,31 +242,35 @@ def _name_errors(task: Task, output: Path) -> Iterator[None]:
 
 
 class _Worker:
-    """A process that is given one task after the other."""
+    """A worker process, which does one task after the other."""
 
     def __init__(self, plan: Plan, threads: int) -> None:
         self.process = WorkerProcess(_serve, plan, threads)
         self.task: Task | None = None
-        """Task that the worker is doing."""
+        """Task that the worker is reading or packing."""
         self.writing_task: Task | None = None
-        """Task that is done, and on its way to the disk."""
+        """Task that is done except that its last files are still being written to the disk."""
 
     @property
     def busy(self) -> bool:
         return bool(self.task or self.writing_task)
 
     def give(self, task: Task | None) -> None:
-        """Send a task, or None to say that there are no more."""
+        """Send a task to the worker, or None to say that there are no more."""
         self.task = task
         self.process.send(task)
 
     def hear(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
-        """Handle one message: progress; a task done, after which the worker gets the next of those
-        that wait; or a task finished, which is returned with the error in its data, if any.
+        """Receive one message from the worker, and handle it.
+
+        The messages are ``read`` (bytes of records read), ``next`` (a task is done except for
+        writing, so the worker gets the next one of ``waiting``) and ``done`` (a task is on the
+        disk). Return the task and the error in its data or None if the message is ``done``, and
+        None otherwise.
 
         Raises:
-            TrainyardError: the worker cannot go on, or is dead.
-            RuntimeError: a bug; holds the worker's traceback.
+            TrainyardError: the worker cannot continue, or has died.
+            RuntimeError: there is a bug; the message contains the worker's traceback.
         """
         kind, content = self.process.receive(self._obituary)
         if kind == "read":
@@ -267,12 +281,13 @@ class _Worker:
             self.give(waiting.popleft() if waiting else None)
             return None
         task, self.writing_task = self.writing_task, None
-        assert task is not None  # it was the worker's "next" before it was "done"
+        assert task is not None  # the worker sends "next" for a task before "done"
         return task, content
 
     def _obituary(self, end: str) -> str:
+        """Return the message for a worker that died; ``end`` says how its process ended."""
         task = self.task or self.writing_task
-        assert task is not None  # only busy workers are listened to
+        assert task is not None  # messages are only received from busy workers
         return (
             f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died while working on it "
             f"({end}). SIGKILL most often means out of memory: take an instance type with more "
@@ -281,10 +296,10 @@ class _Worker:
 
 
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
-    """Run a worker until it is killed, or the job is dead."""
+    """Do tasks in a worker process until it is killed or the job's process has ended."""
     set_threads(threads)
     with suppress(EOFError):
-        # Once for each kind of task: None ends the raw objects, and the units come next.
+        # One round for each kind of task: None ends the raw objects, then the units follow.
         while True:
             for _, message in _run_in_turn(
                 _receive_tasks(pipe), plan, lambda size: pipe.send(("read", size))
@@ -293,14 +308,14 @@ def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
 
 
 def _receive_tasks(pipe: Connection) -> Iterator[Task]:
-    """Yield the tasks of one kind that the job gives this worker; ask for the next when needed."""
+    """Yield tasks until the job sends None; after each one, tell the job to send the next."""
     while (task := pipe.recv()) is not None:
         yield task
         pipe.send(("next", None))
 
 
 def set_threads(threads: int) -> None:
-    """Give tokenizer and Arrow the cores that no other worker uses; your own setting stays."""
+    """Let the tokenizer and Arrow use this many threads; keep variables that are set already."""
     import pyarrow
 
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
@@ -308,7 +323,7 @@ def set_threads(threads: int) -> None:
     pyarrow.set_cpu_count(threads)
 
 
-# Have the pool read raw objects and pack units; return the records of all of them.
+# Read raw objects and pack units in the pool, and collect their progress records.
 
 TaskKind = TypeVar("TaskKind", bound=Task)
 
@@ -332,8 +347,8 @@ def _work_off(
     """Return each task's record, of which ``stems`` has the stem.
 
     Raises:
-        DataError: some objects cannot be read, or values are out of range; it names up to NAMED.
-        TrainyardError: a worker is done and its record is not there, or damaged.
+        DataError: objects cannot be read, or values are out of range; names up to MAX_OBJECTS.
+        TrainyardError: a task is done, but its progress record is missing or damaged.
     """
     check_data(pool.work_off(task_word, [*stems]) if stems else [])
     return {task: read_record(kind, stem, plan) for task, stem in stems.items()}
@@ -351,7 +366,11 @@ def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
 
 
 def check_data(damaged: Sequence[str]) -> None:
-    """Raises: DataError: there are errors in the data; it has up to NAMED of them."""
+    """Check that no task failed because of its data; ``damaged`` contains the messages.
+
+    Raises:
+        DataError: ``damaged`` is not empty. The message has up to MAX_OBJECTS of its messages.
+    """
     if damaged:
         more = f"; and {len(damaged) - MAX_OBJECTS} more" if len(damaged) > MAX_OBJECTS else ""
         raise DataError("; ".join(damaged[:MAX_OBJECTS]) + more)

@@ -1,4 +1,7 @@
-"""Find the raw objects, and divide them among the instances."""
+"""Find the raw objects, and divide them among the instances.
+
+A raw object is one file of raw data, or several neighbouring files that are one record each.
+"""
 
 import hashlib
 import logging
@@ -19,21 +22,21 @@ WHOLE_SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff",
     ".wav", ".flac", ".mp3", ".ogg",
 )  # fmt: skip
-"""Suffixes of files that are one record each; many of them form one raw object."""
+"""Suffixes of files that are one record each. Many such files form one raw object."""
 
 TOGETHER, TOGETHER_BYTES = 1000, 64 * 10**6
-"""Maximum files in a raw object of ``WHOLE_SUFFIXES`` files, and maximum bytes unless one file
-alone has more."""
+"""Maximum number of files in a raw object of ``WHOLE_SUFFIXES`` files, and maximum bytes unless a
+single file is larger."""
 
 
 class File(NamedTuple):
     """A file of raw data."""
 
     name: str
-    """Path below the input folder, with forward slashes: the same on every instance."""
+    """Path below the input folder, with forward slashes. It is the same on every instance."""
     bytes: int
     modified_ns: int
-    """Nanoseconds since 1970."""
+    """Time of the last change, in nanoseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +44,35 @@ class RawObject:
     """One file of raw data, or neighbouring files that are one record each."""
 
     name: str
-    """Path below the input folder, with forward slashes: the same on every instance."""
+    """Path below the input folder, with forward slashes. It is the same on every instance."""
     path: Path
-    """Path of the file; of several files the input folder."""
+    """Path of the file, or of the input folder if there are several files."""
     bytes: int
     modified_ns: int
-    """Nanoseconds since 1970; of several files a hash of their times, names and sizes."""
+    """Time of the last change, in nanoseconds since 1970. For several files: a hash of their times,
+    names and sizes."""
     unit: str
-    """16 hex digits, a hash of its name and the settings; its runs' and records' names begin with
-    it."""
+    """16 hex digits: a hash of the name and the settings. The names of the object's sorted runs and
+    progress records begin with it."""
     files: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Names of several files below ``path``, or empty."""
 
     @property
     def folder(self) -> str:
-        """Return the first part of its name."""
+        """Return the first part of the name's path."""
         return self.name.split("/")[0]
 
 
 def files(folder: Path) -> list[File]:
-    """List every file below ``folder``, sorted by name; links are followed.
+    """List every file below ``folder``, sorted by name. Links are followed.
 
     Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): programs that
     write data in parts use such names for their own files, and Spark, Hive and ``pyarrow.dataset``
     skip them too.
 
     Raises:
-        DataError: the folder is missing; a name is not UTF-8; a link leads nowhere or to a folder
-            that it lies in; an entry is neither file nor folder.
+        DataError: the folder is missing; a name is not UTF-8; a link leads nowhere, or to a folder
+            that contains it; an entry is neither file nor folder.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: this folder of raw data does not exist")
@@ -85,8 +89,9 @@ def files(folder: Path) -> list[File]:
 
 
 def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[RawObject]:
-    """Return the raw objects that these files below ``folder`` are, the largest first. Files that
-    are one record each (``WHOLE_SUFFIXES``) are taken together.
+    """Return the raw objects that these files below ``folder`` form, the largest first.
+
+    Several neighbouring files that are one record each (``WHOLE_SUFFIXES``) form one raw object.
     """
     data_files = sorted(data_files)
     whole_files = [file for file in data_files if file.name.lower().endswith(WHOLE_SUFFIXES)]
@@ -111,7 +116,10 @@ def find(folder: Path, settings: str) -> list[RawObject]:
 
 
 def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
-    """Yield files of one first folder in the order of their names, as many as go together."""
+    """Yield groups of neighbouring files with the same first folder, each for one raw object.
+
+    A group has at most TOGETHER files and, unless it is a single file, at most TOGETHER_BYTES.
+    """
     group: list[File] = []
     size = 0
     for file in data_files:
@@ -126,11 +134,12 @@ def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _first_folder(file: File) -> str:
-    """Return the first folder of its path; "" without one."""
+    """Return the first folder of the file's path, or "" if it has none."""
     return file.name.rpartition("/")[0].partition("/")[0]
 
 
 def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> RawObject:
+    """Return the raw object of several files; its time is a hash of all of them."""
     entries = "".join(f"{file.name}\n{file.bytes} {file.modified_ns}\n" for file in group)
     modified_hash = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
     size = sum(file.bytes for file in group)
@@ -140,9 +149,10 @@ def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> R
 
 
 def _files(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
-    """Yield (path below ``folder``, whether it is hidden). ``parents``: the folders on the way.
+    """Yield (path below ``folder``, whether it is hidden) of each entry.
 
-    ``Path.rglob`` silently skips a folder behind a link, and a link to nothing.
+    ``parents`` are the folders on the way here, to detect a link to one of them. ``Path.rglob`` is
+    not used because it silently skips a folder behind a link, and a link to nothing.
     """
     for path in folder.iterdir():
         if path.name.startswith(HIDDEN):
@@ -164,8 +174,9 @@ def _files(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool
 def limit_to_files(
     all_objects: Iterable[RawObject], own_files: Mapping[str, File], settings: str
 ) -> Iterator[RawObject]:
-    """Yield of the raw objects what an instance has that sees only the files ``own_files``: an
-    object, or the part of its files that are there.
+    """Yield the raw objects that an instance has if it sees only ``own_files``.
+
+    An object whose files are only partly there is yielded as a part, with these files.
     """
     for raw in all_objects:
         names = [name for name in raw.files or (raw.name,) if name in own_files]
@@ -177,7 +188,10 @@ def limit_to_files(
 
 
 def divide_objects(all_objects: Iterable[RawObject], count: int) -> list[list[RawObject]]:
-    """Divide raw objects, given the largest first, among instances, of about equal bytes."""
+    """Divide raw objects among ``count`` instances so that each gets about the same bytes.
+
+    ``all_objects`` must be sorted, the largest first.
+    """
     parts: list[list[RawObject]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
     for raw in all_objects:
@@ -197,27 +211,27 @@ def _file(name: str, path: Path) -> File:
 
 
 def stem(name: str, settings: str) -> str:
-    """Return 16 hex digits with which the names of an object's files begin."""
+    """Return 16 hex digits: the start of the names of all files that belong to ``name``."""
     return hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]
 
 
-# Unit of work that one process packs: a range of the records' hashes.
+# The unit of work that one process packs: a range of the records' hashes.
 
 
 @dataclass(frozen=True, slots=True)
 class ShardObject:
-    """A range of the records' hashes, and all records that fall into it."""
+    """Unit of packing: a range of the records' hashes, and all records in it."""
 
     name: str
     folder: str
-    """First folder of its records; "" for any."""
+    """First folder of its records, or "" if they may have any."""
     number: int
     count: int
-    """Units of this folder; they share all hashes evenly."""
+    """Number of units of this folder. They divide the range of all hashes evenly."""
     slots: int
-    """Parts in which it is packed, one after the other."""
+    """Number of parts in which the unit is packed, one after the other."""
     bytes: int
-    """Average bytes of its content."""
+    """Expected bytes of its content: the average of the folder's units."""
     stem: str
     """16 hex digits with which the names of all its files begin."""
     corpus: str

@@ -1,12 +1,13 @@
-"""Start a Ray cluster of the job's instances: the head on the first, the others join it.
+"""Start a Ray cluster of the job's instances: the head on the first one, and the others join it.
 
-Nothing of Ray listens beyond the instances' network: no dashboard, no client server, no usage
-statistics; on one machine only at its loopback address. Whoever speaks to it must know the job's
-ARN: Ray's token. Each instance has folders of its own for Ray's sockets and spilled objects.
+Ray listens only on the instances' network, and on a single machine only at its loopback address.
+There is no dashboard, no client server and there are no usage statistics. Ray's token is derived
+from the job's ARN, so only the job's instances can connect. Each instance has its own folders for
+Ray's sockets and spilled objects.
 
-Ray's own Node is what ``ray start`` runs, which would start the server of the dashboard, a client
-server, two monitors and one more interpreter: half of the CPU of a small job. It is private, so
-pyproject.toml pins Ray's version.
+Ray's internal class Node is what ``ray start`` runs. That command would also start the dashboard's
+server, a client server, two monitors and one more interpreter, which take half of the CPU of a
+small job. The class is private, so pyproject.toml pins Ray's version.
 """
 
 import json
@@ -27,28 +28,28 @@ from steps import job_main
 from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.hashes import json_sha256
 
-# The instances of the job: their names, and where the first of them listens to the others.
+# The instances of the job: their names, and the address at which the first one listens.
 
 log = logging.getLogger(__name__)
 
 PORTS = range(10_000, 30_000)
-"""Ports that a head listens at, below those that the system gives to anyone."""
+"""Ports at which a head listens. They are below those that the system assigns to any process."""
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Instances:
-    """This instance among those of the job."""
+    """This instance, and all instances of the job."""
 
     host: str
     hosts: Sequence[str]
-    """Names of all instances, sorted; the first is the head of their Ray cluster."""
+    """Names of all instances, sorted. The first is the head of their Ray cluster."""
     head: str = LOOPBACK
-    """Name of the head, or the loopback address if nobody knows the names."""
+    """Name of the head, or the loopback address if the names cannot be resolved."""
     port: int = 0
-    """Where the head listens."""
+    """Port at which the head listens."""
     job: str = ""
-    """The job's ARN, which no other job has."""
+    """The job's ARN, which is unique to it."""
 
     @property
     def address(self) -> str:
@@ -59,10 +60,10 @@ class Instances:
 
 
 def read(root: Path) -> Instances:
-    """Read SageMaker's resourceconfig.json; without it (outside SageMaker) there is one instance.
+    """Read SageMaker's resourceconfig.json. Without it (outside SageMaker) there is one instance.
 
-    The instances are processes of one machine if nobody knows their names; so the head's port
-    differs by job.
+    If the instances' names cannot be resolved, the instances are processes of one machine. So that
+    several jobs can run there, the head's port depends on the job.
     """
     path, about = root / "config/resourceconfig.json", root / "config/processingjobconfig.json"
     if not path.is_file():
@@ -73,13 +74,13 @@ def read(root: Path) -> Instances:
     job = json.loads(about.read_bytes())["ProcessingJobArn"] if about.is_file() else ""
     port = PORTS[int(json_sha256(job)[:8], 16) % len(PORTS)]
     address = resolve_address(host)
-    # Debian gives its own name 127.0.1.1, which the others cannot reach.
+    # Debian resolves its own host name to 127.0.1.1, which other machines cannot reach.
     has_network = address is not None and not address.startswith("127.")
     return Instances(host, hosts, hosts[0] if has_network else LOOPBACK, port, job)
 
 
 def resolve_address(host: str) -> str | None:
-    """Return the address of a name; None if nobody knows it."""
+    """Return the IP address of a host name, or None if it cannot be resolved."""
     try:
         return socket.gethostbyname(host)
     except OSError:
@@ -87,19 +88,20 @@ def resolve_address(host: str) -> str | None:
 
 
 ENDED = "TRAINYARD_SHARD_ENDED"
-"""Variable with the file in which the head tells an instance how the job ended."""
+"""Environment variable with the path of the file in which the head tells an instance how the job
+ended."""
 JOB = "TRAINYARD_SHARD_JOB"
-"""Variable with the arguments of the job on this instance, as JSON."""
+"""Environment variable with the arguments of the job on this instance, as JSON."""
 STORE_BYTES = 2 * 10**9
-"""Memory of an instance's object store, at most: what is exchanged at once takes less."""
+"""Maximum memory of an instance's object store. What is exchanged at the same time takes less."""
 LEAST_STORE = 80 * 10**6
-"""Ray's own minimum."""
+"""Minimum memory of an object store that Ray accepts."""
 STARTING = 60
-"""Seconds in which Ray's processes have to start."""
+"""Seconds within which Ray's processes have to start."""
 GRACE = 20
-"""Seconds between the death of a process of Ray and the end of this one."""
+"""Seconds from the death of one of Ray's processes to the end of this process."""
 LOOK_SECONDS = 0.5
-"""Seconds between two looks."""
+"""Seconds between two checks of a state that is being waited for."""
 SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 
 
@@ -107,7 +109,7 @@ SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 def running_node(
     instances: Instances, words: Sequence[str], spill: Path, processes: int, message: Path
 ) -> Iterator["Node"]:
-    """Run this instance's part of the cluster; it ends with the block, and with this process."""
+    """Provide this instance's Ray node. It is stopped at the end of the block."""
     home = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # noqa: S108 (a socket's path is short)
     node = Node(instances, words, home, spill, processes, message)
     try:
@@ -119,7 +121,7 @@ def running_node(
 
 
 class Node:
-    """Ray's processes on this instance, which the kernel ends with this one."""
+    """Ray's processes on this instance. They end when this process ends."""
 
     def __init__(
         self, instances: Instances, words: Sequence[str], home: Path, spill: Path, processes: int,
@@ -127,13 +129,13 @@ class Node:
     ) -> None:  # fmt: skip
         self.instances, self._message = instances, message
         self.ended = home / "ended.json"
-        """Written by the head: why the job has failed, or "" if it has not."""
+        """File that the head writes when the job ends: why it failed, or "" if it succeeded."""
         self._home, self._spill, self._processes = home, spill, processes
         self._node: Any = None
         self._stopped = Event()
         checkout = str(Path(__file__).resolve().parents[2])
         path = os.environ.get("PYTHONPATH")
-        # Before Ray is imported, which reads it.
+        # Ray reads these variables when it is imported, so they are set before.
         os.environ |= {
             "PYTHONPATH": f"{checkout}{os.pathsep}{path}" if path else checkout,
             JOB: json.dumps([*words]),
@@ -141,20 +143,20 @@ class Node:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": json_sha256([instances.job, *instances.hosts]),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_task_oom_retries": "2",  # its default is for ever
+            "RAY_task_oom_retries": "2",  # by default Ray retries forever
             "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
         }
 
     def start(self, *, head: bool) -> None:
-        """Start Ray's processes.
+        """Start Ray's processes on this instance, as the head or as a node that joins it.
 
         Raises:
-            TrainyardError: they do not start, or the head does not answer.
+            TrainyardError: the processes do not start, or the head does not respond.
         """
         from ray._private import node, parameter
 
         class NodeWithoutDashboard(node.Node):
-            """Without the server of the dashboard, which nothing here asks."""
+            """Node without the dashboard's server, which nothing here uses."""
 
             def start_api_server(self, **_: Any) -> None:
                 pass
@@ -173,25 +175,28 @@ class Node:
             min_worker_port=0, max_worker_port=0,
             include_dashboard=False, include_log_monitor="", no_monitor=True,
         )  # fmt: skip
-        # The guard comes before the node, whose start may wait for ever, too.
+        # Started before the node, because starting a node can also wait forever.
         Thread(target=self._end_without_ray, daemon=True).start()
         try:
             self._node = NodeWithoutDashboard(
                 options, head=head, shutdown_at_exit=False, spawn_reaper=True
             )
-        except Exception as error:  # noqa: BLE001 (what Node raises, bare ones included)
+        except Exception as error:  # noqa: BLE001 (Node raises many types, even plain Exception)
             raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
 
     def _end_without_ray(self) -> None:
-        """End this process some time after one of Ray's has died here, or if Ray does not start:
-        calls into it may wait for ever.
+        """End this process some time after one of Ray's processes has died, or if Ray does not
+        start.
+
+        This is needed because calls into Ray may then wait forever.
         """
         start = time.monotonic()
         while self.alive() or (self._node is None and time.monotonic() - start < STARTING):
             if self._stopped.wait(LOOK_SECONDS):
                 return
         what = "has died here" if self._node else f"was not there after {STARTING} s"
-        # The main thread most often meets the death as well, and its error says more.
+        # The main thread usually notices the death too, and its error is more specific. So give it
+        # time to end this process first.
         if self._stopped.wait(GRACE if self._node else 0):
             return
         job_main.report(
@@ -202,17 +207,17 @@ class Node:
             ),
             self._message,
         )
-        # sys.exit would end this thread alone.
+        # sys.exit would end only this thread.
         os._exit(1)
 
     @property
     def head(self) -> str:
-        """Return ``address:port`` of the head."""
+        """Return the head's ``address:port``."""
         address = resolve_address(self.instances.head) or self.instances.head
         return f"{address}:{self.instances.port}"
 
     def alive(self) -> bool:
-        """Return whether Ray runs here."""
+        """Return whether all of Ray's processes on this instance are running."""
         return self._node is not None and not self._node.dead_processes()
 
     def stop(self) -> None:
@@ -221,7 +226,8 @@ class Node:
         if self._node is not None:
             import psutil  # comes with Ray
 
-            # Ray gives its raylet one second; on a busy machine its agents then live on without it.
+            # Ray gives its raylet one second to stop. On a busy machine its agents would then
+            # continue to run without it, so they are killed here.
             children = []
             for _, process in self._node.live_processes():
                 with suppress(psutil.Error):
@@ -233,11 +239,11 @@ class Node:
         self._node = None
 
     def follow(self, patience: float) -> None:
-        """Join the head and do what it asks until the job has ended.
+        """Join the head, and do its tasks until the job has ended.
 
         Raises:
-            DataError: the job has failed; says why.
-            TrainyardError: there is no head, or it is gone.
+            DataError: the job has failed; the message says why.
+            TrainyardError: the head does not respond for ``patience`` seconds, or is gone.
         """
         first, start = self.instances.hosts[0], time.monotonic()
         while not listens(self.head):
@@ -250,7 +256,7 @@ class Node:
         log.info("joining %s", self.head)
         self.start(head=False)
         while not self.ended.is_file():
-            # The file again: the head writes it, and only then ends Ray.
+            # Check the file again, because the head writes it just before it ends Ray.
             if not self.alive() and not self.ended.is_file():
                 raise TrainyardError(
                     f"{first} ({self.head}): the job's first instance is gone, or Ray has ended on "
@@ -262,7 +268,9 @@ class Node:
 
 
 def keep_loopback(address: str) -> None:
-    """Have Ray take a loopback address as it is: it would replace it by one that others reach."""
+    """Make Ray keep a loopback address. By default it replaces it by an address that other machines
+    can reach.
+    """
     if address.startswith(LOOPBACK):
         from ray._private import services
 
@@ -270,7 +278,7 @@ def keep_loopback(address: str) -> None:
 
 
 def listens(place: str) -> bool:
-    """Return whether somebody listens at ``address:port``."""
+    """Return whether a server is listening at ``address:port``."""
     address, _, port = place.rpartition(":")
     with suppress(OSError), socket.create_connection((address, int(port)), timeout=5):
         return True
@@ -278,8 +286,10 @@ def listens(place: str) -> bool:
 
 
 def store() -> tuple[int, Path | None]:
-    """Return the bytes of the object store, and where it lies; None: beside the spilled objects, if
-    the container's shared memory is small (docker gives 64 MB).
+    """Return the size of the object store in bytes, and its folder in shared memory.
+
+    The folder is None if the container's shared memory is too small (docker gives 64 MB). The
+    store is then kept in the folder of the spilled objects.
     """
     memory = min(STORE_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10)
     room = shutil.disk_usage(SHARED).free * 4 // 5 if SHARED.is_dir() else 0

@@ -1,8 +1,9 @@
-"""Shard on several instances by Ray: the program that the first of them runs.
+"""Shard on several instances by Ray: the program that the first instance runs.
 
-Each instance reads its part of the raw objects into sorted runs. Ranges of hashes are surveyed for
-equal records; then each record that stays goes to the instance that packs its unit. What is on the
-way at once is bounded, so the object store need not spill. The dataset is that of one instance.
+Each instance reads its part of the raw objects into sorted runs. Then the job looks for equal
+records in each range of hashes, and sends each record that is kept to the instance that packs its
+unit. They are sent in waves: batches of runs, of a limited size, so that the object store need not
+spill to the disk. The dataset is the same as that of one instance.
 """
 
 import argparse
@@ -34,11 +35,11 @@ COPIES = 2
 """Times an instance's share of the raw data that it holds as records: what it has read, and what it
 has pulled from the others."""
 WAVE_BYTES = 256 * 10**6
-"""Content that each instance sends at once; two such waves are on the way."""
+"""Bytes of content that each instance sends in one wave. Two waves are sent at the same time."""
 LOST_LOOK_SECONDS = 5
-"""Seconds between two looks at which instances are there."""
+"""Seconds between two checks of which instances are in the cluster."""
 END_SECONDS = 30
-"""Seconds in which the instances are told how the job has ended."""
+"""Seconds within which the instances are told how the job has ended."""
 
 
 def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
@@ -46,12 +47,13 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
 
     Raises:
         DataError: as ``Program.run``.
-        TrainyardError: an instance did not come, or is lost; a worker died; a disk is full.
+        TrainyardError: an instance did not join, or is lost; a worker died; a disk is full.
     """
     hosts = node.instances.hosts
     connect(node)
     places = [Place(host) for host in hosts]
-    # For the others, where the block below ends otherwise: by a signal, or a bug.
+    # What the other instances are told if the block below ends in another way, by a signal or a
+    # bug.
     message = "the job was stopped"
     try:
         _wait_for(hosts, patience)
@@ -61,7 +63,7 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
         message = str(failure(error))
         raise failure(error) from None
     finally:
-        # A task for an instance that is gone would never run.
+        # Tell only instances that are in the cluster: a task for one that is gone would never run.
         live_hosts = [host for host in hosts[1:] if host in ray.cluster_resources()]
         ends = [ray_tasks.end.options(resources={host: 1}).remote(message) for host in live_hosts]
         ray.wait(ends, num_returns=len(ends), timeout=END_SECONDS) if ends else None
@@ -69,7 +71,7 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
 
 
 def on_cluster(options: argparse.Namespace) -> None:
-    """Shard on the Ray cluster at ``options.address``, whose nodes share input and output."""
+    """Shard on the Ray cluster at ``options.address``. Its nodes must share input and output."""
     keep_loopback(options.address)
     checkout = Path(__file__).resolve().parents[2]
     code = [str(checkout / room) for room in ("steps", "training", "trainyard")]
@@ -78,7 +80,7 @@ def on_cluster(options: argparse.Namespace) -> None:
     except ConnectionError as error:
         raise TrainyardError(f"--address {options.address}: {error}") from None
     try:
-        # A node without cores, such as a head that runs no tasks, gets no part of the data.
+        # Nodes without cores, such as a head that runs no tasks, get no part of the data.
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         count = len(nodes)
         words = tuple(options.words)
@@ -91,7 +93,7 @@ def on_cluster(options: argparse.Namespace) -> None:
 
 
 def failure(error: Exception) -> TrainyardError:
-    """Return what a user is told of an error in a task."""
+    """Return the error to show to the user for an error of a task or of Ray."""
     if isinstance(error, RayTaskError):
         cause = error.cause
         if isinstance(cause, TrainyardError):
@@ -114,7 +116,7 @@ def connect(node: Node) -> None:
     """Start the head, and connect to it.
 
     Raises:
-        TrainyardError: it does not start.
+        TrainyardError: the head does not start.
     """
     node.start(head=True)
     try:
@@ -127,7 +129,11 @@ def connect(node: Node) -> None:
 
 
 def _wait_for(hosts: Sequence[str], patience: float) -> None:
-    """Wait until all instances have joined."""
+    """Wait until all instances have joined the cluster.
+
+    Raises:
+        TrainyardError: an instance did not join within ``patience`` seconds.
+    """
     start = logged = time.monotonic()
     while missing := [host for host in hosts if host not in ray.cluster_resources()]:
         now = time.monotonic()
@@ -147,7 +153,8 @@ class Program:
     """The job on several instances.
 
     Args:
-        placed: whether an instance's tasks have to run there.
+        placed: whether an instance's tasks have to run on that instance. False if all nodes share
+            their folders.
     """
 
     def __init__(
@@ -179,25 +186,26 @@ class Program:
         ])  # fmt: skip
 
     def _place_task(self, place: Place, task: Any, **options: Any) -> Any:
-        """Return the task with where it has to run."""
+        """Return the task with options for the node that has to run it."""
         where = (
             {"resources": {place.host: 1}} if self._placed else {"scheduling_strategy": "SPREAD"}
         )
         return task.options(**where, **options)
 
     def _wait_for_all(self, refs: Sequence[Any]) -> list[Any]:
+        """Wait until all tasks are done; return their results. Raises as ``_wait``."""
         waiting = [*refs]
         while waiting:
             waiting = self._wait(waiting, len(waiting))
         return ray.get([*refs])
 
     def _wait(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
-        """Wait for ``count`` tasks, or some seconds; return those that are not done.
+        """Wait until ``count`` tasks are done, or for LOST_LOOK_SECONDS; return those not done.
 
         Raises:
-            TrainyardError: an instance is lost, whose tasks would wait for ever.
+            TrainyardError: an instance is lost, so its tasks would wait forever.
         """
-        # Without fetch_local=False Ray would copy each result here before it counts as done.
+        # Without fetch_local=False, Ray copies each result here before the task counts as done.
         _, waiting = ray.wait(
             [*refs], num_returns=count, timeout=LOST_LOOK_SECONDS, fetch_local=False
         )
@@ -211,7 +219,11 @@ class Program:
         return waiting
 
     def _objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
-        """Return all raw objects, and those, or parts of them, that each instance reads."""
+        """List the raw data of all instances, and check that they agree.
+
+        Return all raw objects, and for each instance the raw objects, or parts of them, that it
+        reads.
+        """
         looks = [
             self._place_task(place, ray_tasks.list_raw_data).remote(place, self._hosts)
             for place in self._places
@@ -235,8 +247,8 @@ class Program:
             parts = raw_objects.divide_objects(whole, len(states))
         else:
             self._check_disjoint(states)
-            # Files of several instances can form one raw object, so the objects are made of all
-            # files first: they are the same whatever the number of instances.
+            # Files of several instances can belong to one raw object. So the objects are formed
+            # from all files first; then they do not depend on the number of instances.
             all_files = [file for state in states for file in state.files]
             whole = raw_objects.objects(folder, all_files, settings)
             files_by_name = [{file.name: file for file in state.files} for state in states]
@@ -248,6 +260,7 @@ class Program:
         return whole, parts
 
     def _check_disjoint(self, states: Sequence[HostState]) -> None:
+        """Check that no file is on two instances."""
         names: dict[str, str] = {}
         for host, state in zip(self._hosts, states, strict=True):
             for file in state.files:
@@ -265,10 +278,14 @@ class Program:
         parts: Sequence[Sequence[RawObject]],
         states: Sequence[HostState],
     ) -> None:
-        """Raises: TrainyardError: a disk is too small for an instance's share, by the raw sizes."""
+        """Check that each instance's disk has room for its share, estimated from the raw sizes.
+
+        Raises:
+            TrainyardError: a disk is too small.
+        """
         total = sum(raw.bytes for raw in whole)
         for host, part, state in zip(self._hosts, parts, states, strict=True):
-            # What it reads, or its even share of what it packs, whichever is more.
+            # Whichever is more: what the instance reads, or an even share of what is packed.
             share = max(sum(raw.bytes for raw in part), total // len(states))
             if state.room < COPIES * share:
                 raise TrainyardError(
@@ -279,6 +296,7 @@ class Program:
                 )
 
     def _read(self, parts: Sequence[Sequence[RawObject]]) -> list[list[Read]]:
+        """Read all raw objects; return the progress records of each instance."""
         work = [(number, raw) for number, part in enumerate(parts) for raw in part]
         log.info("%d raw objects on %d instances", len(work), len(parts))
         results = self._log_pace("raw objects", [
@@ -296,10 +314,12 @@ class Program:
         return reads
 
     def _log_pace(self, what: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Wait for all of the tasks; ``work``: each object or unit, and its reference.
+        """Wait for all tasks, and log the progress; return their results.
+
+        ``work`` contains for each task (raw object or unit, reference of the result).
 
         Raises:
-            DataError: the data of some are wrong; names them.
+            DataError: tasks failed because of their data; the message names them.
         """
         pace, tasks = Pace(what, [task for task, _ in work]), {ref: task for task, ref in work}
         waiting = [*tasks]
@@ -309,22 +329,25 @@ class Program:
                 pace.count_done(tasks[ref])
             pace.tick()
         pace.log()
-        # A task returns what is wrong with its data as text, so that all of it is named at once.
+        # A task returns an error in its data as text, so that all such errors can be reported.
         results = ray.get([ref for _, ref in work])
         check_data(sorted(result for result in results if isinstance(result, str)))
         return results
 
     def _survey(self, corpus: Corpus) -> Survey:
-        """Find the equal records of all instances, and note which of them are left out."""
+        """Find equal records across all instances, and mark on each the records to leave out.
+
+        Return the survey, which counts the records that are kept.
+        """
         records: Counter[int] = Counter()
         bytes_: Counter[int] = Counter()
         if not self._plan.identity:
             return corpus.survey(records, bytes_)
-        # In the object store once, instead of beside each of the tasks.
+        # Put the corpus into the object store once, instead of sending it with each task.
         spans, corpus_ref = corpus.ranges(), ray.put(corpus)
         log.info("surveying %d ranges of hashes", len(spans))
         names = [[run.name for _, run in runs] for runs in corpus.runs]
-        # For each range the reference of its counts, then those of each instance's mask.
+        # For each range of hashes: the reference of its counts, then one per instance's mask.
         duplicates: list[Any] = []
         for span in spans:
             streams = [
@@ -344,11 +367,12 @@ class Program:
         for counts in self._wait_for_all([refs[0] for refs in duplicates]):
             records.update(counts.records)
             bytes_.update(counts.bytes)
-        # Before anything is gathered, since ``cut`` reads the marks.
+        # Wait for the marks before anything is gathered, because ``cut`` reads them.
         self._wait_for_all(marks)
         return corpus.survey(records, bytes_)
 
     def _own_runs(self, corpus: Corpus) -> list[list[OwnRun]]:
+        """Return each instance's runs with their folder and the number of records before them."""
         runs_by_place = []
         for runs in corpus.runs:
             own, record_count = [], 0
@@ -362,7 +386,7 @@ class Program:
     def _gather(
         self, corpus: Corpus, corpus_survey: Survey, units: Sequence[Sequence[ShardObject]]
     ) -> None:
-        """Send each record to the instance that packs it, wave by wave; then settle all of them."""
+        """Send each record to the instance that packs it, wave by wave, and write the surveys."""
         spans = [ray_tasks.spans_of(own) for own in units]
         waves = [_waves(own) for own in self._own_runs(corpus)]
         count = max(map(len, waves))
@@ -373,13 +397,14 @@ class Program:
         for number in range(count):
             wave_runs = [own[number] if number < len(own) else [] for own in waves]
             refs = self._wave(number, wave_runs, spans)
-            # The next wave is already on its way while this waits for the one before: two at once.
+            # The next wave was started before this waits for the previous one, so two waves are
+            # sent at the same time.
             while previous:
                 previous = self._wait(previous, len(previous))
             for place_runs, ref in zip(runs, refs, strict=True):
                 place_runs.append(ref)
             previous = refs
-        # Gathered runs mix raw objects, so each has the rank of one of the same first folder.
+        # A gathered run mixes raw objects. It gets the rank of any one in the same first folder.
         ranks = {
             counts.name.split("/")[0] if self._plan.by_folder else "": rank
             for rank, counts in enumerate(corpus_survey.objects)
@@ -393,7 +418,7 @@ class Program:
             ]
             own = corpus_survey.model_copy(update={"runs": gathered, "distinct": True})
             surveys.append((place, own))
-        # Only now, when all instances have gathered, may each delete the runs that it has read.
+        # Instances delete the runs that they have read only now, when all have gathered.
         self._wait_for_all(
             [self._place_task(place, ray_tasks.settle).remote(place, own) for place, own in surveys]
         )
@@ -401,14 +426,17 @@ class Program:
     def _wave(
         self, number: int, wave_runs: Sequence[Sequence[OwnRun]], spans: Sequence[Sequence[Span]]
     ) -> list[Any]:
-        """Send runs of each instance to all of them; return the references of what they wrote."""
+        """Start to send the given runs of each instance to all instances.
+
+        Return for each instance the reference of the runs that it writes.
+        """
         flat = [span for own in spans for span in own]
         pieces = []
         for place, own in zip(self._places, wave_runs, strict=True):
             if own and flat:
                 task = self._place_task(place, ray_tasks.cut, num_returns=len(flat))
                 cuts = task.remote(place, own, flat)
-                # Ray has a list of references only for a task of several results.
+                # Ray returns a list of references only if a task has several results.
                 pieces.append(cuts if len(flat) > 1 else [cuts])
         gathered, first = [], 0
         for place, own in zip(self._places, spans, strict=True):
@@ -421,6 +449,7 @@ class Program:
     def _pack(
         self, units: Sequence[Sequence[ShardObject]]
     ) -> list[Mapping[ShardObject, PackedUnit]]:
+        """Pack all units; return each instance's units with their progress records."""
         work = [(number, unit) for number, own in enumerate(units) for unit in own]
         log.info("%d units on %d instances", len(work), len(units))
         results = self._log_pace("units", [
@@ -439,7 +468,7 @@ class Program:
 
 
 def _waves(runs: Sequence[OwnRun]) -> list[list[OwnRun]]:
-    """Cut an instance's runs into waves of about WAVE_BYTES."""
+    """Divide an instance's runs into waves of about WAVE_BYTES each."""
     waves: list[list[OwnRun]] = []
     size = WAVE_BYTES
     for run in runs:

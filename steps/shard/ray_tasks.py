@@ -1,8 +1,9 @@
-"""What Ray runs on the instances: read, compare keys, cut, gather, pack; nothing else is remote.
+"""Ray tasks that run on the instances: read, compare keys, cut, gather, pack.
 
-A task may run again: all that it writes has a name by its content and appears whole. Of a cluster
-that the job starts itself, the tasks of an instance run there, beside its raw objects and its
-output. On a cluster that somebody has, folders are shared, and any task runs anywhere.
+Ray may run a task again. This is safe because every file that a task writes is named after its
+content and appears as a whole. In a cluster that the job starts itself, an instance's tasks run on
+that instance, which has its raw objects and output. In an existing cluster of the user, all nodes
+share the folders, and a task runs on any of them.
 """
 
 import functools
@@ -32,30 +33,31 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
 GATHERED = "gathered"
-"""Folder of the runs of an instance's own units, below those that it has read."""
+"""Name of the folder, in an instance's scratch folder, with the runs of the units that it packs."""
 LEFT_OUT = "left-out"
-"""File with a byte for each record of an instance's runs: 1 if an equal one stays elsewhere."""
+"""Name of a file with one byte for each record of an instance's runs: 1 if the record is left out
+because an equal one is kept."""
 
 Span = tuple[str, int, int]
-"""First folder, or "" for any, and a range of hashes."""
+"""First folder, or "" for any, and a range of hashes (low, high)."""
 OwnRun = tuple[str, RunFile, int]
-"""A run of an instance: first folder of its records, its file, and how many records stand before it
-in the instance's runs."""
+"""A run of an instance: the first folder of its records, its file, and the number of records in the
+instance's runs before it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An instance: where its files are."""
+    """An instance on which a task works. Its name selects the folders with its files."""
 
     host: str
     words: tuple[str, ...] = ()
-    """Arguments of the job; empty: those that the instance's own process was given."""
+    """Arguments of the job. Empty: use those that the instance's own process was given."""
 
 
 @functools.lru_cache(64)
 def _job(place: Place) -> tuple[Plan, Path]:
     """Return the instance's plan and input folder."""
-    # Ray runs a task on each core, so one task takes one thread.
+    # Ray runs one task on each core, so each task uses one thread.
     set_threads(1)
     options = arguments.parse([*place.words] or json.loads(os.environ[JOB]))
     return arguments.plan_of(options, place.host), arguments.input_of(options)
@@ -67,18 +69,18 @@ def _plan(place: Place) -> Plan:
 
 @dataclass(frozen=True)
 class HostState:
-    """What an instance sees before anything is read."""
+    """State of an instance before anything is read."""
 
     files: list[File]
     identity: str
     """The same on all instances of a job: their settings."""
     room: int
-    """Bytes that its output has room for."""
+    """Free bytes on the disk of its output."""
 
 
 @ray.remote
 def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
-    """Prepare the output folder, and list the raw data."""
+    """Prepare the output folder; return the instance's raw files, identity and free disk space."""
     plan, folder = _job(place)
     with room_on(plan.output):
         manifests.prepare(plan, hosts)
@@ -89,9 +91,9 @@ def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
 
 @ray.remote
 def read(place: Place, raw: RawObject) -> Read | str:
-    """Read a raw object into sorted runs; return the record, or what is wrong with its data."""
+    """Read a raw object into sorted runs; return its progress record, or the error in its data."""
     plan, folder = _job(place)
-    # The path is the one that the task's own instance has.
+    # Replace the path by the one on the instance that runs this task.
     raw = replace(raw, path=folder if raw.files else folder / raw.name)
     return _run_task(raw, Read, raw.unit, plan)
 
@@ -113,7 +115,10 @@ def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
 
 @ray.remote
 def keys(place: Place, names: Sequence[str], span: tuple[int, int]) -> tuple[Any, np.ndarray]:
-    """Return keys of an instance's records in a range of hashes, and how many each run has."""
+    """Return the keys of an instance's records in a range of hashes, and each run's record count.
+
+    The keys are in Arrow's stream format, as ``_bytes`` returns them.
+    """
     paths = [_plan(place).scratch / name for name in names]
     [(batch, counts)] = sorted_runs.keys(paths, [span])
     return _bytes([batch]), counts
@@ -121,11 +126,12 @@ def keys(place: Place, names: Sequence[str], span: tuple[int, int]) -> tuple[Any
 
 @ray.remote
 def duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
-    """Return the counts of equal records in a range of hashes, then for each instance which of its
-    records are left out.
+    """Find the equal records in a range of hashes; ``streams`` has each instance's ``keys``.
+
+    Return the counts, then for each instance a bit mask of its records that are left out.
     """
     result = corpus.duplicates([iter([(_batches(k)[0], counts)]) for k, counts in streams])
-    # The masks are results of their own: each goes to its instance alone.
+    # The masks are separate results, so that Ray sends each one only to its instance.
     return [replace(result, masks=[]), *map(bytes, result.masks)]
 
 
@@ -133,13 +139,16 @@ def duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
 def mark(
     place: Place, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], *masks: bytes
 ) -> None:
-    """Note which of an instance's records are left out; ``masks``: one for each range of hashes."""
+    """Write to LEFT_OUT which of an instance's records are left out.
+
+    ``masks`` has one bit mask for each range of hashes in ``spans``.
+    """
     scratch = _plan(place).scratch
     records = sum(run.records for _, run, _ in runs)
     if not records:
         return
     with room_on(scratch):
-        # A file of zeros to begin with, since the marks may take more than the memory.
+        # A memory-mapped file of zeros, because the marks may need more memory than there is.
         marks = np.memmap(scratch / LEFT_OUT, bool, "w+", shape=records)
         for (low, high), mask in zip(spans, masks, strict=True):
             if not any(mask):
@@ -156,8 +165,10 @@ def mark(
 
 @ray.remote
 def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
-    """Return for each span keys and content of the records in these runs that stay; of one span
-    alone not in a list, as Ray has it for one result.
+    """Return for each span the keys and content of the records in these runs that are kept.
+
+    If there is only one span, the result is not in a list, because that is what Ray expects of a
+    task with one result.
     """
     scratch = _plan(place).scratch
     path = scratch / LEFT_OUT
@@ -175,7 +186,7 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
                 records = records.filter(pa.array(~np.asarray(mask)))
             pieces[number].append(records)
     results = [_bytes(batches) for batches in pieces]
-    sorted_runs.open_run.cache_clear()  # its pages need not stay
+    sorted_runs.open_run.cache_clear()  # its memory pages are not needed any more
     return results if len(results) > 1 else results[0]
 
 
@@ -183,10 +194,11 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
 def gather(
     place: Place, wave: int, spans: Sequence[Span], *pieces: Any
 ) -> list[tuple[str, RunFile]]:
-    """Write what all instances have of an instance's spans as runs; return each with its folder.
+    """Write the records of an instance's spans as runs; return each run with its first folder.
 
-    ``pieces``: of the first span from each instance, then of the next. They are arguments: Ray
-    begins once they are here, while a task that waits for them would have it start another worker.
+    ``pieces`` are the results of ``cut``: those of the first span from each instance, then those of
+    the next span. They are arguments of the task so that Ray starts it when they have arrived. If
+    the task itself waited for them, Ray would start another worker in its stead.
     """
     plan = _plan(place)
     folder, limit = plan.scratch / GATHERED, min(RUN_BYTES, plan.shard_bytes)
@@ -206,11 +218,14 @@ def gather(
 
 @ray.remote
 def settle(place: Place, corpus_survey: Survey) -> None:
-    """Write the survey, by which units are packed, and make room: all records are gathered."""
+    """Write the survey that is used for packing, and delete the runs that the instance has read.
+
+    Call it when all instances have gathered their records.
+    """
     plan = _plan(place)
     with room_on(plan.progress):
         shard_progress.write(corpus_survey, survey.STEM, plan.progress)
-    # Files only: the folder of the gathered runs lies beside them, and stays.
+    # Delete files only: the folder of the gathered runs is in the same folder, and is still needed.
     for path in plan.scratch.iterdir():
         if path.is_file():
             path.unlink(missing_ok=True)
@@ -218,7 +233,7 @@ def settle(place: Place, corpus_survey: Survey) -> None:
 
 @ray.remote
 def finish(place: Place, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]) -> None:
-    """Write the instance's manifests, last of all."""
+    """Write the instance's manifests, and delete its scratch folder. This is its last task."""
     plan = _plan(place)
     with room_on(plan.output):
         manifests.finish(corpus_survey, packed, plan)
@@ -227,15 +242,18 @@ def finish(place: Place, corpus_survey: Survey, packed: dict[ShardObject, Packed
         plan.scratch.parent.rmdir()
 
 
-# No core is asked for: the end must not wait for a task that still runs.
+# It asks for no core, because it must not wait until another task has finished.
 @ray.remote(num_cpus=0)
 def end(message: str) -> None:
-    """Tell this instance how the job has ended."""
+    """Write to the instance's ENDED file how the job has ended; "" means success."""
     atomic_file.write(Path(os.environ[ENDED]), json.dumps(message).encode())
 
 
 def spans_of(units: Sequence[ShardObject]) -> list[Span]:
-    """Return the ranges of hashes of neighbouring units in each first folder."""
+    """Return for each first folder the range of hashes that its units cover.
+
+    The units of one folder must be neighbours.
+    """
     units_by_folder: dict[str, list[ShardObject]] = {}
     for unit in units:
         units_by_folder.setdefault(unit.folder, []).append(unit)
@@ -247,7 +265,7 @@ def spans_of(units: Sequence[ShardObject]) -> list[Span]:
 
 
 def _bytes(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
-    """Return batches in Arrow's stream format: of a slice only what it shows."""
+    """Return the batches in Arrow's stream format. Of a slice, only its own rows are included."""
     sink = pa.BufferOutputStream()
     if batches:
         with pa.ipc.new_stream(sink, batches[0].schema) as stream:
@@ -257,5 +275,5 @@ def _bytes(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
 
 
 def _batches(content: np.ndarray) -> list[pa.RecordBatch]:
-    """Return the batches, which lie in the object store."""
+    """Return the batches of a stream. Their data stays in the object store and is not copied."""
     return [*pa.ipc.open_stream(pa.py_buffer(content))] if len(content) else []

@@ -1,7 +1,7 @@
 """Turn one raw object into sorted runs: read, quarantine, hash, split, sort, write.
 
-The result depends only on the object and the plan: not on the other objects,
-the number of processes or an earlier run that was killed.
+The runs depend only on the object and the plan: not on the other objects, the number of processes,
+or an earlier run of the job that was killed.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,18 +23,19 @@ from training.data.bit_mixing import mix_bits
 from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6
-"""Bytes of the largest run, or one batch of the reader more; sorting takes twice that in memory."""
+"""Maximum bytes of a run, plus one batch of the reader. Sorting takes twice that in memory."""
 
 
 def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-    """Read ``raw`` and write its runs.
+    """Read ``raw``, and write its sorted runs.
 
-    The returned function waits until the quarantine file is on the disk, and writes the
-    progress record, which comes last. Another thread may call it.
-    ``advance`` is called with the bytes that each batch of records takes in memory.
+    Return a function that waits until the quarantine file is on the disk and then writes the
+    progress record. It may be called in another thread.
+    ``advance`` is called for each batch of records with the bytes that it takes in memory.
 
     Raises:
-        DataError: the object cannot be read, or is mostly bad. The message begins with its name.
+        DataError: the object cannot be read, or has too many bad records. The message begins with
+            its name.
     """
     folder = plan.output / "quarantine"
     quarantine = Quarantine(folder, raw.unit, raw.files or raw.name, plan.max_bad_share)
@@ -48,7 +49,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         runs = writer.close()
     except DataError as error:
         quarantine.discard()
-        # A message has the name below the input folder, not where this machine has it.
+        # Name the file by its path below the input folder, not by its path on this machine.
         source = f"{raw.path}/" if raw.files else str(raw.path)
         raise DataError(str(error).replace(source, "" if raw.files else raw.name)) from None
 
@@ -69,7 +70,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
 
 
 class Records:
-    """The good records of one object, batch by batch, with their keys."""
+    """Reads one raw object: yields its good records with their keys, and quarantines bad ones."""
 
     def __init__(self, raw: RawObject, plan: Plan, quarantine: Quarantine) -> None:
         self.count = 0
@@ -77,7 +78,7 @@ class Records:
         self._raw, self._plan, self._quarantine = raw, plan, quarantine
 
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
-        """Yield (keys, columns of the packing with categories as plain strings)."""
+        """Yield batches: (keys, the packing's columns with categories as plain strings)."""
         columns = self._plan.columns
         for batch in read(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
             self.count += len(batch.records) + len(batch.bad)
@@ -89,14 +90,15 @@ class Records:
                 yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)
 
     def _keys(self, records: pa.RecordBatch) -> Keys:
+        """Return the sort keys of each record: its hashes, size and split."""
         plan = self._plan
         hashes = {name: column_hashes(records.column(name)) for name in plan.columns}
         tie = record_hashes(list(hashes.values()))
         same = record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
         key = tie if plan.key is None else hashes[plan.key]
         return Keys(
-            # Mixed, since a hash also decides the split: unmixed, all records of the test split
-            # would have low values.
+            # The hash is mixed, because it may also decide the split: unmixed, all records of the
+            # test split would have low values of ``order``.
             order=mix_bits(same),
             tie=tie,
             size=_sizes(records.select(list(plan.packing.columns))),
@@ -105,8 +107,9 @@ class Records:
 
 
 def _sizes(records: pa.RecordBatch) -> np.ndarray:
-    """Return the bytes of each record's content, independent of its storage: of strings and bytes,
-    8 for a number.
+    """Return the bytes of each record's content: those of strings and bytes, and 8 for a number.
+
+    The sizes do not depend on how Arrow stores the columns.
     """
     sizes = np.zeros(len(records), np.uint32)
     for column in records.columns:

@@ -1,8 +1,8 @@
-"""Compute 64-bit hashes of records, column by column: the same on every machine, in every run.
+"""Compute 64-bit hashes of records, column by column, the same on every machine and in every run.
 
-Values hash as pandas hashes them (SipHash-2-4 under a fixed key for strings, a bijective mix of
-the bits for numbers); long strings by SHA-256, which is three times as fast on them, and likewise
-bytes and lists of numbers.
+Values are hashed as pandas does it: SipHash-2-4 with a fixed key for strings, and a bijective mix
+of the bits for numbers. Long strings, bytes and lists of numbers are hashed with SHA-256, which is
+three times as fast on long strings.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from pandas.util import hash_array
 from steps.shard.shard_plan import SPLITS
 from training.data.bit_mixing import ODD
 
-LONG = 512  # bytes; from here on SHA-256 beats SipHash
-CATEGORY_BYTES = 64  # bytes; shorter strings are often categories: each distinct one is hashed once
+LONG = 512  # bytes; from this length on SHA-256 is faster than SipHash
+CATEGORY_BYTES = 64  # bytes; shorter strings often repeat, so each distinct one is hashed once
 NULL = ODD  # the hash of a missing value
 
 
 def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Hash records, from the hashes of some of their columns, uint64 (n,).
+    """Return the hash of each record, uint64 (n,), from the hashes of some of its columns.
 
-    Records that are equal in these columns have equal hashes. For one column it is that column's
-    own hash. Two different records have the same hash with a probability of 2^-64.
+    Records that are equal in these columns have equal hashes. For one column, the hash is that of
+    the column. Two different records have the same hash with a probability of 2^-64.
     """
     out = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -34,7 +34,7 @@ def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def column_hashes(column: pa.Array) -> np.ndarray:
-    """Hash each value, uint64 (n,); a missing value and NaN have a hash too."""
+    """Return the hash of each value, uint64 (n,). A missing value and NaN have a hash too."""
     if pa.types.is_floating(column.type):
         return hash_array(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(column.type):
@@ -46,7 +46,7 @@ def column_hashes(column: pa.Array) -> np.ndarray:
     if pa.types.is_string(column.type) and column.nbytes < CATEGORY_BYTES * len(column):
         column = column.dictionary_encode()
     if pa.types.is_dictionary(column.type):
-        # Appended at the end, the hash of a missing value is the one that no index means.
+        # The hash of a missing value is appended, and used for rows without an index.
         distinct = np.append(_strings(column.dictionary), NULL)
         return distinct[column.indices.fill_null(len(distinct) - 1).to_numpy()]
     return _hash_nulls(_strings(column.fill_null("")), column)
@@ -58,11 +58,13 @@ def _hash_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
 
 
 def _strings(column: pa.Array) -> np.ndarray:
+    """Return the hashes of strings: SHA-256 for those of LONG bytes or more, otherwise SipHash."""
     long = pc.greater_equal(pc.binary_length(column), LONG)
     which = long.to_numpy(zero_copy_only=False)
     out = np.empty(len(column), np.uint64)
     short = column if not which.any() else column.filter(pc.invert(long))
-    # pandas would look for equal strings first; here they are distinct already, or seldom equal.
+    # categorize=False, because looking for equal strings is useless here: they are distinct or
+    # rarely equal.
     out[~which] = hash_array(short.to_numpy(zero_copy_only=False), categorize=False)
     if which.any():
         out[which] = _digests(*_bytes(column.filter(long)))
@@ -70,7 +72,7 @@ def _strings(column: pa.Array) -> np.ndarray:
 
 
 def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
-    """Return (where values begin and end, the memory that they lie in)."""
+    """Return (offsets at which values begin and end, the memory that contains the values)."""
     binary = column.cast(pa.large_binary())
     _, offsets, values = binary.buffers()
     ends = np.frombuffer(offsets, np.int64)[binary.offset : binary.offset + len(binary) + 1]
@@ -78,29 +80,29 @@ def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 
 def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
-    """Return ``_bytes`` for lists of numbers; a null counts as an empty list."""
+    """Return the same as ``_bytes`` for lists of numbers; null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = column.flatten().to_numpy(zero_copy_only=False)
-    # The bytes of a number have to be the same on every machine.
+    # Little-endian, because the bytes of a number have to be the same on every machine.
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     return values.itemsize * np.concatenate(([0], np.cumsum(widths))), values.view(np.uint8).data
 
 
 def _digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
-    """Return the first 8 bytes of each value's SHA-256, straight from Arrow's memory."""
+    """Return the first 8 bytes of each value's SHA-256, without copying the values."""
     cuts = ends.tolist()
     digests = [hashlib.sha256(content[a:b]).digest()[:8] for a, b in zip(cuts, cuts[1:])]  # noqa: B905
     return np.frombuffer(bytearray().join(digests), "<u8")
 
 
-# The split of a record: from a hash of its key, never from its position.
+# The split of a record follows from a hash of its key, never from its position.
 
 
 def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
     """Return the index into SPLITS for each hash (uint64), uint8.
 
-    The lowest hashes are the test split, the next ones validation: a larger test share takes from
-    the others and never gives back.
+    The lowest hashes are the test split, and the next ones the validation split. So if the test
+    share is raised, records move into the test split but never out of it.
     """
     test = int(test_share * 2.0**64)
     validation = int((test_share + validation_share) * 2.0**64)
@@ -113,6 +115,6 @@ def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float
 
 
 def split_of(key: str | float, validation_share: float, test_share: float) -> str:
-    """Return the split of every record whose key is ``key``."""
+    """Return the name of the split of every record with this key."""
     hashes = column_hashes(pa.array([key]))
     return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

@@ -1,4 +1,7 @@
-"""Settings of the recipe that are passed to the shard job. Apart: step and job read them."""
+"""Settings of the recipe that are passed to the shard job.
+
+This is a separate module because both step and job read them.
+"""
 
 from typing import Self
 
@@ -8,36 +11,36 @@ from steps.job_arguments import Settings
 
 
 class ShardSettings(Settings):
-    """Settings in the recipe's section ``shard``, each of which is an argument of the job."""
+    """Settings in the recipe's section ``shard`` that are also arguments of the job."""
 
     validation_share: float = Field(default=0.05, gt=0, lt=0.5)
     """Share of the keys that go to the validation split."""
 
     test_share: float = Field(default=0.05, gt=0, lt=0.5)
-    """Share of the keys that go to the test split, which training never sees."""
+    """Share of the keys that go to the test split, which is never used for training."""
 
     shard_mb: float = Field(default=64, gt=0, le=4096)
-    """Size of the largest shard, in MB (10^6 bytes); no shard is smaller than half of it unless
-    there are too few data. A core needs about 12 times as much memory."""
+    """Size of the largest shard, in MB (10^6 bytes). No shard is smaller than half of it unless
+    there is too little data. A core needs about 12 times as much memory."""
 
     max_bad_share: float = Field(default=0.001, ge=0, le=1)
-    """Share of the records that may be bad before the step fails; they are quarantined."""
+    """Share of the records that may be bad before the step fails. Bad records are quarantined."""
 
     key: str | None = None
     """Column whose value decides the split: equal values are always in the same split. None: the
-    record as a whole decides."""
+    whole record decides."""
 
     processes: int | None = Field(default=None, ge=1)
-    """Raw objects, and units of records, that an instance works on at once. None: one per core."""
+    """Raw objects, or units of records, that an instance processes at once. None: one per core."""
 
     unique: tuple[str, ...] | None = None
     """Columns in which two duplicates are equal; one of them stays across all raw objects. None:
     the workload's default. []: duplicates stay."""
 
     by_folder: bool = False
-    """True if the first folder below data.input is a part of a record, so that no sample holds
-    records of two folders: an evaluation can be sliced by ``source``. False: the folder of a record
-    does not matter."""
+    """True if the first folder below data.input is a part of a record, so that no sample contains
+    records of two folders and an evaluation can be sliced by ``source``. False: the folder of a
+    record does not matter."""
 
     @model_validator(mode="after")
     def _some_training_data(self) -> Self:

@@ -1,4 +1,4 @@
-"""Plan of sharding the raw data, the only input of workers."""
+"""Plan for sharding the raw data: the only input of the workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,20 +11,20 @@ from trainyard.common.hashes import json_sha256
 
 SPLITS = ("train", "validation", "test")
 SUMMARY = "summary"
-"""Folder of the train split's summary for an evaluation (``steps.shard.split_summary``)."""
+"""Output folder with a summary of the train split for an evaluation (``split_summary``)."""
 EXAMPLES, SAMPLE = f"{SUMMARY}/examples", f"{SUMMARY}/sample"
-FORMAT = 2  # version of the output; raise it when equal settings begin to give other shards
+FORMAT = 2  # version of the output; raise it if the same settings start to give other shards
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Settings of the job, read and checked."""
+    """Settings of the job, parsed and checked."""
 
     workload: str
     config: Mapping[str, Any]
     """The workload's settings."""
     assets: Path | None
-    """Folder with the tokenizer.json; None without one."""
+    """Folder that contains tokenizer.json, or None if there is no tokenizer."""
     key: str | None
     validation_share: float
     test_share: float
@@ -33,29 +33,27 @@ class Plan:
     unique: tuple[str, ...] | None
     by_folder: bool
     inputs: bool = False
-    """True if the first folder is one of several inputs, so that labels are the
+    """True if the first folder of each path is one of several inputs, so that the labels are the
     folders below it.
     """
     summary: bool = False
-    """True if a summary of the train split is written too."""
+    """True if a summary of the train split is also written."""
     output: Path
     host: str
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the folders below ``output`` that shards go to."""
+        """Return the folders below ``output`` that contain shards."""
         return (*SPLITS, EXAMPLES, SAMPLE) if self.summary else SPLITS
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folders that manifests go to."""
+        """Return the folders below ``output`` that contain manifests."""
         return (*self.tables, SUMMARY) if self.summary else SPLITS
 
     @property
     def scratch(self) -> Path:
-        """Return the folder of this instance's sorted runs; it is deleted when the job has
-        succeeded.
-        """
+        """Return the folder of this instance's sorted runs. It is deleted when the job succeeds."""
         return self.output / "scratch" / self.host
 
     @property
@@ -69,18 +67,18 @@ class Plan:
 
         Raises:
             TrainingError: the workload does not exist, or a setting of it is wrong.
-            DataError: its tokenizer is missing or cannot be used.
+            TrainingError: the workload does not exist, or one of its settings is wrong.
         """
         return load_packing(self.workload, self.config, self.assets)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Return the columns in which two duplicates are equal; empty: no duplicate is dropped."""
+        """Return the columns in which duplicates are equal; if empty, no duplicate is dropped."""
         return self.packing.identity if self.unique is None else self.unique
 
     @property
     def columns(self) -> dict[str, Column]:
-        """Return all columns to read: the workload's, those of the identity, and the key."""
+        """Return all columns to read: the workload's, those of ``identity``, and the key."""
         columns = {name: Column("category", required=False) for name in self.identity}
         columns |= self.packing.columns
         if self.key is not None:
@@ -103,7 +101,7 @@ class Plan:
             "shard_bytes": self.shard_bytes,
             "identity": self.identity,
             "by_folder": self.by_folder,
-            # Only where it is set, so that the hash of a plan without it stays the same.
+            # Only if it is set, so that the hash of other plans is the same as before it existed.
             **({"inputs": True} if self.inputs else {}),
         }
         return json_sha256(decides)
@@ -111,7 +109,7 @@ class Plan:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a worker: with the hash computed here, without the packing.
 
-        A tokenizer is not sent between processes; every worker loads its own.
+        The packing may contain a tokenizer, which is not sent: every worker loads its own.
         """
         state = self.__dict__ | {"settings": self.settings}
         return {name: value for name, value in state.items() if name != "packing"}

@@ -1,7 +1,7 @@
-"""Records by which the job's processes and instances tell each other what they did.
+"""Progress records, by which the job's processes and instances tell each other what they did.
 
-There is one for each raw object read, one for the survey, one for each unit packed. All
-belong to one instance: on a file system that several share, each has a folder of its own.
+There is one record for each raw object read, one for the survey, and one for each unit packed. Each
+instance has its own folder of records, even on a file system that several instances share.
 """
 
 import hashlib
@@ -38,16 +38,16 @@ class RunFile(Record):
 
 
 class Read(Record):
-    """Findings in one raw object, or in the part of it that this instance has."""
+    """Result of reading one raw object, or the part of it that this instance has."""
 
     source: str
     """Name of the raw object."""
     unit: str
     """``RawObject.unit``."""
     records: int
-    """Number of records: good, equal and bad ones."""
+    """Number of records, including duplicates and bad ones."""
     duplicates: int
-    """Records that equal another one of the same run."""
+    """Number of records left out because an equal one is in the same run."""
     quarantined: int
     reasons: list[str]
     """Reasons why the first bad records were quarantined."""
@@ -64,13 +64,13 @@ class Part(Record):
 
 
 class PackedUnit(Record):
-    """Output of one unit."""
+    """What one unit wrote."""
 
     splits: dict[str, Part]
 
 
 def write(record: Record, stem: str, folder: Path) -> None:
-    """Write the record; all files that it names must have been written before."""
+    """Write the record. All files that it names must already have been written."""
     body = record.model_dump_json().encode()
     atomic_file.write(folder / f"{stem}.json", _seal(body).encode() + b"\n" + body)
 
@@ -95,10 +95,12 @@ def parse_record(kind: type[Kind], content: bytes) -> Kind | None:
 
 
 def remove_remains(plan: Plan) -> None:
-    """Remove what a killed run of this instance left: its manifests first, since they name the
-    other files, then its records, its sorted runs and half-written files.
+    """Remove what an earlier, killed run of the job left on this instance.
+
+    The manifests are removed first, because they name the other files. Then follow half-written
+    files, progress records and sorted runs.
     """
-    # Half-written files, as ``atomic_file`` names them.
+    # Patterns of half-written files, as ``atomic_file`` names them.
     halves = {"quarantine": f".summary-{plan.host}.json.*"}
     halves |= dict.fromkeys(plan.folders, f".manifest-{plan.host}.json.*")
     for folder in plan.folders:
@@ -112,4 +114,5 @@ def remove_remains(plan: Plan) -> None:
 
 
 def _seal(body: bytes) -> str:
+    """Return the checksum that precedes a record in its file."""
     return hashlib.sha256(body).hexdigest()

@@ -1,8 +1,8 @@
-"""Store records in sorted runs between being read and being packed.
+"""Store records in sorted runs between reading and packing.
 
-A run is an Arrow IPC file of one batch: for each record its keys, then the columns that the
-workload packs, by ascending ``order``. ``order`` is a hash of the record, so the records of any
-range of hashes lie side by side in every run, whatever raw objects they came from.
+A run is an Arrow IPC file of one batch, sorted by ``order``. It contains for each record its keys
+and then the columns that the workload packs. ``order`` is a hash of the record, so the records of
+any range of hashes are next to each other in every run, whatever raw objects they came from.
 """
 
 import functools
@@ -24,59 +24,60 @@ KEYS = ("order", "tie", "size", "split")
 
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 MAPS = 8192 if FILES == resource.RLIM_INFINITY else min(8192, FILES // 4)
-"""Maximum runs that are mapped at once: Python's mmap keeps the file open."""
+"""Maximum number of runs that are mapped at once, because Python's mmap keeps the file open."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of each record beside its content; arrays of one length."""
+    """Keys of records, without their content: arrays of the same length."""
 
     order: np.ndarray
     """Hash of the columns in which duplicates are equal, or of all columns, uint64."""
     tie: np.ndarray
     """Hash of all columns, uint64."""
     size: np.ndarray
-    """Bytes of its content: those of its strings, 8 for a number; uint32."""
+    """Bytes of the record's content: those of its strings, and 8 for a number; uint32."""
     split: np.ndarray
     """Index into SPLITS, uint8."""
 
 
 class RunWriter:
-    """Collects the records of one raw object, and writes a run whenever ``limit`` bytes wait.
+    """Collects the records of one raw object, and writes a run for every ``limit`` bytes.
 
-    Nothing is flushed to the disk: the hash of a run is checked before another process than
-    its writer uses it.
+    Runs are not flushed to the disk (fsync), because a run's hash is checked before a process other
+    than its writer uses it.
     """
 
     def __init__(self, folder: Path, stem: str, *, limit: int, unique: bool) -> None:
         self.duplicates = 0
-        """Records that were left out, because an equal one is in the same run."""
+        """Number of records left out because an equal one is in the same run."""
         self._folder, self._stem, self._limit, self._unique = folder, stem, limit, unique
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._runs: list[RunFile] = []
 
     def add(self, keys: Keys, records: pa.RecordBatch) -> None:
-        """Add records, with categories as plain strings."""
+        """Add records and their keys. Categories must be plain strings."""
         arrays = [pa.array(getattr(keys, name)) for name in KEYS]
         names = [*KEYS, *records.schema.names]
         self.append(pa.RecordBatch.from_arrays([*arrays, *records.columns], names))
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Add records that have their keys as first columns."""
+        """Add records whose first columns are their keys."""
         self._waiting.append(records)
         self._bytes += records.nbytes
         if self._bytes >= self._limit:
             self._write()
 
     def close(self) -> list[RunFile]:
-        """Write what is left; return all runs."""
+        """Write the remaining records; return all runs."""
         if self._waiting:
             self._write()
         return self._runs
 
     def _write(self) -> None:
-        # One batch per run: a range of hashes is then one slice of it.
+        """Sort the collected records, drop duplicates if ``unique``, and write them as a run."""
+        # One batch per run, so that a range of hashes is one slice of it.
         records = pa.concat_batches(self._waiting)
         self._waiting, self._bytes = [], 0
         order, tie = _numpy(records, 0), _numpy(records, 1)
@@ -89,7 +90,7 @@ class RunWriter:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, records.schema) as file:
             file.write_batch(records)
-        # In one piece: pages of a file written in several cost more to map.
+        # Written in one piece, because the pages of a file written in several cost more to map.
         content = sink.getvalue()
         name = f"{self._stem}-{len(self._runs):05d}.arrow"
         atomic_file.begin(self._folder / name, memoryview(content)).finish(durable=False)
@@ -103,7 +104,7 @@ class RunWriter:
 
 
 class Run:
-    """A run that is open, as a map of its file."""
+    """An open run: a memory map of its file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -113,16 +114,14 @@ class Run:
         self.records = len(self._order)
 
     def select(self, low: int, high: int) -> pa.RecordBatch:
-        """Return keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no
-        copy.
-        """
+        """Return keys and content of records with ``low`` <= ``order`` < ``high``, not copied."""
         start, stop = self.places(low, high)
         return self._records.slice(start, stop - start)
 
     def places(self, low: int, high: int) -> tuple[int, int]:
-        """Return where the records begin and end that ``select`` returns."""
+        """Return the positions of the first record that ``select`` returns and after the last."""
         start = int(np.searchsorted(self._order, np.uint64(low)))
-        # 2^64 is the end of the last range, and fits no uint64.
+        # END is 2^64, the end of the last range, which does not fit into uint64.
         if high == END:
             return start, self.records
         return start, int(np.searchsorted(self._order, np.uint64(high)))
@@ -137,7 +136,7 @@ class Run:
 
 
 open_run = functools.lru_cache(MAPS)(Run)
-"""Open a run; it stays open as long as no more than ``MAPS`` others were opened after it."""
+"""Open a run. It stays open until ``MAPS`` other runs have been opened after it."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Part:
         )
 
     def content(self, keep_mask: np.ndarray) -> pa.RecordBatch:
-        """Return the content of the records that are ``keep_mask`` (bool), unsorted."""
+        """Return the content of the records where ``keep_mask`` (bool) is True, unsorted."""
         cuts = np.cumsum([len(piece) for piece in self.pieces])[:-1]
         selection = [
             piece if mask.all() else piece.filter(pa.array(mask))
@@ -171,16 +170,16 @@ class Part:
 
 
 def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
-    """Return the records of the runs (path, rank of the raw object) in this range; None if there
-    are none.
+    """Return the records with ``low`` <= ``order`` < ``high``, or None if there are none.
 
-    With more runs than may be mapped at once, it is a copy.
+    ``runs`` has (path, rank of the raw object) of each run. The records are copied if there are
+    more runs than may be mapped at once.
     """
     pieces, counts, ranks = [], [], []
     for path, rank in runs:
         piece = open_run(path).select(low, high)
         if len(piece):
-            # A view would keep the map of a run that ``open_run`` has to close for the next ones.
+            # Copy in that case: a view would keep a map open that ``open_run`` has to close.
             piece_copy = piece.take(pa.array(np.arange(len(piece)))) if len(runs) > MAPS else piece
             pieces.append(piece_copy)
             counts.append(len(piece))
@@ -189,7 +188,7 @@ def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
 
 
 def forget(runs: Sequence[tuple[Path, int]]) -> None:
-    """Release the memory that ``part`` has read; call it only when its result is no longer used."""
+    """Release the memory that ``part`` has read. Call it only when its result is no longer used."""
     for path, _ in runs if len(runs) <= MAPS else ():
         open_run(path).forget()
 
@@ -197,8 +196,9 @@ def forget(runs: Sequence[tuple[Path, int]]) -> None:
 def keys(
     paths: Sequence[Path], spans: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield for each range of hashes (``order``, ``tie`` and ``size`` of its records, one run after
-    the other; number of records from each run, int64).
+    """Yield for each range of hashes the keys of its records, and how many each run has.
+
+    The keys are ``order``, ``tie`` and ``size``, one run after the other; the counts are int64.
     """
     for low, high in spans:
         counts = np.zeros(len(paths), np.int64)
@@ -209,7 +209,7 @@ def keys(
             if len(piece):
                 pieces.append(piece.select(SURVEY_KEYS))
         yield pa.concat_batches(pieces), counts
-        # The caller is done with the range here: nothing may look at the pages that are released.
+        # The caller is done with this range. Nothing may access the pages after they are released.
         del pieces
         forget([(path, 0) for path in paths])
 

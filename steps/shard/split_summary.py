@@ -1,11 +1,11 @@
 """Write a summary of the train split for the evaluation, so that it need not read the split.
 
-``summary/examples``  name of each example, and its group where the data have groups: for leaks
+``summary/examples``  name of each example, and its group if the data has groups: to find leaks
 ``summary/sample``    samples to fit baselines on: all, or SAMPLE_BYTES of them, spread evenly
-``summary``           the manifests of the train split itself, byte by byte
+``summary``           copies of the train split's manifests, byte for byte
 
-Each unit adds its part, once its shards are written, so it depends only on the records and the
-plan, not on the process that packs them.
+Each unit adds its part after its shards have been written. So the summary depends only on the
+records and the plan, not on which process packs a unit.
 """
 
 from collections.abc import Iterable
@@ -23,22 +23,22 @@ from training.data.shard_writer import ShardWriter
 from trainyard.common import atomic_file
 
 SAMPLE_BYTES = 2 * 2**30
-"""Maximum bytes of samples that baselines are fitted on, in all units together: 10^9 tokens of two
-bytes."""
+"""Maximum bytes of samples to fit baselines on, in all units together: 10^9 tokens of two bytes."""
 AT_ONCE = 1024
 """Samples per read."""
 
 
 def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str, Part]:
-    """Write the summary of a unit's output to the train split, which is on the disk.
+    """Write the summary of what a unit wrote to the train split; return the output of each table.
 
-    ``share``: the unit's part of all units' bytes of content.
+    The unit's shards must be on the disk. ``share`` is the unit's part of the content bytes of all
+    units.
     """
     if not train.samples:
         return {table: _write_table(unit, plan, table, ()) for table in (EXAMPLES, SAMPLE)}
     split = Dataset(_Unit(plan.output / "train", unit, plan, train))
     size = int(split.manifests.bytes.sum())
-    # In proportion to its content, so that all units together keep to SAMPLE_BYTES.
+    # In proportion to the unit's content, so that all units together stay within SAMPLE_BYTES.
     sample_count = min(len(split), max(1, int(len(split) * SAMPLE_BYTES * share / size)))
     return {
         EXAMPLES: _write_table(unit, plan, EXAMPLES, map(dict, plan.packing.examples(split))),
@@ -49,7 +49,7 @@ def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> d
 
 
 class _Unit(Folder):
-    """A folder of shards, seen as a dataset of one unit's shards."""
+    """A folder of shards as a dataset that has only the shards of one unit."""
 
     def __init__(self, path: Path, unit: ShardObject, plan: Plan, part: Part) -> None:
         super().__init__(path)
@@ -74,6 +74,7 @@ def _read_evenly(split: Dataset, count: int) -> Iterable[Samples]:
 
 
 def _write_table(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples]) -> Part:
+    """Write samples as shards of one table of the summary; return what was written."""
     fields = plan.packing.example_fields if table == EXAMPLES else plan.packing.fields
     writer = ShardWriter(plan.output / table, unit.stem, fields, plan.shard_bytes)
     for piece in pieces:
@@ -83,7 +84,7 @@ def _write_table(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Sam
 
 
 def _copy_samples(plan: Plan, train: Part) -> Part:
-    """Copy all samples: the shards as they are, so that their order in a dataset stays the same."""
+    """Copy all samples, as whole shard files, so that their order in a dataset stays the same."""
     for file in train.shards.file:
         values = [f"{file.removesuffix('.npy')}.{field}.npy" for field in train.shards.values]
         for name in (file, *values):

@@ -22,13 +22,16 @@ def shard_step(
     input_uris: Mapping[str, str] | None = None,
     has_summary: bool = False,
 ) -> ProcessingStep:
-    """Declare the step with outputs ``train``, ``validation``, ``test``: one S3 prefix per split,
-    filled by all instances.
+    """Return the shard step with the outputs ``train``, ``validation`` and ``test``.
 
-    ``quarantine`` takes the records that could not be read, and a summary for each instance.
-    ``input_uris``: the names of several inputs, and their S3 prefixes; else the one input is the
-    parameter InputUri. ``has_summary``: whether there is also an output ``summary`` of the train
-    split for the evaluation.
+    Each output is one S3 prefix per split, which all instances write to. A further output,
+    ``quarantine``, has the records that could not be read, and a summary of each instance.
+
+    Args:
+        input_uris: mapping of names to S3 prefixes if there are several inputs. Otherwise the one
+            input is the pipeline's parameter InputUri.
+        has_summary: whether there is also an output ``summary`` of the train split, for the
+            evaluation.
     """
     if input_uris:
         inputs = [

@@ -1,8 +1,8 @@
-"""Survey all records after reading, before packing: the units, and the records left out.
+"""Survey of all records after reading and before packing: the units, and what is left out.
 
-A unit is a range of the records' hashes. Their number depends on the bytes of the distinct
-records alone, and so does the content of each: not on the layout in files, and not on the number
-of instances, all of which come to the same result.
+A unit is a range of the records' hashes. The number of units and the content of each depend only on
+the distinct records: not on how the records are distributed over files, and not on the number of
+instances. All instances compute the same units.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ STEM = "survey"
 END = 2**64  # end of the range of hashes
 
 UNIT_SHARDS = 2
-"""Largest shards that a unit's content would fill, so that a workload whose samples take half the
-bytes still fills one."""
+"""Number of shards, of the maximum size, that a unit's content would fill. It is 2 so that a
+workload whose samples take half the bytes still fills one."""
 SMALL = 8 * 10**6
-"""Minimum bytes of content for a unit that is added to keep cores busy."""
+"""Minimum bytes of content of a unit that exists only to keep more cores busy."""
 BUSY = 16
-"""Maximum number of units added to keep cores busy, unless their shards are full."""
+"""Maximum number of units, unless more are needed by size; enough to keep the cores busy."""
 SLOT = 4 * 2**20
-"""Average bytes of content that are packed at once."""
+"""Average bytes of content that are packed at a time."""
 
 
 class Counts(Record):
@@ -32,33 +32,33 @@ class Counts(Record):
 
     name: str
     records: int
-    """Number of records: good, equal and bad ones."""
+    """Number of records, including duplicates and bad ones."""
     duplicates: int
-    """Number of records left out because an equal one, of whatever object, stays."""
+    """Number of records left out because an equal one, of any object, is kept."""
     quarantined: int
     reasons: list[str]
     """Reasons why the first bad records were quarantined."""
     units: list[str]
-    """Names of the quarantine files, without suffix."""
+    """Names of the quarantine files, without their suffix."""
 
 
 class Survey(Record):
-    """Survey of all records together."""
+    """Survey of all records, as a progress record."""
 
     objects: list[Counts]
-    """All raw objects, by rank."""
+    """All raw objects. An object's index is its rank."""
     runs: list[tuple[str, int]]
     """Sorted runs of this instance, each with the rank of its raw object, or of one in the same
     first folder."""
     corpus: str
     """SHA-256 that identifies the raw objects."""
     distinct: bool
-    """True if no two records of the runs of all instances are equal any more."""
+    """True if no two records in the runs of all instances are equal any more."""
     bytes: dict[str, int]
-    """Bytes of content that stay, by first folder, or under "" all of it."""
+    """Bytes of content that are kept, by first folder. "" is the folder if it does not matter."""
 
     def units(self, plan: Plan) -> list[ShardObject]:
-        """Return all units, of all instances."""
+        """Return the units of all instances."""
         units = []
         for folder, size in sorted(self.bytes.items()):
             count = max(size // (UNIT_SHARDS * plan.shard_bytes), min(BUSY, size // SMALL), 1)
@@ -87,22 +87,22 @@ def corpus_sha256(objects: Sequence[RawObject], plan: Plan) -> str:
 
 
 def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield, of ``count`` equal ranges of all hashes, those from ``first`` to before ``last``."""
+    """Yield (low, high) of ranges ``first`` to ``last`` - 1 of ``count`` equal ranges."""
     for number in range(first, count if last is None else last):
         yield -(-number * END // count), -(-(number + 1) * END // count)
 
 
 def paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
-    """Return the runs and the ranks of their raw objects."""
+    """Return the path of each run of this instance, and the rank of its raw object."""
     return [(plan.scratch / name, rank) for name, rank in survey.runs]
 
 
 def shares(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
-    """Divide the units, in their order, into ``count`` neighbourhoods of about equal bytes."""
+    """Divide the units, in their order, into ``count`` parts of about equal bytes."""
     out: list[list[ShardObject]] = [[] for _ in range(count)]
     total, preceding = sum(unit.bytes for unit in units) or 1, 0
     for unit in units:
-        # A unit goes to the part in which its middle lies.
+        # A unit goes to the part that contains its middle.
         out[min(count - 1, (2 * preceding + unit.bytes) * count // (2 * total))].append(unit)
         preceding += unit.bytes
     return out

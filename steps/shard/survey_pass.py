@@ -1,7 +1,8 @@
-"""Survey the hashes of all records in one pass over the sorted runs, in bounded memory.
+"""Find equal records in one pass over the keys of all sorted runs, in bounded memory.
 
-The hashes are cut into ranges. Several instances take the ranges of a part each, for which every
-instance sends the keys of its records.
+The range of all hashes is divided into ranges that are processed one after the other. With several
+instances, each one processes some of these ranges, and all instances send it the keys of their
+records in them.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.survey import Counts, Survey, corpus_sha256, ranges
 
-ROWS = 2**21  # records that are processed together: about 100 MB
+ROWS = 2**21  # number of records that are processed at a time: about 100 MB
 
 KeyStream = Iterator[tuple[pa.RecordBatch, np.ndarray]]
 """Keys of one instance's records, as ``sorted_runs.keys`` yields them."""
@@ -26,25 +27,26 @@ KeyStream = Iterator[tuple[pa.RecordBatch, np.ndarray]]
 
 @dataclass
 class Duplicates:
-    """Records left out of some ranges of hashes, because they equal one that stays."""
+    """Records in some ranges of hashes that are left out because an equal one is kept."""
 
     records: Counter[int] = field(default_factory=Counter)
-    """Their number, by rank of the raw object."""
+    """Number of these records, by rank of the raw object."""
     bytes: Counter[int] = field(default_factory=Counter)
-    """Bytes of their content, by rank."""
+    """Bytes of their content, by rank of the raw object."""
     masks: list[bytearray] = field(default_factory=list)
-    """For each stream of keys a bit a record, 1 if it is left out; each range begins a byte."""
+    """For each stream of keys: one bit per record, 1 if it is left out. Each range starts a byte.
+    """
 
 
 class Corpus:
-    """All raw objects, and what all instances found in them."""
+    """All raw objects, and the progress records of all instances that have read them."""
 
     def __init__(
         self, objects: Iterable[RawObject], reads: Sequence[Sequence[Read]], plan: Plan
     ) -> None:
-        """``reads``: what each instance has read, in the order of the instances."""
+        """Take the progress records: ``reads`` has those of each instance, in their order."""
         self.objects = sorted(objects, key=lambda raw: (raw.folder, raw.name))
-        """Raw objects by rank."""
+        """Raw objects, sorted. An object's index is its rank."""
         self._plan = plan
         rank = {raw.name: number for number, raw in enumerate(self.objects)}
         self._parts: list[list[Read]] = [[] for _ in self.objects]
@@ -62,15 +64,16 @@ class Corpus:
         """For each instance (rank, run) of its runs."""
 
     def ranges(self, part: int = 0, parts: int = 1) -> list[tuple[int, int]]:
-        """Return the ranges of hashes that are surveyed one after the other, of one of ``parts``
-        equal parts of all hashes.
+        """Return the ranges of hashes to survey one after the other.
+
+        They are those of one of ``parts`` equal parts of all hashes.
         """
         records = sum(run.records for runs in self.runs for _, run in runs)
         count = -(-records // (ROWS * parts)) or 1
         return list(ranges(count * parts, part * count, (part + 1) * count))
 
     def duplicates(self, streams: Sequence[KeyStream]) -> Duplicates:
-        """Find the equal records in ranges of hashes; each instance's keys are a stream."""
+        """Find the equal records in ranges of hashes; ``streams`` has each instance's keys."""
         duplicates = Duplicates(masks=[bytearray() for _ in streams])
         ranks = [np.array([rank for rank, _ in runs], np.int64) for runs in self.runs]
         for parts in zip(*streams, strict=True):
@@ -89,12 +92,15 @@ class Corpus:
             records = np.bincount(positions, minlength=len(out_ranks))
             duplicates.records.update(dict(zip(out_ranks.tolist(), records.tolist(), strict=True)))
             duplicates.bytes.update(dict(zip(out_ranks.tolist(), bytes_.tolist(), strict=True)))
-            # Before the next range is read, so that one at a time is in memory.
+            # Deleted before the next range is read, so that only one is in memory at a time.
             del keys, parts, batches
         return duplicates
 
     def counts(self, records: Mapping[int, int] | None = None) -> list[Counts]:
-        """Return the counts of all objects; ``records``: duplicates beyond those of one run."""
+        """Return the counts of all raw objects.
+
+        ``records`` has the number of duplicates by rank, without those within a single run.
+        """
         out = []
         for number, (raw, parts) in enumerate(zip(self.objects, self._parts, strict=True)):
             duplicates = (records or {}).get(number, 0)
@@ -111,7 +117,7 @@ class Corpus:
         return out
 
     def survey(self, records: Mapping[int, int], bytes_: Mapping[int, int]) -> Survey:
-        """Return the survey; ``records`` and ``bytes_``: duplicates by rank, of all hashes."""
+        """Return the survey; ``records`` and ``bytes_`` count the duplicates by rank."""
         by_folder = self._plan.by_folder
         total: Counter[str] = Counter({"": 0} if not by_folder else {})
         for number, raw in enumerate(self.objects):
@@ -128,8 +134,8 @@ class Corpus:
 
 
 def survey(corpus: Corpus, plan: Plan) -> Survey:
-    """Survey the records of the only instance."""
-    sorted_runs.open_run.cache_clear()  # an earlier run may have had other files of these names
+    """Survey the records of a job with a single instance."""
+    sorted_runs.open_run.cache_clear()  # earlier calls may have opened other files of these names
     duplicates = Duplicates()
     if plan.identity:
         files = [plan.scratch / run.name for _, run in corpus.runs[0]]

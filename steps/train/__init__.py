@@ -1,6 +1,7 @@
-"""Declare the training: Trainyard's loop or the user's script, under a launcher.
+"""The train step: Trainyard's training loop or the user's script, started by a launcher.
 
-``job_program`` and ``train_script`` say what the job starts, ``step`` adds machines, data and
-checkpoints; ``job`` runs in the container, and ``driver/`` goes there with a script. A launcher or
-strategy that AWS has is a row of a table here. No torch, since validation imports it.
+``job_program`` and ``train_script`` define what the job starts. ``step`` adds machines, data and
+checkpoints. ``job`` runs in the container, and ``driver/`` is sent to it for a user's script. A
+launcher or strategy that AWS supports is a row of a table in ``config``. Validation imports this
+package, so it must not import torch.
 """

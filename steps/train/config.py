@@ -21,7 +21,7 @@ from training.weights.finetuning.adapters import (
 from training.weights.starting_weights import StartFrom
 
 CHECKPOINTS = "/opt/ml/checkpoints"
-FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
+FLOAT8_PACKAGES = ("torchao",)  # packages that float8 needs in addition
 ACCELERATED_FAMILIES = ("ml.p", "ml.g", "ml.trn", "ml.inf")
 """Instance families with GPUs or Neuron cores."""
 
@@ -31,7 +31,7 @@ PROGRAMS = ("loop", "script")
 
 
 class TrainStepConfig(ScriptSettings):
-    """The training job: its machines, its data mode, and the loop or the script that runs there."""
+    """The training job: its machines, its data, and the loop or the script that runs on them."""
 
     instance_type: InstanceType = "ml.m5.large"
     """SageMaker instance type of every node."""
@@ -72,11 +72,11 @@ class TrainStepConfig(ScriptSettings):
     """Managed spot training: cheaper, may be interrupted, resumes from the last checkpoint."""
 
     max_wait_minutes: int | None = Field(default=None, ge=1)
-    """Minutes of waiting for capacity and running together, with spot; at least the run time."""
+    """Minutes of waiting for capacity and of running together, with spot; at least the run time."""
 
     keep_alive_minutes: int = Field(default=0, ge=0, le=60)
-    """Minutes for which the machines are kept for the next job of the same shape (warm pool); 0 for
-    none."""
+    """Minutes for which the machines are kept for the next job of the same shape (warm pool); 0 to
+    keep none."""
 
     input_mode: Literal["File", "FastFile", "FSxLustre"] = "File"
     """File: copied before the job starts. FastFile: streamed from S3. FSxLustre: mounted."""
@@ -87,28 +87,28 @@ class TrainStepConfig(ScriptSettings):
     max_restarts: int = Field(default=3, ge=0, le=100)
     """Number of times that torchrun starts all ranks again, from the last checkpoint, when one has
     died or hangs; then the job fails. An error that would recur (a setting, the data, a loss that
-    is not finite) is not tried again. Default for a script: 0, since it may not continue from its
+    is not finite) is not tried again. Default for a script: 0, as it may not continue from its
     checkpoints, or would end in the same way."""
 
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
 
     start_from: StartFrom | None = None
-    """Model that the weights begin with instead of fresh ones: another training's checkpoint, a
-    registered model, or a Hugging Face folder. None: fresh weights, or this very training's own
-    checkpoints."""
+    """Model whose weights the training starts from: another training's checkpoint, a registered
+    model, or a Hugging Face folder. None: fresh weights, or the checkpoints of this same
+    training."""
 
     adapters: Adapters | None = None
-    """Train LoRA adapters beside the frozen weights of ``start_from``'s model, and save only them;
+    """Train LoRA adapters for the frozen weights of ``start_from``'s model, and save only them;
     with strategies single, ddp and fsdp. None: the weights themselves are trained."""
 
     freeze: tuple[str, ...] = ()
-    """Weights that are not trained, by their names in the model; * stands for any characters
+    """Weights that are not trained, by their names in the model; * matches any characters
     (blocks.0.*)."""
 
     watch: Watching = Field(default_factory=Watching)
-    """Rules that watch the loop while it trains: for each its action when it finds something (warn,
-    stop or off), and its limits. A rule that is left out is on, and warns."""
+    """Rules that watch the loop while it trains. Each has its limits, and an action for when it
+    finds something (warn, stop or off). A rule that is left out is on, and warns."""
 
     loop: TrainConfig | None = None
     """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
@@ -120,36 +120,38 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def mounted_fields(self) -> list[str]:
-        """Return the fields that have a file system, which needs a VPC."""
+        """Return the names of the fields that contain a file system, which needs a VPC."""
         own_fields = [f"file_systems.{name}" for name in self.file_systems]
         return [*(["fsx"] if self.fsx else []), *own_fields]
 
     @property
     def launcher_environment(self) -> dict[str, str]:
-        """Return environment variables for settings that AWS's driver does not pass to torchrun,
-        which also reads PET_….
+        """Return the environment variables of the launcher.
+
+        They pass settings to torchrun that AWS's driver does not pass on. torchrun also reads its
+        options from variables that begin with ``PET_``.
         """
-        # The driver does pass the processes of a node; they are repeated here for readers of the
-        # definition.
+        # AWS's driver does pass the number of processes. It is repeated here for people who read
+        # the pipeline's definition.
         processes = {"PET_NPROC_PER_NODE": str(self.processes_per_node)}
         torchrun = {
             **(processes if self.processes_per_node else {}),
             "PET_MAX_RESTARTS": str(self.max_restarts),
-            # SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s.
+            # SageMaker waits two minutes between SIGTERM and SIGKILL; torchrun's default is 30 s.
             "PET_SHUTDOWN_TIMEOUT": "100",
         }
         if self.script:
             return torchrun if self.launcher == "torchrun" else {}
         return {
             **torchrun,
-            "TORCH_FR_BUFFER_SIZE": "200",  # collectives, of the flight recorder
+            "TORCH_FR_BUFFER_SIZE": "200",  # number of collectives in the flight recorder
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
             "TORCH_FR_DUMP_TEMP_FILE": f"{CHECKPOINTS}/flight-recorder/nccl-rank-",
         }
 
     @property
     def ranks(self) -> int | None:
-        """Return the world size; None when it depends on how many accelerators a node has."""
+        """Return the world size, or None if it depends on the number of accelerators per node."""
         is_accelerated = self.instance_type.startswith(ACCELERATED_FAMILIES)
         if not self.processes_per_node and is_accelerated:
             return None
@@ -157,9 +159,7 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def packages(self) -> list[str]:
-        """Return the pip requirements of the trackers, the strategy, the launcher, adapters and
-        float8.
-        """
+        """Return the pip requirements of the trackers, strategy, launcher, adapters and float8."""
         if self.loop is None:
             return sorted(requirements("", self.launcher))
         trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
@@ -170,21 +170,23 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def base(self) -> str | None:
-        """Return the S3 URI of the model that the training begins with; None for fresh weights, or
-        a checkpoint's.
+        """Return the S3 URI of the model that the training starts from.
+
+        Return None if it starts from fresh weights or a checkpoint.
         """
         start = self.start_from
         return start.uri if start and not start.checkpoint else None
 
     @property
     def tuning(self) -> Tuning:
-        """Return the setting for which weights are trained, as it is passed to the job."""
+        """Return the setting of which weights are trained, as it is passed to the job."""
         return Tuning(adapters=self.adapters, freeze=self.freeze)
 
     @property
     def watching(self) -> Watching:
-        """Return ``watch`` as it is passed to the job, with the time that SageMaker
-        gives the job.
+        """Return ``watch`` as it is passed to the job: with the job's maximum runtime filled in.
+
+        The runtime is the planned duration of the rule ``cost_beyond_plan``, unless it has one.
         """
         cost = self.watch.cost_beyond_plan
         if cost.planned_minutes is not None:
@@ -210,7 +212,7 @@ class TrainStepConfig(ScriptSettings):
     @classmethod
     def _scripts_default(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("script"):
-            # The recipe's own value goes before this default.
+            # A value in the recipe takes precedence over this default.
             return {"max_restarts": 0, **values}
         return values
 
@@ -320,14 +322,14 @@ class TrainStepConfig(ScriptSettings):
             )
 
 
-# AWS's documented support for strategies that depend on libraries: machines, images, launchers.
+# What AWS documents about strategies that depend on its libraries: machines, images, launchers.
 #
 # SMDDP   SageMaker Developer Guide, "Compatibility with the SMDDP library optimized for AWS
 #         infrastructure" (model-parallel-core-features-v2-smddp-allgather: "supports P4 and P4de
 #         instances") and "Supported frameworks, AWS Regions, and instances types"
 #         (distributed-data-parallel-support); its release notes (data-parallel-release-notes) have
-#         PyTorch 2.3.0 as the last framework image with it, 2.4.1 is in SMP images only. On P3 it
-#         no longer optimizes anything.
+#         PyTorch 2.3.0 as the last framework image with it; 2.4.1 is only in SMP images. On P3 it
+#         does not optimize anything any more.
 # SMP v2  "Supported frameworks and AWS Regions" (distributed-model-parallel-support-v2) and the
 #         release notes (model-parallel-release-notes): one image for each version of PyTorch.
 # MPI     sagemaker/train/container_drivers/distributed_drivers/mpi_driver.py of SDK 3.27.
@@ -338,23 +340,23 @@ INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
     "smp": (*P4, "ml.p5.48xlarge", "ml.p5e.48xlarge"),
     "deepspeed": ("ml.p", "ml.g"),
 }
-"""Strategy → the instance types, or their prefixes, that it is for; the others run on any."""
+"""Strategy to the instance types, or their prefixes, that it needs. Other strategies run on any."""
 
 LAUNCHERS = {"smddp": "torchrun", "smp": "torchrun"}
-"""Strategy → the one launcher that starts it; the others are started by any."""
+"""Strategy to the only launcher that can start it. Any launcher can start the other strategies."""
 
 SMP_IMAGES = {"2.4.1": "cu121", "2.5.1": "cu124"}
-"""PyTorch version → CUDA version of AWS's SMP images, which hold SMDDP too. PyTorch 2.3.1's image
-is left out, and so is the framework image of 2.3.0, the last with SMDDP: the loop does not train
-under them (torch.nn.RMSNorm is new in 2.4)."""
+"""PyTorch version to CUDA version of AWS's SMP images, which also contain SMDDP. The SMP image of
+PyTorch 2.3.1 is left out, and so is the framework image of 2.3.0, the last with SMDDP: the loop
+does not run with them, because torch.nn.RMSNorm is new in 2.4."""
 
 REQUIREMENTS = {"deepspeed": ("deepspeed",), "mpi": ("mpi4py", "paramiko")}
-"""Strategy or launcher → packages that the container installs for it, from the lock; AWS's MPI
-driver imports both."""
+"""Strategy or launcher to the packages that the container installs for it, as locked. AWS's MPI
+driver imports both of its packages."""
 
 
 def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
-    """Say why a strategy cannot be started so on such machines; None when it can."""
+    """Return why this launcher cannot start the strategy on such machines, or None if it can."""
     required_launcher = LAUNCHERS.get(strategy, launcher)
     if launcher != required_launcher:
         return (
@@ -374,8 +376,9 @@ def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | N
 
 
 def refuse_image(strategy: str, pytorch_version: str, training_image: str | None) -> str | None:
-    """Say why the image lacks a strategy's library; None when it has it, or the image
-    is your own.
+    """Return why the image does not contain a strategy's library.
+
+    Return None if it does, or if the recipe names its own training image.
     """
     if training_image:
         return None
@@ -393,5 +396,5 @@ def refuse_image(strategy: str, pytorch_version: str, training_image: str | None
 
 
 def requirements(strategy: str, launcher: str) -> tuple[str, ...]:
-    """Return the packages that the train step's container needs for them beyond the usual ones."""
+    """Return the packages that the container has to install for the strategy and the launcher."""
     return REQUIREMENTS.get(strategy, ()) + REQUIREMENTS.get(launcher, ())

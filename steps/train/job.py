@@ -29,8 +29,10 @@ from trainyard.common.process import exclude_from_gc
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the job's arguments: every field of TrainConfig, the workload and those of its settings
-    that a search varies, the folders.
+    """Parse the job's arguments.
+
+    They are every field of TrainConfig, the workload, those of its settings that a search varies,
+    and the folders.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", required=True)
@@ -40,7 +42,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tuning", default="", help="Tuning as JSON; empty: all weights")
     parser.add_argument("--watch", default="", help="Watching as JSON; empty: each rule warns")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
+    # SMP (SageMaker's model parallel library) reads this argument itself.
+    parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)
     add(parser, TrainConfig)
     remaining_arguments, search_values = separate_settings(arguments)
     options = parser.parse_args(remaining_arguments)
@@ -49,10 +52,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def read_config(options: argparse.Namespace) -> TrainConfig:
-    """Return the hyperparameters, typed.
+    """Return the hyperparameters with their types.
 
     Raises:
-        TrainingError: a value is wrong or missing; names it, its value, what was expected.
+        TrainingError: a value is wrong or missing. The message has its name, its value and what was
+            expected.
     """
     try:
         return read(options, TrainConfig, "hyperparameter")
@@ -61,14 +65,15 @@ def read_config(options: argparse.Namespace) -> TrainConfig:
 
 
 def train(options: argparse.Namespace, steps: list[int]) -> None:
-    """Read the arguments, build the training, run it, and let rank 0 save the model.
+    """Build the training from the arguments, run it, and let rank 0 save the model.
 
-    ``steps`` collects the number of each step that is reported.
+    The number of each step that is reported is added to ``steps``.
     """
     failure = options.root / "output/failure"
     refuse_what_failed(failure)
     session_fields = _read_session_fields(options)
-    # Only once in a process: the objects of a test, or a notebook, can still be collected.
+    # Exclude from garbage collection only in a process that imports torch for the first time. In a
+    # test or a notebook, the objects that exist already can still be collected.
     with contextlib.nullcontext() if "torch" in sys.modules else exclude_from_gc():
         import torch
 
@@ -78,15 +83,16 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         raise TrainingError(refusal)
     training = session.JobSettings(**session_fields)
     built = session.build(training)
-    # From the watchdog's thread: the main one may never return from a collective.
+    # The callback is called in the watchdog's thread, because the main thread may never return from
+    # a collective.
     session.run(training, built, steps, lambda error: _end_at_once(error, failure))
 
 
 def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
-    """Read the hyperparameters: the fields of ``training.session.Asked``.
+    """Return the fields of ``training.session.JobSettings``, from the hyperparameters.
 
     Raises:
-        TrainingError: a value is wrong; names it.
+        TrainingError: a value is wrong; the message names it.
     """
     config = read_config(options)
     start = None
@@ -113,9 +119,7 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def report_failure(error: TrainyardError, failure: Path) -> None:
-    """Report like ``job_main.report``; but a lost rank is not a failure while torchrun restarts the
-    ranks.
-    """
+    """Report the error like ``job_main.report``, but not a lost rank while torchrun restarts it."""
     attempt = Attempt.read()
     if isinstance(error, LostRankError) and attempt.another:
         print(f"error: {error}", flush=True)
@@ -128,7 +132,10 @@ def report_failure(error: TrainyardError, failure: Path) -> None:
 
 
 def _end_at_once(error: LostRankError, failure: Path) -> None:
-    """Exit from the watchdog's thread: the main one may never return from a collective."""
+    """Report the error and exit the process, from the watchdog's thread.
+
+    The main thread may never return from a collective.
+    """
     report_failure(error, failure)
     os._exit(1)
 
@@ -140,20 +147,22 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
-        # Without a single step done, torchrun's restarts would end the same way.
+        # The file that is written here stops torchrun's restarts: before the first step they would
+        # fail in the same way.
         if not steps or not Attempt.read().another:
             job_main.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 
 
 def _end_process() -> None:
-    """End with status 0, without tearing the interpreter down.
+    """End the process with status 0, without tearing the interpreter down.
 
-    A thread of torch that wants Python's lock meanwhile aborts the process ("terminate called
-    without an active exception"): seen at the end of a training whose model was already written.
+    If one of torch's threads needs Python's lock during the teardown, it aborts the process
+    ("terminate called without an active exception"). This was seen at the end of a training whose
+    model had already been written.
     """
     if "mpi4py.MPI" in sys.modules:
-        return  # mpirun fails a job whose processes do not finalize MPI
+        return  # because mpirun fails a job whose processes do not finalize MPI
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

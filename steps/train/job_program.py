@@ -45,7 +45,7 @@ def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Chann
 
 
 def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
-    """Yield the channel of the model that the weights begin with; nothing for fresh weights."""
+    """Yield the channel of the model that the training starts from; nothing for fresh weights."""
     if config.start_from is None:
         return
     if config.start_from.uri is None:
@@ -57,9 +57,9 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
 
 
 def split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
-    """Return the shards of ``split``, from S3 or from the mounted file system that mirrors it."""
+    """Return the channel of ``split``'s shards, from S3 or the file system that mirrors it."""
     if config.fsx:
-        # The association shows <root>/runs/<execution id>/shard/<split> at this path.
+        # The data repository association shows <root>/runs/<execution id>/shard/<split> here.
         runs = f"{config.fsx.directory_path}/runs"
         execution = ExecutionVariables.PIPELINE_EXECUTION_ID
         path = Join(on="/", values=[runs, execution, "shard", split])
@@ -73,6 +73,7 @@ def _mounted_channel(
     kind: str,
     path: str | PipelineVariable,
 ) -> Channel:
+    """Return a channel that mounts a folder of a file system, read-only."""
     return Channel(
         channel_name=name,
         input_mode="File",
@@ -94,12 +95,12 @@ DRIVERS = {
     "mpi": "mpi_driver.py",
     "none": "basic_script_driver.py",
 }
-"""Launcher → AWS's driver of SDK 3.27, in container_drivers/distributed_drivers."""
+"""Launcher to AWS's driver (SDK 3.27), a file in container_drivers/distributed_drivers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The part of a training job's request that depends on what is trained."""
+    """The parts of a training job's request that depend on what is trained."""
 
     source_code: SourceCode
     distributed: DistributedConfig
@@ -112,7 +113,10 @@ class Program:
 
 
 class OwnDriver:
-    """Runs one of AWS's drivers, which lie beside it in the container, and hands SIGTERM on."""
+    """Mixin that runs one of AWS's drivers by ours, which passes SIGTERM on to the ranks.
+
+    AWS's drivers are in the folder above it in the container.
+    """
 
     @property
     def driver_dir(self) -> str:
@@ -124,37 +128,36 @@ class OwnDriver:
 
 
 class SignalledTorchrun(OwnDriver, Torchrun):
-    """Starts the loop's ranks by torchrun."""
+    """Starts the loop's ranks with torchrun."""
 
     driver: str = DRIVERS["torchrun"]
 
 
 class SignalledMPI(OwnDriver, MPI):
-    """Starts the loop's ranks by mpirun."""
+    """Starts the loop's ranks with mpirun."""
 
     driver: str = DRIVERS["mpi"]
 
 
 class ScriptDriver(OwnDriver, DistributedConfig):
-    """Runs AWS's driver, or the user's own, and adds to the artifact: ``steps/train/driver``.
+    """Runs AWS's driver, or the user's own, and adds files to the model: ``steps/train/driver``.
 
-    The fields are sent to the container as distributed.json, where AWS's drivers read the first
-    two.
+    The fields are sent to the container as distributed.json. AWS's drivers read the first two.
     """
 
     process_count_per_node: int | None = None
     mpi_additional_options: list[str] | None = None
     launcher: str
     driver: str
-    """File of the driver that starts the processes: AWS's, or in the user's folder."""
+    """File of the driver that starts the processes: AWS's, or one in the user's folder."""
     inference: str | None = None
     """File in the user's folder that becomes code/inference.py in the model's archive."""
     parts: dict[str, Any]
-    """Parts of ``training.identity.Parts`` that the definition knows."""
+    """The parts of ``training.identity.Parts`` that are known when the pipeline is defined."""
     searched: list[str]
-    """Arguments whose value a search finds, so that only the job knows it."""
+    """Arguments whose values a search finds, so that only the job knows them."""
     mounted: list[str]
-    """Channels that are file systems: their files are recorded by name and size."""
+    """Channels that are file systems. Their files are recorded by name and size only."""
 
 
 def loop_program(
@@ -163,11 +166,11 @@ def loop_program(
     splits: Splits,
     workload: Mapping[str, str],
 ) -> Program:
-    """Return Trainyard's own loop on the shards: channels ``train`` and ``validation``.
+    """Return the program of Trainyard's own loop, with channels ``train`` and ``validation``.
 
-    ``workload``: the hyperparameters that name the workload.
+    ``workload``: the hyperparameters that name the workload and its settings.
     """
-    assert config.loop is not None and splits  # noqa: S101 (``Recipe`` has checked)
+    assert config.loop is not None and splits  # noqa: S101 (``Recipe`` has checked this)
     return Program(
         source_code=SourceCode(
             source_dir=context.code("train"),
@@ -194,11 +197,12 @@ def script_program(
     parts: Parts,
     search_names: Sequence[str] = (),
 ) -> Program:
-    """Return a user's own script in its own folder, on its channels, and on the shards' if there
-    are any.
+    """Return the program of a user's script: its channels, and the shards' if there are any.
 
-    ``parts``: the parts that its weights depend on, as far as the definition knows.
-    ``search_names``: arguments whose value a search finds.
+    Args:
+        parts: what the trained weights depend on, as far as it is known when the pipeline is
+            defined.
+        search_names: arguments whose values a search finds.
     """
     options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
     shards = [split_channel(config, splits, name) for name in SPLITS] if splits else []
@@ -220,7 +224,7 @@ def script_program(
         ),
         environment={
             **config.launcher_environment,
-            **({"PYTHONPATH": CODE} if shards else {}),  # holds the shards' reader
+            **({"PYTHONPATH": CODE} if shards else {}),  # contains the reader of the shards
             **config.environment,
         },
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
@@ -238,7 +242,7 @@ def script_program(
 
 
 def _make_distributed_config(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:
-    """Return how AWS's drivers start the ranks."""
+    """Return the configuration with which AWS's drivers start the loop's ranks."""
     processes = config.processes_per_node or None
     if config.launcher == "mpi":
         count, options = _mpi_options(config)
@@ -252,11 +256,11 @@ def _make_distributed_config(config: TrainStepConfig, loop: TrainConfig) -> Dist
 
 
 def _mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:
-    """Return (processes, options of mpirun).
+    """Return (number of processes, options of mpirun).
 
-    The MPI driver of SDK 3.27 passes the processes of one node as mpirun's ``-np``, which means all
-    of them: on several nodes it would start only the first node's. So it is given all, and the
-    mapping says how many of them go to each node.
+    The MPI driver of SDK 3.27 passes the number of one node's processes as mpirun's ``-np``, which
+    means the total. With several nodes it would start only as many processes as one node has. So
+    the total is passed here, and ``--map-by`` says how many of them each node gets.
     """
     processes, nodes = config.processes_per_node, config.instance_count
     if nodes == 1:
@@ -270,8 +274,9 @@ def _hyperparameters(
     settings: TrainConfig,
     workload: Mapping[str, str],
 ) -> dict[str, str | PipelineVariable]:
-    """Return all hyperparameters as strings: the service refuses anything else, even a bare ``Get``
-    of a number (#4867).
+    """Return all hyperparameters as strings.
+
+    The service refuses anything else, even a bare ``Get`` of a number (sagemaker-python-sdk #4867).
     """
     loop = {name: str(value) for name, value in settings.model_dump(mode="json").items()}
     start = config.start_from

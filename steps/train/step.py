@@ -35,31 +35,31 @@ COMMAND = f"chmod +x {SCRIPT} && exec /bin/bash {SCRIPT}"
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """What a tuning has found."""
+    """The best training that a tuning job has found."""
 
     training_job: PipelineVariable
     """Name of the best training job."""
     values: Mapping[str, PipelineVariable]
-    """Hyperparameter → its value there."""
+    """Hyperparameter to its value in that job."""
     trial_count: PipelineVariable
-    """Number of trainings that it was the best of."""
+    """Number of completed trainings, of which it is the best."""
 
     @property
     def about(self) -> dict[str, str | PipelineVariable]:
-        """Return the registry's metadata on the search."""
+        """Return the metadata on the search for the model registry."""
         return {"best_training_job": self.training_job, "trainings_compared": self.trial_count}
 
 
 class SignalledTrainer(ModelTrainer):
-    """A ModelTrainer whose requests can be built without calling AWS, and whose driver is the
-    container's first process, which SageMaker sends SIGTERM to.
+    """A ModelTrainer whose driver receives SIGTERM, and whose request needs no call to AWS.
 
-    The SDK's command leaves two shells before it, which do not pass the signal on
-    (sagemaker-training-toolkit #125, #173). So each is replaced, by ``exec``.
+    SageMaker sends SIGTERM to the container's first process. With the SDK's command that is a
+    shell, which starts another shell, and they do not pass the signal on
+    (sagemaker-training-toolkit #125, #173). So each shell is replaced by its program with ``exec``.
     """
 
     def _resolve_staging_bucket(self) -> tuple[str, str | None]:
-        """Return the session's bucket, without asking IAM whether it may be written (#6019)."""
+        """Return the session's bucket, without asking IAM whether it is writable (#6019)."""
         return self.sagemaker_session.default_bucket(), None
 
     def _prepare_train_script(
@@ -68,6 +68,7 @@ class SignalledTrainer(ModelTrainer):
         source_code: SourceCode,
         distributed: DistributedConfig | None = None,
     ) -> None:
+        """Write the SDK's script, and change it to ``exec`` the driver."""
         super()._prepare_train_script(tmp_dir, source_code, distributed)
         path = Path(tmp_dir.name) / Path(SCRIPT).name
         before, call, after = path.read_text(encoding="utf-8").partition(
@@ -78,6 +79,7 @@ class SignalledTrainer(ModelTrainer):
         path.write_text(f"{before}exec {call}{after}", encoding="utf-8")
 
     def _create_training_job_args(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the SDK's request with a command that uses ``exec``."""
         request = super()._create_training_job_args(*args, **kwargs)
         request["AlgorithmSpecification"]["ContainerArguments"] = ["-c", COMMAND]
         return request
@@ -93,14 +95,15 @@ def train_step(
     checkpoint_key: str,
     tuning_result: TuningResult | None = None,
 ) -> TrainingStep:
-    """Run ``program``; the model goes to ``<root>/runs/<execution>/train``.
+    """Return the step that runs ``program``; the model goes to ``<root>/runs/<execution>/train``.
 
-    ``tuning_result``: the values to train with, of a training job whose checkpoints are below its
-    name: the same training goes on from its last one.
-
-    ``checkpoint_key`` names the inputs of the training, as far as the definition knows them. The
-    checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
-    cache's key, and a run that continues a lost one has to find it.
+    Args:
+        checkpoint_key: name of the training's inputs, as far as they are known when the pipeline is
+            defined. It is the last part of the checkpoints' prefix. That prefix must not contain
+            the execution's id, because CheckpointConfig is part of the step cache's key, and an
+            execution that continues a lost one has to find the checkpoints.
+        tuning_result: the best training that a search has found. The step trains with its values,
+            and continues from its last checkpoint: its checkpoints are below its job's name.
     """
     house = context.wheels("train")
     wheels = [s3_channel("wheels", house, "File")] if house else []
@@ -139,7 +142,7 @@ def train_step(
         metrics = [MetricDefinition(name=n, regex=r) for n, r in program.metrics]
         trainer.with_metric_definitions(metrics)
     if config.loop and config.loop.tensorboard:
-        # appears at <run>/train/<job>/tensorboard-output while it runs
+        # While the job runs, the files appear at <run>/train/<job>/tensorboard-output.
         trainer.with_tensorboard_output_config(
             TensorBoardOutputConfig(s3_output_path=context.run_uri("train"))
         )
@@ -148,10 +151,12 @@ def train_step(
         display_name="Train",
         description=program.description,
         step_args=trainer.train(input_data_config=[*program.channels, *wheels]),
-        # A request names a file system, not what is on it: an earlier result may be of other data.
+        # No cache for file systems: a request names a file system but not its content, so an
+        # earlier result may have been trained on other data.
         cache_config=None if config.mounted_fields else context.cache,
         retry_policies=list(context.retries),
-        # A mounted file system has no reference to the shard step: state it (DependsOn).
+        # The channel of a mounted file system does not refer to the shard step, so the dependency
+        # has to be stated (DependsOn).
         depends_on=[shard] if shard and config.fsx else None,
     )
 

@@ -1,4 +1,4 @@
-"""The train step's settings where the training is your own script."""
+"""Settings of the train step that are for a training script of the user's own."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from steps.config import S3Uri, Section
 
-# File systems that a training job mounts, as a channel or in place of the shards in S3.
+# File systems that a training job mounts, as a channel or instead of the shards in S3.
 
 
 class FsxLustre(Section):
@@ -60,10 +60,10 @@ MOST_ARGUMENTS, LONGEST_NAME, LONGEST_VALUE = 100, 256, 2500
 
 @dataclass(frozen=True)
 class Project:
-    """A folder that is sent to a job, and the names of its files with a role."""
+    """A folder that is sent to a job, and the names of those of its files that have a role."""
 
     files: Mapping[str, bytes] = field(repr=False)
-    """Name with forward slashes → content."""
+    """Name with forward slashes to content."""
 
     script: str
     """Name of the script in it."""
@@ -85,12 +85,13 @@ class ScriptSettings(Section):
     runs unchanged, and its whole folder is sent with it. Instead of ``loop``."""
 
     source: str | None = None
-    """Folder that is sent, relative to the recipe; it must hold the script; default: the script's
-    own. A file .trainyardignore in it, in .gitignore's syntax, lists what is not sent."""
+    """Folder that is sent, relative to the recipe; it must contain the script. Default: the
+    script's own folder. A file .trainyardignore in it, in .gitignore's syntax, lists what is not
+    sent."""
 
     source_mb: float = Field(default=20, gt=0)
-    """Maximum size of that folder in MB; one file may have a quarter of it. More is taken for data
-    or weights, which belong in a channel."""
+    """Maximum size of that folder in MB; a single file may have a quarter of it. More is assumed to
+    be data or weights, which belong in a channel."""
 
     requirements: str | None = None
     """Requirements file, relative to the recipe, which pip installs before the script starts;
@@ -100,21 +101,21 @@ class ScriptSettings(Section):
     """Hyperparameters of the job: ``epochs: 3`` gives the script ``--epochs 3``."""
 
     channels: dict[str, S3Uri] = Field(default_factory=dict, max_length=18)
-    """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
-    recipe has a data section, the shards are further channels train and validation."""
+    """Mapping of name to S3 prefix. The script finds its objects in folder $SM_CHANNEL_<NAME>. If
+    the recipe has a data section, the shards are further channels train and validation."""
 
     file_systems: dict[str, FileSystem] = Field(
         default_factory=dict, max_length=18, exclude_if=lambda value: not value
     )
-    """Name → file system (FSx for Lustre, EFS), which is mounted as the channel of that name."""
+    """Mapping of name to file system (FSx for Lustre, EFS), mounted as the channel of that name."""
 
     metrics: dict[str, str] = Field(default_factory=dict, max_length=MOST_METRICS)
     """Name → regular expression with one group, by which SageMaker reads the metric's value from
     the lines that the script prints."""
 
     launcher: Literal["torchrun", "mpi", "none", "own"] = "torchrun"
-    """Launcher of a node's processes: torchrun; mpi (mpirun); for a script also none, which runs it
-    once per node, and own, for which see ``driver``."""
+    """Launcher of a node's processes: torchrun, or mpi (mpirun). A script may also have none, which
+    runs it once per node, or own, for which see ``driver``."""
 
     driver: str | None = None
     """Python file in the folder that is sent, relative to the recipe, which with launcher own runs
@@ -122,7 +123,7 @@ class ScriptSettings(Section):
 
     @property
     def sources(self) -> dict[str, str | FileSystem]:
-        """Return channel → where its files lie: an S3 prefix, or a file system."""
+        """Return channel to the source of its files: an S3 prefix, or a file system."""
         return {**self.channels, **self.file_systems}
 
     @model_validator(mode="after")
@@ -185,14 +186,22 @@ class ScriptSettings(Section):
 
 
 def checked_channels(channels: dict[str, str]) -> dict[str, str]:
-    """Return the channels of a job. Raises: ValueError: a name is invalid; names it."""
+    """Return the channels of a job after checking their names.
+
+    Raises:
+        ValueError: a name is invalid; the message names it.
+    """
     for name in channels:
         check_channel_name(name)
     return channels
 
 
 def check_channel_name(name: str) -> None:
-    """Check the name of a channel. Raises: ValueError: it is invalid, or carries the script."""
+    """Check the name of a channel.
+
+    Raises:
+        ValueError: the name is invalid, or reserved for a channel that carries the script.
+    """
     if not re.fullmatch(CHANNEL_NAME, name) or name in RESERVED_CHANNELS:
         raise ValueError(
             f"{name!r} is not a name of a channel: letters, digits and ._- up to 64, and not "
@@ -201,5 +210,5 @@ def check_channel_name(name: str) -> None:
 
 
 def hyperparameter(value: Any) -> str:
-    """Return a value as the service takes it, and as AWS's drivers read it back: text, or JSON."""
+    """Return a value as the service accepts it and AWS's drivers parse it: a string, or JSON."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,5 +1,5 @@
-"""Score further records by the registered model, as a processing job.
+"""The transform step: score further records with the registered model, in a processing job.
 
-``step`` declares it, ``job`` reads with the shard step's readers and answers as the endpoint does;
-``settings`` is what both know. No SDK, boto3 or pipelines in the job.
+``step`` declares it. ``job`` reads records with the shard step's readers and responds as the
+endpoint does. ``settings`` is used by both. The job imports no SDK, boto3 or pipelines.
 """

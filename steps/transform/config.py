@@ -8,5 +8,5 @@ class TransformConfig(TransformSettings, ProcessingCompute):
     """Batch scoring of further records by the model, once it is registered."""
 
     input: S3Uri
-    """S3 prefix of the records, in any format that the shard step reads; the columns that are only
-    trained or evaluated with, such as the label, may be missing."""
+    """S3 prefix of the records, in any format that the shard step reads. Columns that are used only
+    for training or evaluation, such as the label, may be missing."""

@@ -1,9 +1,9 @@
-"""Score records by a trained model, as an endpoint of it would answer.
+"""Score records with a trained model, as an endpoint with it would respond.
 
 python -m steps.transform.job [--keep NAME …] [--max_bad_share 0.01]
 
-Every record that goes in comes out, either in ``scores`` with its answer, or in ``quarantine`` with
-the reason. A file appears when it is whole, and the summary last.
+Every input record is in the output, either in ``scores`` with the model's response, or in
+``quarantine`` with the reason. Each file appears only when it is complete, and the summary last.
 """
 
 import argparse
@@ -36,16 +36,16 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import json_sha256
 
-# Score one raw object, part by part, so that memory does not grow with its records.
+# Score one raw object, part by part, so that memory does not grow with the number of records.
 
 PART = 4096
-"""Most records of a part."""
+"""Maximum number of records of a part."""
 REQUESTS_PER_PASS = 16
-"""Records that are asked for in one pass where the workload does not say: ``Simple.at_once``."""
+"""Records per forward pass if the workload does not say how many (``Simple.at_once``)."""
 
 
 class Part(NamedTuple):
-    """Lines of a part."""
+    """Output lines of one part."""
 
     scores: list[bytes]
     bad: list[bytes]
@@ -53,21 +53,21 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """Everything but the object that a result depends on."""
+    """All that a raw object's result depends on, except the object itself."""
 
     served_model: ServedModel
     columns: Mapping[str, Column]
-    """Columns of a request."""
+    """Columns of a request to the model."""
     keep: Sequence[str]
     output: Path
 
     def files(self, raw: RawObject) -> tuple[Path, Path]:
-        """Return the object's file of scores and its quarantine file, which need not exist."""
+        """Return the paths of the object's scores and quarantine files. They need not exist."""
         name = raw.unit if raw.files else raw.name
         return self.output / f"scores/{name}.jsonl", self.output / f"quarantine/{raw.unit}.jsonl"
 
     def score(self, raw: RawObject) -> Counts:
-        """Score the object; its two files appear when they are whole.
+        """Score the object, and write its two files; they appear only when they are complete.
 
         Raises:
             DataError: the object cannot be read.
@@ -98,17 +98,17 @@ class Scoring:
 
     def _pieces(self, raw: RawObject) -> Iterator[Batch]:
         """Yield the records in batches of at most PART good ones."""
-        # The request's own columns go last: a column that is kept, too, keeps their kind.
+        # A column that is both kept and in the request has the request's kind, so that comes last.
         kept_columns = {name: Column("category", required=False) for name in self.keep}
         for batch in read(raw.path, {**kept_columns, **self.columns}, raw.files):
-            # Once without a good record, too, for the bad ones.
+            # If there are no good records, yield one batch anyway, because of the bad ones.
             for start in range(0, len(batch.records), PART) or [0]:
                 bad = [] if start else batch.bad
                 good = slice(start, start + PART)
                 yield Batch(batch.records[good], batch.lines[good], bad)
 
     def _score_batch(self, raw: RawObject, batch: Batch) -> Part:
-        """Ask for the records of a batch, as an endpoint is asked."""
+        """Score the records of a batch, with requests like those to an endpoint."""
         names = batch.records.schema.names
         values = [
             json_values(self.columns.get(name, Column("category")), batch.records.column(name))
@@ -121,7 +121,8 @@ class Scoring:
         answers: list[dict | Exception] = []
         while pass_requests := list(islice(requests, pass_size)):
             answers.extend(self.served_model.answers(pass_requests))
-        # A record's own defect quarantines it; anything else is a defect of the model or the code.
+        # A DataError means that the record is bad, so it is quarantined. Any other error is a
+        # defect of the model or the code.
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, DataError):
                 raise answer
@@ -149,7 +150,7 @@ class Scoring:
 
 
 def _line(raw: RawObject, line: int, **more: Any) -> bytes:
-    """Return a line about a record, which its place begins."""
+    """Return an output line about a record, which begins with its file and line number."""
     source, number = (raw.files[line - 1], 1) if raw.files else (raw.name, line)
     return json.dumps({"source": source, "line": number, **more}, allow_nan=False).encode() + b"\n"
 
@@ -158,17 +159,17 @@ log = logging.getLogger(__name__)
 
 
 def transform(options: argparse.Namespace) -> None:
-    """Score every file; write the summary last.
+    """Score every file, and write the summary last.
 
     Raises:
-        DataError: no file, one that cannot be read, or too many bad records.
+        DataError: there are no files, one of them cannot be read, or too many records are bad.
     """
     fit_threads()
     inputs, instances = options.root / "processing/input", job_instances.read(options.root)
     scoring = _scoring(options)
     objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
     refuse_unknown(raw.name for raw in objects if not raw.files)
-    # Of several instances one may have no file, where there are fewer files than instances.
+    # With fewer files than instances, some instances have no file.
     if not objects and len(instances.hosts) == 1:
         raise DataError("0 files in the records; upload some under transform.input")
     counts = []
@@ -190,6 +191,7 @@ def transform(options: argparse.Namespace) -> None:
 
 
 def _scoring(options: argparse.Namespace) -> Scoring:
+    """Load the model, and create the output folders."""
     inputs, output = options.root / "processing/input", options.root / "processing/output"
     for folder in ("scores", "quarantine"):
         (output / folder).mkdir(parents=True, exist_ok=True)

@@ -21,11 +21,14 @@ def transform_step(
     register: ModelStep,
     base: str | None = None,
 ) -> ProcessingStep:
-    """Declare the step with outputs ``scores``, JSON lines for each file of the parameter
-    TransformInputUri, and ``quarantine``, the bad records and a summary for each instance.
+    """Return the transform step, which runs after the model is registered.
 
-    It begins when the model is registered. ``model``: its S3 URI. ``base``: S3 URI of
-    the model that the training began with.
+    Its outputs are ``scores``, JSON lines for each file of the parameter TransformInputUri, and
+    ``quarantine``, the bad records and a summary of each instance.
+
+    Args:
+        model: S3 URI of the registered model.
+        base: S3 URI of the model that the training started from.
     """
     return processing_step(
         context,

@@ -1,5 +1,6 @@
-"""Search hyperparameters: a tuning job of the train step's own trainings.
+"""The tune step: search hyperparameters with a tuning job whose trainings are the train step's.
 
-``config`` has ranges and strategy, ``step`` builds SageMaker's request and hands the best training
-on, ``start_drivers`` makes AWS's drivers the program, since a tuning job has no entry point.
+``config`` has ranges and strategy. ``step`` builds SageMaker's request and returns the best
+training. ``start_drivers`` is the program that starts AWS's drivers, because a tuning job has no
+entry point.
 """

@@ -1,4 +1,4 @@
-"""The tune step's settings: the ranges that are searched, and the budget of the search."""
+"""Settings of the tune step: the ranges to search, and the budget of the search."""
 
 from typing import Annotated, Literal, Self
 
@@ -8,22 +8,23 @@ from steps.config import Section
 
 MOST_RANGES, MOST_VALUES, MOST_TRAININGS, MOST_PARALLEL = 30, 30, 750, 100
 """Limits of a tuning job (developer guide, automatic-model-tuning-limits), and of the inputs of the
-processing job that judges the best."""
+processing job that evaluates the best model."""
 
 Value = str | bool | int | FiniteFloat
 
 
 class Range(Section):
-    """A range of numbers, its ends included."""
+    """A range of numbers, including its ends."""
 
     min: int | FiniteFloat = Field(examples=[0.0001])
-    """Least value."""
+    """Smallest value."""
 
     max: int | FiniteFloat = Field(examples=[0.01])
     """Largest value."""
 
     scale: Literal["linear", "log"] = "linear"
-    """Whether equal differences or equal ratios are equally likely; log for a learning rate."""
+    """Whether equal differences (linear) or equal ratios (log) are equally likely. Use log for a
+    learning rate."""
 
     @model_validator(mode="after")
     def _from_low_to_high(self) -> Self:
@@ -34,7 +35,8 @@ class Range(Section):
         return self
 
 
-# By its form, so that an error is about that form alone; the tags are not part of a field's name.
+# Discriminated by type, so that an error is only about the form that was used. The tags do not
+# appear in the error's field name.
 SearchedValues = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[tuple[Value, ...], Tag("<values>")],
     Discriminator(lambda value: "<values>" if isinstance(value, list | tuple) else "<range>"),
@@ -45,20 +47,20 @@ class TuneConfig(Section):
     """A search for better hyperparameters before the training, as a SageMaker tuning job."""
 
     ranges: dict[str, SearchedValues] = Field(min_length=1, max_length=MOST_RANGES)
-    """Field of ``train.loop``, ``workload_config_`` and a field of ``workload.config``, or name in
-    ``train.arguments`` → {min, max, scale}, or a list of values. The recipe's own value must lie in
-    it."""
+    """Name → {min, max, scale} or a list of values. A name is a field of ``train.loop``, a field of
+    ``workload.config`` after ``workload_config_``, or a name in ``train.arguments``. The recipe's
+    own value must be in the range."""
 
     strategy: Literal["bayesian", "random", "hyperband", "grid"] = "bayesian"
     """How values are chosen. hyperband: at random, and trainings that fall behind are stopped.
-    grid: every combination of lists. bayesian is AWS's own; on the laptop another Bayesian search
-    takes its place."""
+    grid: every combination of the lists. bayesian: AWS's own method; a run on the laptop uses
+    another Bayesian search."""
 
     trainings: int = Field(default=10, ge=2, le=MOST_TRAININGS)
     """Largest number of trainings; grid: their exact number."""
 
     parallel: int = Field(default=1, ge=1, le=MOST_PARALLEL)
-    """Trainings at a time. A Bayesian search learns more from fewer at a time."""
+    """Trainings at a time. A Bayesian search learns more if there are fewer at a time."""
 
     max_hours: float | None = Field(default=None, gt=0, le=720)
     """Hours after which the search ends, and its running trainings are stopped; null: no limit."""
@@ -71,8 +73,8 @@ class TuneConfig(Section):
     """Seed of the search."""
 
     metric: str | None = None
-    """Name in ``train.metrics`` that a script's trainings are compared by; the loop's is its
-    validation loss."""
+    """Name in ``train.metrics`` by which a script's trainings are compared. The loop's trainings
+    are compared by the validation loss."""
 
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether a lower or a higher ``metric`` is better."""
@@ -94,7 +96,7 @@ class TuneConfig(Section):
         return self
 
     def allows(self, name: str, value: object) -> bool:
-        """Return whether the range ``name`` holds ``value``."""
+        """Return whether ``value`` is in the range ``name``."""
         search_range = self.ranges[name]
         if isinstance(search_range, Range):
             return isinstance(value, int | float) and search_range.min <= value <= search_range.max
@@ -102,7 +104,7 @@ class TuneConfig(Section):
 
     @property
     def combinations(self) -> int:
-        """Return the number of combinations of the lists of values."""
+        """Return the number of combinations of the values in all lists."""
         count = 1
         for values in self.ranges.values():
             count *= 1 if isinstance(values, Range) else len(values)

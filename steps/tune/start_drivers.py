@@ -1,8 +1,9 @@
 """Start AWS's drivers in a training job of a tuning job, whose API has no entry point.
 
-The image's own entry point, the sagemaker-training toolkit, runs the program that hyperparameter
-``sagemaker_program`` names: this file, beside the drivers. The program that the drivers start gets
-its own hyperparameters only. Standard library only: an image of any framework will do.
+The image's own entry point, the sagemaker-training toolkit, runs the program that the
+hyperparameter ``sagemaker_program`` names. That is this file, which is in the drivers' folder. It
+removes the toolkit's hyperparameters, so that the program that the drivers start gets only its own.
+It needs only the standard library, so that it runs in an image of any framework.
 """
 
 import json
@@ -15,7 +16,7 @@ OBJECTIVE = "_tuning_objective_metric"
 
 
 def main() -> None:
-    """Leave out the toolkit's hyperparameters, and become the drivers' script."""
+    """Remove the toolkit's hyperparameters, and replace this process by the drivers' script."""
     hyperparameters = json.loads(HYPERPARAMETERS.read_bytes())
     own_parameters = {
         name: value

@@ -1,7 +1,8 @@
-"""Declare the tune step: a tuning job whose trainings are the train step's own.
+"""Declare the tune step: a tuning job whose trainings are like the train step's.
 
-Its request is derived from the train step's. The SDK's HyperparameterTuner would drop volume keys,
-isolation and encryption, and put a time into the code's key (reference: SDK 3.27, train/tuner.py).
+Its request is derived from the train step's. The SDK's HyperparameterTuner is not used, because it
+drops volume keys, isolation and encryption, and puts a time into the code's key (reference: SDK
+3.27, train/tuner.py).
 """
 
 import json
@@ -28,22 +29,27 @@ TRAINING_MEMBERS = (
     *("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "RetryStrategy"),
     *("EnableManagedSpotTraining", "CheckpointConfig", "Environment"),
 )
-"""Members of CreateTrainingJob that a tuning job's TrainingJobDefinition has, too."""
+"""Members of CreateTrainingJob that a tuning job's TrainingJobDefinition also has."""
 OBJECTIVE = "validation:loss"
 MOST_METRICS = 20
-"""Metrics of a tuning job (developer guide, automatic-model-tuning-limits); a training job has 40.
-"""
+"""Maximum metrics of a tuning job (developer guide, automatic-model-tuning-limits). A training job
+may have 40."""
 SCALES = {"linear": "Linear", "log": "Logarithmic"}
 
 
 class TuneStep(ConfigurableRetryStep):
-    """A step of type Tuning with a request of our own."""
+    """A step of type Tuning with a request that we build."""
 
     def __init__(
         self, request: dict[str, Any], context: StepContext, train: TrainingStep, **about: str
     ) -> None:
-        """Declare the step; ``train``: the step whose trainings it starts; ``about``: display_name
-        and description.
+        """Create the step.
+
+        Args:
+            request: request of CreateHyperParameterTuningJob.
+            context: context whose retry policies the step gets.
+            train: step whose trainings it starts; its dependencies and cache settings are used.
+            about: display_name and description.
         """
         super().__init__(
             "Tune", StepTypeEnum.TUNING, depends_on=train.depends_on,
@@ -56,16 +62,16 @@ class TuneStep(ConfigurableRetryStep):
 
     @property
     def arguments(self) -> RequestType:
-        """Return CreateHyperParameterTuningJob's request."""
+        """Return the request of CreateHyperParameterTuningJob."""
         return self._request
 
     @property
     def properties(self) -> Properties:
-        """Return the descriptions of the tuning job and its training jobs, best first."""
+        """Return the properties of the tuning job and of its training jobs, best first."""
         return self._properties
 
     def to_request(self) -> RequestType:
-        """Return the step with its cache's settings."""
+        """Return the step's part of the definition, with the cache settings."""
         return super().to_request() | (self._cache.config if self._cache else {})
 
 
@@ -77,7 +83,7 @@ def tune_step(
     loop: TrainConfig | None,
     extend_folder: Callable[[str, dict[str, bytes]], str],
 ) -> TuneStep:
-    """Declare the search around ``train``, the train step with the recipe's own values.
+    """Return the search over ``train``, which is the train step with the recipe's own values.
 
     Args:
         loop: the loop's settings; None for a script.
@@ -126,7 +132,7 @@ def tune_step(
 
 
 def best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
-    """Return the search's best training job, and its values of the searched hyperparameters."""
+    """Return the search's best training job with its values of the searched hyperparameters."""
     best = tune.properties.BestTrainingJob
     values = {name: best.TunedHyperParameters[name] for name in ranges}
     trial_count = tune.properties.TrainingJobStatusCounters.Completed.to_string()
@@ -136,7 +142,7 @@ def best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
 def _add_starter(
     channel: dict[str, Any], extend_folder: Callable[[str, dict[str, bytes]], str]
 ) -> dict[str, Any]:
-    """Return the channel; the drivers' with the program that starts them in a tuning job."""
+    """Return the channel. The drivers' channel gets the program that starts them added."""
     if channel["ChannelName"] != Path(DRIVERS).name:
         return channel
     source = channel["DataSource"]["S3DataSource"]
@@ -148,8 +154,9 @@ def _add_starter(
 def _search(
     config: TuneConfig, loop: TrainConfig | None, hyperparameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return HyperParameterTuningJobConfig; ``hyperparameters``: hyperparameter → the recipe's own
-    value.
+    """Return the HyperParameterTuningJobConfig.
+
+    ``hyperparameters`` maps each hyperparameter to the recipe's own value.
     """
     limits = {
         "MaxNumberOfTrainingJobs": config.trainings,
@@ -168,7 +175,8 @@ def _search(
         "RandomSeed": config.seed,
     }
     if config.strategy == "hyperband":
-        # A unit is a line with the objective: the loop prints one after each validation.
+        # A unit of resource is one log line with the objective. The loop prints one after each
+        # validation.
         resource = {"MinResource": 1}
         if loop is not None:
             resource["MaxResource"] = ceil(loop.max_steps / loop.validation_interval)
@@ -181,7 +189,10 @@ def _ranges(
     loop: TrainConfig | None,
     hyperparameters: Mapping[str, Any],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return ParameterRanges: whole numbers where the ends and the recipe's own value are whole."""
+    """Return the ParameterRanges.
+
+    A range is of integers if its ends and the recipe's own value are all integers.
+    """
     to_text = hyperparameter if loop is None else str  # as the train step writes them
     workload_values = (
         as_hyperparameters(json.loads(hyperparameters["workload_config"])) if loop else {}

@@ -1,17 +1,18 @@
-"""Saves checkpoints that are complete or absent, and resumes the newest complete one.
+"""Save checkpoints that are either complete or ignored, and resume the newest complete one.
 
     <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote
                                            shard-00001-….sha256        hashes of its blocks
                                            shard-00002-….safetensors
                                            complete.json               last: what is in which file
 
-A save stops the training for a copy in memory, which another process writes. Tensors that several
-ranks hold are written by one; a training with other ranks or another strategy reads the slices
-that it needs, and verifies these. A rank's work grows with its part of the model, not with all.
+A save pauses the training only for a copy in memory, which another process writes to the disk. A
+tensor that several ranks hold is written by one of them. A training with another number of ranks or
+another strategy reads only the slices that it needs, and verifies these. So the work of a rank
+grows with its part of the model, not with the whole model.
 
 SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
-its hashes have to match the files beside it. On a machine that was not restarted there are only the
-files of its own ranks: missing ones come from the other machines.
+its hashes have to match the files in the same folder. A machine that was not restarted has only the
+files of its own ranks; missing ones are read from the other machines.
 """
 
 import itertools
@@ -37,17 +38,18 @@ from trainyard.common.errors import LostRankError, TrainingError
 log = logging.getLogger(__name__)
 
 NUMBERS = itertools.count()
-"""Numbers of the ``Checkpoints`` objects in this process; every rank creates them in the same
-order."""
+"""Counts the ``Checkpoints`` objects in this process. Every rank creates them in the same order, so
+equal numbers name the same object.
+"""
 
 
 class Checkpoints:
-    """The checkpoints of one training.
+    """Save and resume the checkpoints of one training.
 
     Args:
         folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
-        name: the training's identity; others' checkpoints are left alone.
-        keep: how many complete checkpoints stay, beside the best one.
+        name: the training's identity; checkpoints of other identities are left alone.
+        keep: how many of the newest complete checkpoints are kept, in addition to the best one.
         timeout_seconds: how long a rank waits for the others while no rank makes progress.
         lineage: this process's lineage; if given, only a checkpoint of the same identity is
             resumed.
@@ -76,7 +78,7 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._complete_step = 0
-        """The step of the newest whole checkpoint."""
+        """The step of the newest complete checkpoint."""
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -85,7 +87,8 @@ class Checkpoints:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         """Wait for the last save, then end the writing process and free its memory."""
-        # A waiting thread would spend its whole patience on a rank that is known to be gone.
+        # A waiting thread would otherwise wait its full patience for a rank that is known to be
+        # gone.
         if is_lost_peer(error):
             self._meeting.give_up()
         try:
@@ -99,19 +102,20 @@ class Checkpoints:
             self._share = None
 
     def save(self, step: int, state: dict[str, Tensor], loss: float | None = None) -> None:
-        """Copy the state and have it written in the background. Every rank calls it.
+        """Copy the state and have it written in the background. Collective: call it on every rank.
 
         Args:
-            loss: the validation loss at this step, if known; the lowest one's checkpoint is kept.
+            loss: the validation loss at this step, if known; the checkpoint with the lowest one is
+                kept.
 
         Raises:
             TrainingError: the previous save could not be written, or the state has other tensors
                 than at the first save.
         """
-        # One image holds one save: the last one must be written before the next is copied.
+        # One image (the copy in memory) holds one save: the previous one must be written first.
         self.finish()
         parts = save.parts_of(state)
-        if self._share is None:  # the ranks agree on it at the first save
+        if self._share is None:  # the ranks agree on the shares at the first save
             self._share = Share(self._meeting, parts, self._ranks.device)
             self._release = weakref.finalize(self, self._share.close)
         if self._share.parts != parts:
@@ -134,10 +138,11 @@ class Checkpoints:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until the last save is complete, on every rank.
+        """Wait until the last save is complete on every rank.
 
         Raises:
-            TrainingError: it could not be written.
+            TrainingError: the checkpoint could not be written.
+            LostRankError: a rank is gone.
         """
         if self._thread is not None:
             self._thread.join()
@@ -159,9 +164,11 @@ class Checkpoints:
         }
 
     def resume(self, state: Callable[[], dict[str, Tensor]]) -> int | None:
-        """Load the newest complete checkpoint into the state's tensors; return its step, or None.
+        """Load the newest complete checkpoint into the state's tensors and return its step.
 
-        Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
+        Without one, begin with the recipe's ``start_from`` checkpoint; return None if there is none
+        either. Collective: call it on every rank; all load the same checkpoint. ``state`` is called
+        only if there is a checkpoint to load.
         """
         meeting, tensors = self._meeting, None
         entries = find_files.survey(self._folder) if self._leads else []
@@ -180,7 +187,7 @@ class Checkpoints:
                     "checkpoint %s is torn: %s: not resumed, looking for an older one", folder, torn
                 )
                 continue
-            # SageMaker brings back from S3 what was deleted here.
+            # SageMaker restores deleted files from S3, so remove what the marker does not list.
             for stray in marker.unlisted_files(folder, metadata) if self._leads else []:
                 save.clear(folder / stray)
             self._adopt_checkpoint(candidate.step, metadata)
@@ -191,10 +198,11 @@ class Checkpoints:
         return None if self._start is None else self._begin(self._start, state)
 
     def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
-        """Load the checkpoint that the recipe starts from; return its step, or None for a model.
+        """Load the checkpoint that the recipe starts from; return its step, or None if it starts
+        from a model.
 
         Raises:
-            TrainingError: a file is torn, or the state is another model's or optimizer's.
+            TrainingError: a file is torn, or the state belongs to another model or optimizer.
         """
         if start.metadata is None:
             return None
@@ -211,7 +219,7 @@ class Checkpoints:
             self._load(start.folder, start.metadata, state())
         except Torn as torn:
             raise TrainingError(f"{setting}: {torn}; name an older checkpoint") from None
-        # A lost rank says nothing about the checkpoint, so its error keeps its own words.
+        # A lost rank says nothing about the checkpoint, so its error passes unchanged.
         except LostRankError:
             raise
         except TrainingError as error:
@@ -223,7 +231,7 @@ class Checkpoints:
         return start.metadata.step
 
     def _is_foreign(self, step: int, metadata: Marker) -> bool:
-        """Return whether the folder holds another training's checkpoint; logs it if so."""
+        """Return whether the checkpoint belongs to another training, and log it if so."""
         if self.lineage is None:
             return False
         if metadata.lineage is None:
@@ -241,37 +249,39 @@ class Checkpoints:
             log.warning(message, *args)
 
     def _adopt_checkpoint(self, step: int, metadata: Marker) -> None:
+        """Continue the step count and the lineage of the checkpoint that was just loaded."""
         self._complete_step = step
         if self.lineage is not None and metadata.lineage is not None:
             self.lineage = self.lineage.after(step, metadata.lineage)
 
     @property
     def _leads(self) -> bool:
-        """True if this rank looks after its machine's folder."""
+        """True if this rank manages its machine's folder (local rank 0)."""
         return self._ranks.local_rank == 0
 
-    # writing
+    # Writing.
 
     def _write_or_fail(
         self, share: Share, wait_for_copy: Callable[[], None], metadata: Marker
     ) -> None:
-        """Wait, in a background thread, for the copy, the writing process and the other ranks."""
+        """Write the checkpoint in a background thread; keep an error for the training's thread."""
         try:
             wait_for_copy()
             target = marker.folder_of(self._folder, metadata.step)
             save.write(share, self._meeting, target, self._leads, metadata, self._keep)
             self._complete_step = metadata.step
-        except Exception as error:  # noqa: BLE001  the training's thread raises it
+        except Exception as error:  # noqa: BLE001  ``finish`` raises it in the training's thread
             self._failure = error
 
-    # reading
+    # Reading.
 
     def _load(self, folder: Path, metadata: Marker, state: dict[str, Tensor]) -> None:
-        """Read this rank's slices, and write them into the tensors once every rank has its own.
+        """Read this rank's slices, and write them into the tensors once every rank has read its
+        own.
 
         Raises:
-            Torn: a file is missing, or not as it was written; on every rank.
-            TrainingError: the checkpoint does not fit the state; on every rank.
+            Torn: a file is missing or was changed since it was written; raised on every rank.
+            TrainingError: the checkpoint does not fit the state; raised on every rank.
         """
         meeting, ranks = self._meeting, self._ranks
         lead = ranks.rank - ranks.local_rank
@@ -280,7 +290,8 @@ class Checkpoints:
         )
         read: dict[str, Tensor] = {}
         problem: list[str] = []
-        # Every rank hears of it first: one that raised alone would leave the others waiting.
+        # Exchange the outcomes before raising: a rank that raised alone would leave the others
+        # waiting.
         try:
             read = read_slices.read(state, files, ranks.local_rank, meeting.pulse)
         except Torn as torn:
@@ -290,7 +301,7 @@ class Checkpoints:
         try:
             wrong = meeting.decide(problem, lambda problems: next(filter(None, problems), None))
         finally:
-            # Only now has every rank read what this machine serves to the others.
+            # Close only now: until here another rank may still be reading from this machine.
             files.close()
         if wrong:
             raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
@@ -300,7 +311,7 @@ class Checkpoints:
 def _meeting(ranks: Ranks, patience_seconds: float) -> Meeting | LoneRank:
     if ranks.world == 1:
         return LoneRank()
-    # The agent's store outlives a restart of the ranks: each attempt has keys of its own.
+    # The agent's store survives a restart of the ranks, so each attempt uses its own keys.
     name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
     store = dist.PrefixStore(name, connect(patience_seconds))
     return Meeting(store, ranks.rank, ranks.world, patience_seconds)

@@ -1,7 +1,7 @@
 """Find which checkpoints the machines have together, and which machine has each file.
 
-The metadata are read once: the first machine that has a checkpoint's marker sends it to rank 0, and
-rank 0 to all. Of the files themselves a machine only checks whether they exist, and their size.
+Each marker is read once: the first machine that has it sends it to rank 0, and rank 0 sends it to
+all ranks. Of the shards a machine checks only whether they exist, and their sizes.
 """
 
 import hashlib
@@ -24,37 +24,37 @@ from training.checkpoint.rendezvous import LoneRank, Meeting
 from training.checkpoint.tensor_table import LocalFile, Source, Torn, hashes_path
 from trainyard.common.errors import TrainingError
 
-# A machine that was restarted with an empty disk has no files; the others have their ranks'
-# files. One rank of each machine that has what another one lacks serves byte ranges of these
-# files while a checkpoint is read, to any client that knows a word that only the ranks of this
-# job received.
+# Serving files between machines. A machine that was restarted with an empty disk has no files; the
+# others have the files of their own ranks. While a checkpoint is read, one rank of each machine
+# that has a file that another machine lacks serves byte ranges of its files, to any client that
+# knows a secret word that only the ranks of this job received.
 #
 #     word (32 characters), then requests: {"file": "shard-…", "begin": 0, "count": 16384}\n
 #     → count bytes; or the connection ends
 
 
 WORD = 32  # characters
-SILENCE = 60  # seconds until a machine that does not answer is given up
-AT_ONCE = 2**20  # bytes
+SILENCE = 60  # seconds to wait for a machine that does not respond
+AT_ONCE = 2**20  # bytes that are read and sent at once
 
 
 def word() -> str:
-    """Return a new secret word."""
+    """Return a new secret word of ``WORD`` characters."""
     return secrets.token_hex(WORD // 2)
 
 
 class Server:
-    """Serves a folder's files to the other machines until it is closed.
+    """Serve a folder's files to the other machines until it is closed.
 
     Attributes:
-        address: host and port at which the others reach it.
+        address: host and port at which the other machines reach it.
     """
 
     def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
-        """Start serving; ``names``: the files that may be requested."""
+        """Start serving the files ``names``; no others may be requested."""
         host, bound = _host()
         file_names = frozenset(names)
-        # A client that is silent keeps its thread waiting; ``close`` ends what is open.
+        # A silent client blocks its handler's thread, so ``close`` shuts all open connections down.
         self._open = connections = set[socket.socket]()
 
         class Answer(socketserver.StreamRequestHandler):
@@ -68,12 +68,14 @@ class Server:
 
             def handle(self) -> None:
                 self.connection.settimeout(SILENCE)
-                # In a time that does not tell how much of a guessed word is right.
+                # Compare in constant time, which does not reveal how much of a guessed word is
+                # right.
                 if not secrets.compare_digest(self.rfile.read(WORD), word.encode()):
                     return
                 for line in self.rfile:
                     request = json.loads(line)
-                    # A path in a request could lead to any file of the machine.
+                    # A path in a request could lead to any file of the machine, so only listed
+                    # names pass.
                     if request["file"] not in file_names:
                         return
                     with closing(LocalFile(folder / request["file"])) as file:
@@ -87,21 +89,22 @@ class Server:
 
         self._server = ThreadedServer((bound, 0), Answer)
         self.address = host, int(self._server.server_address[1])
-        # It looks every 0.1 s whether it is to end, and ``close`` waits for that.
+        # The loop checks every 0.1 s whether to end, and ``close`` waits for that.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving, and wait for the threads."""
+        """Stop serving, and wait for the threads to end."""
         self._server.shutdown()
         self._thread.join()
         for connection in [*self._open]:
-            with suppress(OSError):  # it ended by itself
+            with suppress(OSError):  # the connection has already ended
                 connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
 
 def _send(file: LocalFile, begin: int, count: int, write: Callable[[memoryview], object]) -> None:
+    """Read ``count`` bytes from ``begin`` on, and write them in parts of ``AT_ONCE`` bytes."""
     buffer = memoryview(bytearray(min(count, AT_ONCE)))
     for offset in range(0, count, AT_ONCE):
         part = buffer[: min(AT_ONCE, count - offset)]
@@ -110,15 +113,16 @@ def _send(file: LocalFile, begin: int, count: int, write: Callable[[memoryview],
 
 
 def _host() -> tuple[str, str]:
-    """Return the host at which the others reach this machine, and the address to bind to.
+    """Return the host at which the other machines reach this one, and the address to bind to.
 
-    Rank 0's machine is MASTER_ADDR; any other uses the address that it has towards that one.
+    Rank 0's machine is reached at MASTER_ADDR. Any other uses the address of its interface to that
+    host.
     """
     meeting = os.environ["MASTER_ADDR"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((meeting, 9))  # sends nothing
+        way.connect((meeting, 9))  # UDP: this only chooses a route, and sends nothing
         address = way.getsockname()[0]
-    # Rank 0's machine may have only a loopback address towards its own name.
+    # On rank 0's machine its own name may resolve to a loopback address, which others cannot reach.
     if address.startswith("127.") and int(os.environ["RANK"]) == 0:
         local = meeting in ("localhost", address) or meeting.startswith("127.")
         return meeting, "127.0.0.1" if local else ""
@@ -129,7 +133,8 @@ class RemoteFile:
     """A file on another machine.
 
     Args:
-        addresses: addresses of the machines that have it; the first that answers is used.
+        addresses: addresses of the machines that have it; the first is used until it fails, then
+            the next one.
     """
 
     def __init__(self, name: str, addresses: Sequence[tuple[str, int]], word: str) -> None:
@@ -137,7 +142,11 @@ class RemoteFile:
         self._connection: socket.socket | None = None
 
     def read(self, begin: int, into: memoryview) -> None:
-        """Fill ``into`` from byte ``begin`` on, as ``blocks.Source`` does."""
+        """Fill ``into`` from byte ``begin`` on, like ``tensor_table.Source.read``.
+
+        Raises:
+            Torn: none of the machines sends the bytes.
+        """
         while True:
             try:
                 return self._ask(begin, into)
@@ -175,7 +184,13 @@ PRESENT, ABSENT = "+", "-"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A checkpoint whose marker some machine has; or a damaged one, with the reason."""
+    """A checkpoint whose marker is on some machine; or a damaged checkpoint, with the reason.
+
+    Attributes:
+        holder: the first rank that reported this marker.
+        digest: SHA-256 of the marker; empty if the checkpoint is damaged.
+        damage: what is wrong with the checkpoint; empty if nothing is.
+    """
 
     step: int
     holder: int = 0
@@ -198,10 +213,12 @@ def survey(folder: Path) -> list[tuple[int, str, str]]:
 
 
 def candidates(meeting: Meeting | LoneRank, entries: list[tuple[int, str, str]]) -> list[Candidate]:
-    """Return all machines' checkpoints, newest first; a complete copy hides a damaged one.
+    """Return the checkpoints of all machines, newest first. Collective: call it on every rank.
+
+    A damaged copy is left out if another machine has a complete one.
 
     Args:
-        entries: ``survey`` of this machine, from one rank of each machine; empty from the others.
+        entries: result of ``survey``, from one rank of each machine; empty from the others.
     """
     return [Candidate(*fields) for fields in meeting.decide(entries, _merge_surveys)]
 
@@ -209,6 +226,7 @@ def candidates(meeting: Meeting | LoneRank, entries: list[tuple[int, str, str]])
 def _merge_surveys(
     surveys: Sequence[list[tuple[int, str, str]]],
 ) -> list[tuple[int, int, str, str]]:
+    """Return the fields of each ``Candidate``: (step, holder, digest, damage), newest first."""
     holders: dict[tuple[int, str], int] = {}
     damages: dict[int, str] = {}
     for rank, entries in enumerate(surveys):
@@ -226,10 +244,11 @@ def _merge_surveys(
 
 
 def relay_marker(meeting: Meeting | LoneRank, candidate: Candidate, folder: Path) -> Marker:
-    """Return the marker of a checkpoint, sent by the machine that has it.
+    """Return the marker of a checkpoint, sent by the rank that has it. Collective: call it on every
+    rank.
 
     Raises:
-        Torn: it has been damaged meanwhile.
+        Torn: the marker was damaged since the survey.
     """
     text = None
     if meeting.rank == candidate.holder:
@@ -243,32 +262,37 @@ def relay_marker(meeting: Meeting | LoneRank, candidate: Candidate, folder: Path
 
 @dataclass
 class Files:
-    """Locations of one checkpoint's files while it is read.
+    """Where each file of one checkpoint is, while it is read.
 
     Attributes:
-        said: the marker, always with a table.
+        metadata: the checkpoint's marker.
+        addresses: address of each machine's server, by the rank that manages the machine's folder.
+        word: the secret word of this job's servers.
     """
 
     folder: Path
     metadata: Marker
     local_codes: str
-    """``PRESENT`` or ``ABSENT`` for each of its files on this machine."""
+    """``PRESENT`` or ``ABSENT`` for each of the checkpoint's shards on this machine, as one
+    string.
+    """
     codes_by_lead: dict[int, str]
-    """``local_codes`` of each machine, by the rank that looks after it."""
+    """``local_codes`` of each machine, by the rank that manages the machine's folder."""
     addresses: dict[int, tuple[str, int]]
     word: str
     rank: int
     server: Server | None = None
 
     def open_file(self, name: str) -> Source:
-        """Open a shard, or the file of its hashes."""
+        """Open a shard, or the file of its hashes, on this machine or another."""
         shards = self.metadata.names
         number = shards.index(str(Path(name).with_suffix(".safetensors")))
         if self.local_codes[number] == PRESENT:
             return LocalFile(self.folder / name)
         holders = [n for n, codes in sorted(self.codes_by_lead.items()) if codes[number] == PRESENT]
         first = self.rank % len(holders)
-        order = holders[first:] + holders[:first]  # not all ranks ask the same machine
+        # Start at another machine on each rank, to spread the load.
+        order = holders[first:] + holders[:first]
         log.info("%s: comes from rank %d", self.folder / name, order[0])
         return RemoteFile(name, [self.addresses[n] for n in order], self.word)
 
@@ -284,10 +308,12 @@ def locate_files(
     lead: int,
     advance: Callable[[int], None],
 ) -> Files:
-    """Locate the files; machines that have what others lack serve it from now on.
+    """Locate the files of a checkpoint. Collective: call it on every rank.
+
+    Machines with files that others lack serve them until the result is closed.
 
     Args:
-        lead: the rank that looks after this rank's machine.
+        lead: the rank that manages the folder of this rank's machine.
 
     Raises:
         Torn: no machine has one of the files.
@@ -317,12 +343,15 @@ def locate_files(
 
 
 def _codes(folder: Path, metadata: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
-    """Return which of the checkpoint's files are on this machine, and what is wrong with others."""
+    """Return which of the checkpoint's shards are on this machine ("codes"), and what is wrong with
+    damaged ones ("why").
+    """
     codes, reasons = "", {}
     for number, name in enumerate(metadata.names):
         wrong = marker.problem(folder, name, metadata.files[name])
         codes += ABSENT if wrong else PRESENT
-        if wrong and wrong != _missing(name):  # normal if each machine has its own ranks' files
+        # A missing file is normal: each machine may have only the files of its own ranks.
+        if wrong and wrong != _missing(name):
             reasons[str(number)] = wrong
     return {"codes": codes, "why": reasons}
 
@@ -332,6 +361,7 @@ def _missing(name: str) -> str:
 
 
 def _merge_codes(metadata: Marker, answers: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    """Return each machine's codes and a new secret word, or ``torn`` if no machine has a shard."""
     codes = {rank: report["codes"] for rank, report in enumerate(answers) if report}
     for number, name in enumerate(metadata.names):
         if all(flags[number] == ABSENT for flags in codes.values()):

@@ -1,7 +1,7 @@
-"""The last file of a checkpoint, which marks it as complete; and how its folder is found.
+"""The marker of a complete checkpoint, which is its last file; and how checkpoints are found.
 
-SageMaker brings back from S3 whatever is there, so a folder of checkpoints may hold anything:
-what does not look exactly like one of our checkpoints is ignored.
+SageMaker restores whatever is in S3, so a folder of checkpoints may contain anything: what does not
+look exactly like one of our checkpoints is ignored.
 """
 
 import json
@@ -15,10 +15,11 @@ from training.checkpoint.tensor_table import BLOCK, HASH, Table, hashes_path
 from training.identity import Parts
 from trainyard.common.hashes import json_sha256
 
-# Records how a checkpoint, and finally the model, was really trained, stretch by stretch.
+# The lineage records how a checkpoint, and finally the model, was really trained, as a sequence of
+# stretches (``Stretch``).
 #
-# An interrupted training goes on in another process, perhaps with other ranks. Its past stretches
-# are then copied from the resumed checkpoint, never derived from its present settings.
+# An interrupted training continues in another process, perhaps with other ranks. Its earlier
+# stretches are then copied from the resumed checkpoint, never derived from the present settings.
 
 
 class Stretch(BaseModel):
@@ -37,7 +38,9 @@ class Stretch(BaseModel):
 
 
 class Lineage(BaseModel):
-    """How the weights came about: this training's parts, and all stretches of its history."""
+    """How the weights were made: the parts of this training's identity, and all stretches so
+    far.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +49,7 @@ class Lineage(BaseModel):
 
     @classmethod
     def begin(cls, parts: Parts, strategy: str, world_size: int) -> "Lineage":
-        """Return the lineage of a training that has not made a step yet."""
+        """Return the lineage of a training that has not made any step."""
         stretch = Stretch(
             since=0,
             identity=parts.name,
@@ -58,10 +61,12 @@ class Lineage(BaseModel):
         return cls(parts=parts, stretches=(stretch,))
 
     def after(self, step: int, before: "Lineage") -> "Lineage":
-        """Return this training's lineage when it resumes at ``step`` from lineage ``before``."""
+        """Return this training's lineage when it resumes at ``step`` a checkpoint with lineage
+        ``before``.
+        """
         latest = self.stretches[-1].model_copy(update={"since": step})
         earlier = tuple(stretch for stretch in before.stretches if stretch.since < step)
-        # Under the same conditions a stretch goes on, and a resume begins none.
+        # A resume under the same conditions continues the last stretch instead of beginning one.
         if earlier and earlier[-1].model_copy(update={"since": step}) == latest:
             return Lineage(parts=self.parts, stretches=earlier)
         return Lineage(parts=self.parts, stretches=(*earlier, latest))
@@ -77,13 +82,13 @@ FORMAT = 2
 
 
 class CheckpointFile(BaseModel):
-    """A file of a checkpoint."""
+    """A shard: one rank's file of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     bytes: int = Field(ge=0)
     sha256: str
-    """SHA-256 of the file's block hashes (``training.checkpoint.tensor_table``)."""
+    """SHA-256 of the file with its block hashes (``training.checkpoint.tensor_table``)."""
 
 
 class Marker(BaseModel):
@@ -100,24 +105,24 @@ class Marker(BaseModel):
     """Validation loss at this step, if it was measured."""
 
     files: dict[str, CheckpointFile]
-    """Name of each shard → its size and hash."""
+    """Mapping of each shard's name to its size and hash."""
 
     lineage: Lineage | None = None
     """Lineage of the weights; None if it was not given."""
 
     table: Table = Table(layouts=(), tensors={})
-    """Map from tensors' parts to shards, given as indices among the sorted names."""
+    """Where each part of a tensor is stored; a file's number is its index in the sorted names."""
 
     sha256: str | None = None
-    """Hash of files and table; a damaged table would lead to reads from wrong places."""
+    """Hash of ``files`` and ``table``: with a damaged table wrong bytes would be read."""
 
     def seal(self) -> "Marker":
-        """Return a copy with the hash of files and table set."""
+        """Return a copy with the hash of ``files`` and ``table`` set."""
         return self.model_copy(update={"sha256": self._hash()})
 
     @property
     def is_sealed(self) -> bool:
-        """True if files and table are as they were written."""
+        """True if ``files`` and ``table`` are as they were written."""
         return self.sha256 == self._hash()
 
     def _hash(self) -> str:
@@ -130,18 +135,22 @@ class Marker(BaseModel):
 
 
 class DamagedMarkerError(ValueError):
-    """A marker is unreadable, or not as it was written."""
+    """A marker is unreadable, or not as it was written. The message says why."""
 
 
 def folder_of(folder: Path, step: int) -> Path:
-    """Return the path below ``folder`` of the checkpoint of a step."""
+    """Return the path of the checkpoint of step ``step`` in ``folder``."""
     return folder / f"{PREFIX}{step:08d}"
 
 
 def steps(folder: Path, name: str = NAME) -> list[int]:
-    """Return the steps of ``folder``'s checkpoints with a marker, in order, without strays."""
+    """Return the steps of the checkpoints in ``folder`` that have a marker, in ascending order.
+
+    Args:
+        name: name of the marker's file.
+    """
     candidates = _parse_steps(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
-    # The glob also finds a step whose number is written otherwise, such as step-5.
+    # The glob also finds a folder whose number is written differently, such as step-5.
     return [step for step in candidates if (folder_of(folder, step) / name).is_file()]
 
 
@@ -155,22 +164,23 @@ def find_unfinished(folder: Path) -> list[int]:
 
 def _parse_steps(folders: Iterator[Path]) -> list[int]:
     numbers = (path.name.removeprefix(PREFIX) for path in folders)
-    # ``int`` would also take signs, blanks and other scripts' digits.
+    # ``int`` alone would also accept signs, blanks and the digits of other scripts.
     values = {int(number) for number in numbers if number.isascii() and number.isdecimal()}
     return sorted(values)
 
 
 def parse_marker(content: bytes) -> Marker:
-    """Parse a marker's content.
+    """Parse and check a marker's content.
 
     Raises:
-        Damaged: it is not a marker, or not as it was written; with the reason.
+        DamagedMarkerError: the content is not a marker, or not as it was written.
     """
-    # Another version's marker would fail below, at some field, without a word of the version.
+    # Check the format first: otherwise another version's marker would fail at some field below,
+    # with a message that does not mention the version.
     try:
         document = json.loads(content)
     except ValueError:
-        document = None  # the model says what is wrong with it
+        document = None  # the model's validation says what is wrong with it
     if isinstance(document, dict) and (form := document.get("format", 1)) != FORMAT:
         raise DamagedMarkerError(f"{NAME} is of form {form}; this version reads {FORMAT}")
     try:
@@ -195,10 +205,10 @@ def load_marker(folder: Path, *, check_name: bool = True) -> Marker:
     """Read and check the marker in a checkpoint's folder.
 
     Args:
-        check_name: whether the folder has to have its step's name.
+        check_name: whether the folder's name has to be that of the marker's step.
 
     Raises:
-        Damaged: it is missing, or not as it was written; with the reason.
+        DamagedMarkerError: the marker is missing, or not as it was written.
     """
     try:
         content = (folder / NAME).read_bytes()
@@ -211,7 +221,7 @@ def load_marker(folder: Path, *, check_name: bool = True) -> Marker:
 
 
 def read(folder: Path, *, check_name: bool = True) -> Marker | None:
-    """Return the marker like ``load_marker``, or None if it is missing or damaged."""
+    """Return the marker as ``load_marker`` does, or None if it is missing or damaged."""
     try:
         return load_marker(folder, check_name=check_name)
     except DamagedMarkerError:
@@ -219,7 +229,9 @@ def read(folder: Path, *, check_name: bool = True) -> Marker | None:
 
 
 def problem(folder: Path, name: str, entry: CheckpointFile) -> str | None:
-    """Return what is wrong with a shard, or None; it and its hashes must have the written sizes."""
+    """Return what is wrong with a shard, or None if it and its hashes have the sizes that were
+    written.
+    """
     path = folder / name
     blocks = -(-entry.bytes // BLOCK)
     for file_path, size in ((path, entry.bytes), (hashes_path(path), blocks * HASH)):
@@ -240,7 +252,7 @@ def unlisted_files(folder: Path, marker: Marker) -> list[str]:
 
 
 def foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
-    """Yield a sentence for each other training whose checkpoints lie beside the folder
+    """Yield a sentence for each other training with checkpoints next to the folder
     ``own_folder``.
     """
     for folder in sorted(

@@ -1,8 +1,8 @@
 """Read and verify this rank's slices of a checkpoint, then write them all into the tensors.
 
-Which parts of which files it needs is computed once for tensors with the same layout. What was read
-waits in memory, as much as this rank holds, until every rank has found its part intact: a torn file
-leaves no trace in any rank's weights.
+Which parts of which files a rank needs is computed once for all tensors with the same layout. What
+was read is kept in memory (as much as this rank's part of the state) until every rank has found its
+own slices intact: so a torn file changes no rank's weights.
 """
 
 import hashlib
@@ -41,8 +41,9 @@ from trainyard.common.errors import TrainingError
 if TYPE_CHECKING:
     from training.checkpoint.find_files import Files
 
-MOST = 16 * 2**20  # bytes that are read at once
-RUN = 8 * BLOCK  # contiguous bytes above which gaps between them are not read
+MOST = 16 * 2**20  # bytes that are read at once, at most
+# If the contiguous pieces of a slice are at least this long, the gaps between them are skipped.
+RUN = 8 * BLOCK
 
 Open = Callable[[str], Source]
 """Opens a file by name, on this machine or another."""
@@ -50,7 +51,16 @@ Open = Callable[[str], Source]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A region of a part in a file, and where it goes in this rank's part of a tensor."""
+    """A region of one file's part of a tensor, and where it goes in this rank's part of that
+    tensor.
+
+    Attributes:
+        name: the tensor's name.
+        file: the file's number, which is its index in the sorted names.
+        begin: first index of the region in the file's part, by dimension.
+        lengths: sizes of the region, by dimension.
+        into: first index of the region in this rank's part, by dimension.
+    """
 
     name: str
     file: int
@@ -65,7 +75,8 @@ def slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
     """Return the slices that this rank needs to read.
 
     Args:
-        parts: name → what this rank holds.
+        parts: mapping of each tensor's name to the part that this rank holds.
+        place: location of the checkpoint, for messages.
 
     Raises:
         TrainingError: a tensor is not in the checkpoint, or has another shape there.
@@ -88,7 +99,9 @@ def slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
 
 
 def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
-    """Yield the overlap of each file's piece with ``part``: a slice's fields except its name."""
+    """Yield the overlap of ``part`` with each file's piece, as the fields of a ``Slice`` except its
+    name.
+    """
     if not math.prod(part.sizes):
         return
     ends = [begin + size for begin, size in zip(part.offsets, part.sizes, strict=True)]
@@ -104,11 +117,13 @@ def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
 def read(
     state: Mapping[str, Tensor], files: "Files", local_rank: int, advance: Callable[[], None]
 ) -> dict[str, Tensor]:
-    """Return name → this rank's part of each tensor as it is in the checkpoint, on the CPU.
+    """Return a mapping of each name to this rank's part of that tensor in the checkpoint, on the
+    CPU.
 
     Args:
-        local_rank: ranks of a machine that need the same files begin with different ones, and find
-            in its memory what the others had from the disk.
+        local_rank: this rank's number on its machine. Ranks of a machine that need the same files
+            begin with different ones, so that each then finds in the page cache what the others
+            have read.
         advance: called each time some bytes were read.
 
     Raises:
@@ -152,14 +167,14 @@ class File:
         self._content.close()
 
     def fill(self, read: Mapping[str, Tensor], regions: list[Slice]) -> None:
-        """Copy the slices to their destinations."""
+        """Copy the slices ``regions`` from the file into the tensors of ``read``."""
         steps = [(*cut, region) for region in regions for cut in self._cuts(region)]
-        # In the order of the file: the reader goes forwards only, and reads each block once.
+        # Read in the order of the file: the reader only moves forwards, and reads each block once.
         for begin, end, start, lengths, region in sorted(steps, key=lambda step: step[:2]):
             content = self._content.read(begin, end)
             dtype = torch_type(self._header[region.name]["dtype"])
             flat = torch.frombuffer(content, dtype=torch.uint8)
-            if flat.data_ptr() % dtype.itemsize:  # others' files need not be aligned
+            if flat.data_ptr() % dtype.itemsize:  # files of other writers need not be aligned
                 flat = flat.clone()
             part = flat.view(dtype).as_strided(lengths, _strides(region.sizes))
             into = read[region.name]
@@ -168,7 +183,7 @@ class File:
             into.copy_(part)
 
     def _cuts(self, region: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
-        """Yield (begin and end in the file, begin in the slice, lengths) of each piece to read."""
+        """Yield (begin and end in the file, start in the slice, lengths) of each piece to read."""
         header = self._header.get(region.name)
         if header is None or tuple(header["shape"]) != region.sizes:
             raise Torn(f"{self._name} does not hold what the marker says of {region.name}")
@@ -186,14 +201,16 @@ def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _span(lengths: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Number of elements from a slice's first element to its last, both included."""
+    """Return the number of elements from a slice's first element to its last, both included."""
     return 1 + sum((n - 1) * stride for n, stride in zip(lengths, strides, strict=True))
 
 
 def _cut(
     start: tuple[int, ...], lengths: tuple[int, ...], strides: tuple[int, ...], width: int
 ) -> Iterator[tuple[tuple, tuple]]:
-    """Yield (begin, lengths) of pieces of a slice, each of few bytes and without large gaps."""
+    """Split a slice into pieces that are small enough and without large gaps; yield (start,
+    lengths) of each.
+    """
     span, size = _span(lengths, strides) * width, math.prod(lengths) * width
     dimension = next((d for d, length in enumerate(lengths) if length > 1), None)
     run = size // lengths[dimension] if dimension is not None else size
@@ -209,21 +226,21 @@ def _cut(
 
 @torch.no_grad()
 def commit(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
-    """Write what was read into the state's tensors; empties ``read``."""
+    """Write what was read into the state's tensors, and empty ``read``."""
     for name, tensor in state.items():
         local(tensor).copy_(read.pop(name))
 
 
-# A rank's file of a checkpoint, byte for byte, in memory that another process reads.
+# The image: a rank's file of a checkpoint, byte for byte, in memory that another process reads.
 #
-# A save copies the tensors into it and goes on; the writing process reads it from there. The
+# A save copies the tensors into the image and returns; the writing process reads it from there. The
 # memory is anonymous (``memfd_create``): it needs no space in /dev/shm, of which containers have
-# little, and is freed with the last process that has it, however that ends.
+# little, and is freed when the last process that has it ends, for whatever reason.
 #
-# On CUDA it is page-locked, and the copies are queued on a separate stream, behind the work that
-# computes the tensors; the training's next work on the device waits for them, the process does not.
-# No machine with a GPU was available: that part is written from CUDA's and torch's documentation,
-# and has not run.
+# On CUDA the memory is page-locked, and the copies are queued on a separate stream, behind the work
+# that computes the tensors. The training's next work on the device waits for the copies; the
+# process does not. No machine with a GPU was available: that part is written from CUDA's and
+# torch's documentation, and has not run.
 
 DTYPES = {
     torch.bool: "BOOL",
@@ -232,22 +249,23 @@ DTYPES = {
     **{torch.float32: "F32", torch.float64: "F64"},
     **{torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"},
 }
-"""torch's type → safetensors' name for it."""
+"""Mapping of torch's type to its name in safetensors."""
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a DTensor; any other tensor as it is."""
+    """Return this rank's part of a DTensor, or any other tensor unchanged."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
 def part_of(name: str, tensor: Tensor) -> Part:
-    """Return where this rank's part lies in the whole tensor.
+    """Return which part of the whole tensor this rank holds.
 
-    torch's own ``__create_chunk_list__`` is not asked: of 257 rows that two tensor-parallel ranks
-    share, and of those 129 that four ranks of FSDP2 share, torch 2.13 says 31 where a rank has 33.
+    It does not use torch's own ``__create_chunk_list__``: of 257 rows that two tensor-parallel
+    ranks share, and of those 129 that four ranks of FSDP2 share, torch 2.13 says 31 where a rank
+    has 33.
 
     Raises:
-        TrainingError: safetensors lacks its type, or its layout is unknown.
+        TrainingError: safetensors has no such type, or the tensor's layout is unknown.
     """
     if tensor.dtype not in DTYPES:
         raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
@@ -270,12 +288,16 @@ class Image:
 
     Attributes:
         descriptor: file descriptor of the memory, for the writing process.
-        size: bytes of the file.
+        size: size of the file in bytes.
     """
 
     def __init__(self, parts: Mapping[str, Part], device: torch.device) -> None:
-        """Allocate the file; ``parts``: name → the part of that tensor that this rank writes."""
-        # Wide elements first, as safetensors has them: so each tensor is aligned.
+        """Allocate the file.
+
+        Args:
+            parts: mapping of each tensor's name to the part of it that this rank writes.
+        """
+        # Wide elements come first, as in safetensors' own files, so that each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
         beginning, places = part_header(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
@@ -304,7 +326,9 @@ class Image:
 
     @torch.no_grad()
     def copy(self, state: Mapping[str, Tensor]) -> Callable[[], None]:
-        """Copy the tensors in; the returned function waits until they have arrived."""
+        """Copy the tensors into the image; the returned function waits until the copies have
+        arrived.
+        """
         sources = {name: local(state[name]).detach() for name in self._views}
         if self._stream is None:
             for name, view in self._views.items():
@@ -321,7 +345,9 @@ class Image:
 
         def wait() -> None:
             copy_event.synchronize()
-            sources.clear()  # kept until now: a temporary one's memory must not be reused
+            # Kept until now, so that the memory of a temporary source is not reused during the
+            # copy.
+            sources.clear()
 
         return wait
 
@@ -335,5 +361,5 @@ class Image:
 
 
 def torch_type(name: str) -> torch.dtype:
-    """Return torch's type for safetensors' name ``name``."""
+    """Return torch's type for safetensors' ``name``."""
     return next(dtype for dtype, dtype_name in DTYPES.items() if dtype_name == name)

@@ -1,12 +1,14 @@
-"""Exchange between the ranks about a checkpoint, through the job's store, free of its timeout.
+"""Exchange values between the ranks about a checkpoint, through the job's store, without its
+timeout.
 
-In a round every rank says something, and rank 0 answers once. A rank makes some five requests to
-the store, and two per second while it waits; rank 0 makes one more for each rank. No rank gets what
-all others said.
+In a round every rank sends a value, and rank 0 responds once. A rank makes about five requests to
+the store, and two per second while it waits; rank 0 makes one more for each rank. No rank receives
+the values of all others except rank 0.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
-an hour: a rank that makes progress says so (``pulse``), and the others wait while any does. The
-patience counts from the last sign of any rank, so a hang is noticed once all other work is done.
+an hour: a rank that makes progress says so (``pulse``), and the others wait as long as any rank
+does. The patience is counted from the last pulse of any rank, so a hang is noticed once all other
+work is done.
 """
 
 import json
@@ -20,12 +22,13 @@ import torch.distributed as dist
 
 from trainyard.common.errors import LostRankError, TrainingError
 
-POLL_SECONDS = 5.0  # seconds between two looks at whether any rank makes progress
+POLL_SECONDS = 5.0  # seconds between two checks of whether any rank makes progress
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-"""Seconds between two looks for an answer: at first, and when it takes long. The store's own wait
-would log two lines on every rank each time it runs out."""
+"""Seconds between two checks for a response: at first, and when it takes long. The store's own wait
+is not used because it would log two lines on every rank each time it times out.
+"""
 SUCCESS, FAILURE = b"+", b"-"
-MOST_NAMED = 8  # ranks, in a message
+MOST_NAMED = 8  # ranks that a message lists at most
 
 Choice = Callable[[Sequence[Any]], Any]
 
@@ -40,7 +43,7 @@ def unpack_value(content: bytes) -> Any:
 
 
 class LoneRank:
-    """The counterpart of ``Meeting`` for a single process, which has no others to wait for."""
+    """The counterpart of ``Meeting`` for a single process, which has no other ranks to wait for."""
 
     rank, world = 0, 1
 
@@ -65,11 +68,12 @@ class LoneRank:
 
 
 class Meeting:
-    """One rank's place among the ``world`` ranks; every rank makes the same calls in order.
+    """One rank's side of the exchange among ``world`` ranks. Every rank makes the same calls in the
+    same order.
 
     Args:
-        store: store for these ranks' meetings only, over a connection that nothing else uses.
-        patience_seconds: how long no rank may make progress before waiting ranks give up.
+        store: store for the meetings of these ranks only, over a connection that nothing else uses.
+        patience_seconds: how long waiting ranks wait while no rank makes progress.
     """
 
     def __init__(
@@ -88,13 +92,14 @@ class Meeting:
         self._given_up = False
 
     def decide(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
-        """Return on every rank what rank 0 chooses, knowing what each of them says.
+        """Return on every rank what ``choose`` returns on rank 0, called with the values of all
+        ranks.
 
         Args:
-            needs_result: whether this rank needs the result; else None is returned.
+            needs_result: whether this rank needs the result; if not, None is returned.
 
         Raises:
-            TrainingError: rank 0 cannot choose; with its reason.
+            TrainingError: ``choose`` raised it on rank 0; with the same message on every rank.
             LostRankError: a rank does not come, and none makes progress.
         """
         name = self._publish_value(value)
@@ -103,8 +108,9 @@ class Meeting:
         return self._read_answer(name, f"{name}/answer" if needs_result else None)
 
     def deal(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
-        """Return this rank's share of what rank 0 chooses from all answers; else like
-        ``decide``.
+        """Return this rank's item of what ``choose`` returns on rank 0: one item for each rank.
+
+        Otherwise like ``decide``.
         """
         name = self._publish_value(value)
 
@@ -117,7 +123,9 @@ class Meeting:
         return self._read_answer(name, f"{name}/answer/{self.rank}")
 
     def offer(self, name: str, content: bytes) -> None:
-        """Store something for other ranks to read, unless it exists; call before a round."""
+        """Store ``content`` for other ranks to read, unless ``name`` exists; call it before a
+        round.
+        """
         if not self._store.check([name]):
             self._put(name, content)
 
@@ -126,30 +134,31 @@ class Meeting:
         return self._store.get(name)
 
     def pulse(self) -> None:
-        """Report that this rank makes progress; may be called as often as you like."""
+        """Report that this rank makes progress. Calls are cheap: most of them return at once."""
         if time.monotonic() - self._last_pulse > self._poll_seconds:
             self._store.add("pulse", 1)
             self._last_pulse = time.monotonic()
 
     def give_up(self) -> None:
-        """Make a waiting thread end soon: a rank is known to be gone."""
+        """Make a waiting thread end soon, because a rank is known to be gone."""
         self._given_up = True
 
     def _put(self, key: str, content: bytes) -> None:
         self._store.set(key, content)  # type: ignore[arg-type]  # torch's stub lacks bytes
 
     def _publish_value(self, value: Any) -> str:
-        """Publish this rank's part of the next round; return the round's name."""
+        """Publish this rank's value for the next round; return the round's name."""
         self._round += 1
         name = str(self._round)
         self._put(f"{name}/{self.rank}", pack_value(value))
-        # The last one to come says so, so that rank 0 waits for one key and not for each rank's.
+        # The last rank to come sets ``all``, so that rank 0 waits for one key, not for one of each
+        # rank.
         if self._store.add(f"{name}/count", 1) == self.world:
             self._store.set(f"{name}/all", "")
         return name
 
     def _answer(self, name: str, choose: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
-        """Act as rank 0 in a round: collect the answers, and publish the choice."""
+        """Act as rank 0 in a round: collect the values, and publish the choice or the error."""
         self._wait(f"{name}/all", name)
         keys = [f"{name}/{rank}" for rank in range(self.world)]
         answers: dict[str, Any] = {}
@@ -161,12 +170,14 @@ class Meeting:
         for key, value in answers.items():
             self._put(key, pack_value(value))
         self._put(f"{name}/done", status)
-        # Everybody has come to this round, and so has heard the answers of the one before.
+        # Every rank has come to this round, so each has read the response of the previous one: the
+        # keys of both can be deleted.
         for key in [*keys, f"{name}/count", f"{name}/all", *self._heard_by_all]:
             self._store.delete_key(key)
         self._heard_by_all = [*answers, f"{name}/done"]
 
     def _read_answer(self, name: str, key: str | None) -> Any:
+        """Return rank 0's response under ``key``, or None if ``key`` is None."""
         self._wait(f"{name}/done", name)
         status = self._store.get(f"{name}/done")
         if status.startswith(FAILURE):
@@ -174,7 +185,11 @@ class Meeting:
         return unpack_value(self._store.get(key)) if key else None
 
     def _wait(self, key: str, name: str) -> None:
-        """Wait until a key exists, as long as any rank makes progress."""
+        """Wait until a key exists, as long as any rank makes progress.
+
+        Raises:
+            LostRankError: no rank made progress for the patience, or ``give_up`` was called.
+        """
         since = last_check = time.monotonic()
         pause, last = FIRST_PAUSE, -1
         while not self._store.check([key]):
@@ -184,7 +199,7 @@ class Meeting:
             pause, now = min(2 * pause, LONGEST_PAUSE), time.monotonic()
             if now - last_check < self._poll_seconds:
                 continue
-            # Adding 0 reads the counter; ``get`` would wait until somebody has counted.
+            # Adding 0 reads the counter; ``get`` would block until some rank has counted.
             pulses, last_check = self._store.add("pulse", 0), now
             if pulses != last:
                 since, last = now, pulses

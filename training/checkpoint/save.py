@@ -1,7 +1,8 @@
 """One save: from a copy of the state in memory to the marker of a complete checkpoint.
 
-Every rank waits, in the background and through the store, until the folder is clear, every file
-is written, and the marker is. Rank 0 gets a hash from each rank, each machine the marker once.
+There are three rounds, in the background and through the store: every rank waits until the folder
+is clear, until every file is written, and until the marker is. Rank 0 gets a hash from each rank;
+each machine gets the marker once.
 """
 
 import json
@@ -28,10 +29,11 @@ from trainyard.common.errors import TrainingError
 
 
 class Share:
-    """The part of every checkpoint that this rank writes: agreed on at the first save, then kept.
+    """The part of every checkpoint that this rank writes. It is agreed on at the first save, then
+    kept.
 
     Attributes:
-        table: which rank writes what; on rank 0 only.
+        table: which rank writes what; empty except on rank 0.
     """
 
     def __init__(
@@ -46,14 +48,19 @@ class Share:
         self._writer: Writer | None = None
 
     def write(self, path: Path, advance: Callable[[], None]) -> CheckpointFile | None:
-        """Have this rank's file written; None if other ranks write all that it holds."""
+        """Have this rank's file written and return its size and hash; return None if other ranks
+        write everything that this rank holds.
+
+        Raises:
+            TrainingError: the file could not be written.
+        """
         if self.image is None:
             return None
         self._writer = self._writer or Writer(self.image.descriptor, self.image.size)
         try:
             sha256 = self._writer.write(path, advance)
         except TrainingError:
-            # The process may have died of it: the next save starts another.
+            # The process may have died of the error: the next save starts another.
             self.end_writer()
             raise
         return CheckpointFile(bytes=self.image.size, sha256=sha256)
@@ -71,10 +78,11 @@ class Share:
 
 
 def agree_shares(meeting: Meeting | LoneRank, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
-    """Agree on who writes what: (names held here that another rank writes, table). Run on all
-    ranks.
+    """Agree on which rank writes what. Collective: call it on every rank.
 
-    The table is on rank 0 only; it is empty elsewhere.
+    Returns:
+        The names of tensors held here that another rank writes, and the table, which is empty
+        except on rank 0.
     """
     report, table = RankReport.from_parts(parts), Table(layouts=(), tensors={})
     meeting.offer(f"names/{report.digest}", report.names)
@@ -90,7 +98,7 @@ def agree_shares(meeting: Meeting | LoneRank, parts: Mapping[str, Part]) -> tupl
 
 
 def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
-    """Return name → the part of that tensor that this rank holds."""
+    """Return a mapping of each tensor's name to the part that this rank holds."""
     return {name: part_of(name, tensor) for name, tensor in state.items()}
 
 
@@ -111,11 +119,11 @@ def write(
     ``keep``.
 
     Args:
-        leads: whether this rank looks after its machine's folder.
+        leads: whether this rank manages its machine's folder.
         metadata: marker with step, loss and lineage.
 
     Raises:
-        TrainingError: a rank cannot write; on every rank.
+        TrainingError: a rank cannot write; raised on every rank.
         LostRankError: a rank is gone.
     """
 
@@ -146,10 +154,13 @@ def _run_on_all(
     choose: Callable[[list[Any]], Any],
     needs_result: bool = False,
 ) -> Any:
-    """Run ``act`` on every rank; rank 0 chooses by the results. Fails on all ranks if on one.
+    """Run ``act`` on every rank, and return what ``choose`` makes of all results on rank 0.
 
     Args:
-        needs_result: whether this rank needs the choice.
+        needs_result: whether this rank needs the choice; if not, None is returned.
+
+    Raises:
+        TrainingError: ``act`` failed on a rank; raised on every rank.
     """
     try:
         own_outcome = {"is": act()}
@@ -167,6 +178,9 @@ def _run_on_all(
 
 
 def _marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str:
+    """Return the marker's JSON; ``entries``: size and hash of each rank's file, or None if it has
+    none.
+    """
     files = {name_of(rank): entry for rank, entry in enumerate(entries) if entry}
     numbers = {
         rank: number for number, rank in enumerate(r for r, entry in enumerate(entries) if entry)
@@ -177,9 +191,9 @@ def _marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Keep the newest ``keep`` complete checkpoints, and the best one.
+    """Delete all complete checkpoints except the newest ``keep`` and the one with the lowest loss.
 
-    A checkpoint with a damaged marker is neither counted nor deleted: its worth is unknown.
+    A checkpoint with a damaged marker is neither counted nor deleted, because its value is unknown.
     """
     markers_by_step = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
     intact = {step: read for step, read in markers_by_step.items() if read}
@@ -187,22 +201,23 @@ def prune(folder: Path, keep: int) -> None:
     kept_steps = {*[*intact][-keep:], *([min(losses, key=losses.__getitem__)] if losses else [])}
     for step in {*intact} - kept_steps:
         old = marker.folder_of(folder, step)
-        # First: half deleted must not look complete. Machines that share a folder (FSx, a claim of
-        # Kubernetes) all look after it: what one has deleted, the other does not find.
+        # Delete the marker first: a half-deleted checkpoint must not look complete. Machines that
+        # share a folder (FSx, a Kubernetes claim) all prune it, so files may already be gone.
         (old / marker.NAME).unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             shutil.rmtree(old)
 
 
 def make_anew(folder: Path) -> None:
-    """Create an empty folder, also if another machine does so at the same time."""
+    """Create an empty folder, even if another machine does so at the same time."""
     clear(folder)
-    with suppress(FileExistsError):  # by another machine, which creates it again if it clears it
+    # Created by another machine, which creates it again if it clears it.
+    with suppress(FileExistsError):
         folder.mkdir(parents=True)
 
 
 def clear(path: Path) -> None:
-    """Remove what is at ``path``: a folder with all its contents, or a file."""
+    """Remove whatever is at ``path``: a folder with all its contents, or a file."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -211,10 +226,10 @@ def clear(path: Path) -> None:
 
 
 # torch has ``dcp.async_save`` with ``AsyncCheckpointerType.PROCESS``, which is not used: its
-# process imports torch and joins a process group of its own (as many connections again, and a
-# collective's clock), gathers everybody's plans as pickles at each save, shares each tensor by a
-# file in /dev/shm that a killed job leaves behind, and its safetensors writer has a file in
-# memory twice.
+# process imports torch and joins its own process group (as many connections again, and the timeout
+# of a collective), gathers the plans of all ranks as pickles at each save, shares each tensor by a
+# file in /dev/shm that a killed job leaves behind, and its safetensors writer has a file in memory
+# twice.
 
 
 CHECKOUT = Path(__file__).parents[2]
@@ -222,13 +237,14 @@ HELD_BACK = (signal.SIGTERM, signal.SIGINT)
 
 
 class Writer:
-    """The writing process, from its start to ``close``."""
+    """The process that writes this rank's files, from its start to ``close``."""
 
     def __init__(self, image: int, size: int) -> None:
-        """Start the process; ``image``: descriptor of the ``size`` bytes that it writes."""
+        """Start the process; ``image``: file descriptor of the ``size`` bytes that it writes."""
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
-        # The process inherits the blocked signal: a stop must not tear the file being written.
+        # The process inherits the blocked signals: a stop must not tear the file that is being
+        # written.
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             self._process = subprocess.Popen(
@@ -249,7 +265,7 @@ class Writer:
             advance: called each time some of it is written.
 
         Raises:
-            TrainingError: it could not be written, or the process is gone.
+            TrainingError: the file could not be written, or the process is gone.
         """
         sends, answers = self._process.stdin, self._process.stdout
         assert sends and answers  # noqa: S101
@@ -263,7 +279,7 @@ class Writer:
                 if "error" in answer:
                     raise TrainingError(answer["error"])
                 advance()
-        # The process has ended, and its status says more than the broken pipe.
+        # The process has ended, and its exit status says more than the broken pipe does.
         except BrokenPipeError:
             pass
         status = self._process.wait()
@@ -273,7 +289,7 @@ class Writer:
         )
 
     def close(self) -> None:
-        """Let the process end, and wait for it."""
+        """Close the pipes, which ends the process, and wait for it."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()

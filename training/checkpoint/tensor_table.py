@@ -1,9 +1,10 @@
-"""Table of the tensors' parts in a checkpoint's files. Markers are read with it: no torch.
+"""Table of which file of a checkpoint has which part of which tensor. It does not import torch, so
+that markers are read without it.
 
 What several ranks hold (everything with DDP, a shard's copies with a hybrid, norms under tensor
-parallelism) is written by the one with the least to write so far, as in torch's own
+parallelism) is written by the rank with the least to write so far, as in torch's own
 ``dedup_save_plans``. Rank 0 decides, once for a training. What it receives grows little with the
-tensors: most share shape and layout, so a rank names its few layouts and, for
+number of tensors: most tensors share shape and layout, so a rank names its few layouts and, for
 each tensor, one of these; and ranks with the same tensors send their names only once.
 """
 
@@ -27,7 +28,7 @@ WIDTHS = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""Name of a safetensors type → bytes per element."""
+"""Mapping of a safetensors type to bytes per element."""
 
 Numbers = tuple[int, ...]
 Spread = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
@@ -36,10 +37,10 @@ Spread = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a tensor that a rank holds."""
+    """The part of a tensor that a rank holds; ``offsets`` and ``sizes`` are by dimension."""
 
     dtype: str
-    """Type under safetensors' name."""
+    """The element type's name in safetensors."""
     shape: Numbers
     """Shape of the whole tensor."""
     offsets: Numbers
@@ -67,7 +68,7 @@ class Table(BaseModel):
 
     layouts: tuple[Layout, ...]
     tensors: dict[str, tuple[str, int]]
-    """Name → (type, index of its layout)."""
+    """Mapping of a tensor's name to (type, index of its layout)."""
 
     def renumber_files(self, numbers: Mapping[int, int]) -> "Table":
         """Return the same table with other numbers for the files."""
@@ -85,9 +86,9 @@ class RankReport:
     """A rank's report to rank 0 about the tensors that it holds."""
 
     names: bytes
-    """Name → (type, index of a layout) as compressed JSON; identical on many ranks."""
+    """Mapping of name to (type, index of a layout) as compressed JSON; identical on many ranks."""
     layouts: tuple[tuple[Numbers, Numbers, Numbers], ...]
-    """Layouts: (shape, offsets, sizes) each."""
+    """(shape, offsets, sizes) of each layout."""
 
     @property
     def digest(self) -> str:
@@ -95,7 +96,7 @@ class RankReport:
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Part]) -> "RankReport":
-        """Build the report; ``parts``: name → the part that this rank holds."""
+        """Build the report; ``parts``: mapping of each name to the part that this rank holds."""
         numbers: dict[tuple[Numbers, Numbers, Numbers], int] = {}
         names = {}
         for name, part in parts.items():
@@ -106,12 +107,12 @@ class RankReport:
 
 @dataclass
 class Shares:
-    """The decision which rank writes what."""
+    """The decision on which rank writes what."""
 
     table: Table
-    """Table whose file numbers are ranks."""
+    """Where each tensor is stored; file numbers are ranks here."""
     not_written: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Rank → names of tensors that it holds and another rank writes."""
+    """Mapping of a rank to the names of tensors that it holds but another rank writes."""
 
 
 def share_out(
@@ -120,7 +121,7 @@ def share_out(
     """Decide which rank writes which part.
 
     Args:
-        names: digest → ``RankReport.names``.
+        names: mapping of digest to ``RankReport.names``.
         ranks: digest and ``RankReport.layouts`` of each rank.
 
     Raises:
@@ -142,7 +143,12 @@ def share_out(
 
 
 def _spread(key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]) -> tuple[Any, Spread]:
-    """Return (shape, parts) of the tensors that these ranks hold in this way."""
+    """Return the shape and the parts, with their ranks, of the tensors that are held in this way.
+
+    Args:
+        key: (digest of a report, index of a layout in it) for each report that has the tensor.
+        by_digest: mapping of digest to the ranks that sent this report, each with its layouts.
+    """
     ranks_by_part: dict[tuple[Numbers, Numbers], list[int]] = defaultdict(list)
     shape: Numbers = ()
     for digest, number in key:
@@ -158,6 +164,7 @@ def _share(
     types: Mapping[str, str],
     spreads: Mapping[tuple, tuple[Numbers, Spread]],
 ) -> Shares:
+    """Assign each part of each tensor to a rank, the least loaded one if several hold it."""
     loads: dict[int, int] = defaultdict(int)
     shares = Shares(Table(layouts=(), tensors={}))
     layouts: dict[tuple, int] = {}
@@ -186,6 +193,7 @@ def _assign_pieces(
     loads: dict[int, int],
     not_written: dict[int, set[str]],
 ) -> tuple:
+    """Return (rank, offsets, sizes) of each part; add to ``loads`` and ``not_written``."""
     pieces = []
     for offsets, sizes, ranks in spread:
         writes = min(ranks, key=loads.__getitem__)
@@ -198,9 +206,10 @@ def _assign_pieces(
 
 
 OFFSETS = "DCP_SHARDING_INFO"
-"""Metadata key from which torch's HuggingFaceStorageReader takes a part's offsets; it can read our
-files."""
-LONGEST = 2**30  # bytes; more than any file of tensors begins with
+"""Metadata key from which torch's HuggingFaceStorageReader takes a part's offsets, so that it can
+read our files.
+"""
+LONGEST = 2**30  # bytes; longer than the header of any real file
 
 
 def part_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
@@ -237,10 +246,10 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
         read: returns the bytes from one offset to another.
 
     Raises:
-        Torn: it is not a valid header.
+        Torn: the header is not valid.
     """
     length = int.from_bytes(read(0, 8), "little")
-    # A damaged length would otherwise ask for any amount of memory.
+    # A damaged length could otherwise request any amount of memory.
     if length > LONGEST:
         raise Torn(f"a header of {length} bytes is not one of safetensors'")
     try:
@@ -249,22 +258,23 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
         raise Torn("a header is not JSON") from None
 
 
-# Hashes of a file's blocks, so that a part of it is verified without the rest. No torch here.
+# Hashes of a file's blocks, so that a part of it can be verified without the rest. No torch here.
 #
-# Beside ``shard-….safetensors`` lies ``shard-….sha256``: the SHA-256 of each 16 KiB of it, 32
-# bytes each, one after the other (0.2 % of the file). The marker has the SHA-256 of these hashes:
-# a Merkle tree of two levels. A slice may read up to 16 KiB too much at each of its ends.
+# Each ``shard-….safetensors`` has a ``shard-….sha256`` next to it: the SHA-256 of each 16 KiB of
+# it, 32 bytes each, one after the other (0.2 % of the file). The marker has the SHA-256 of these
+# hashes: a Merkle tree of two levels. To verify a slice, up to 16 KiB too much is read at each of
+# its ends.
 
 BLOCK = 16 * 2**10
 HASH = 32  # bytes
 
 
-class Torn(Exception):  # noqa: N818 (a finding; where nothing older is whole, no error comes of it)
+class Torn(Exception):  # noqa: N818 (a finding: the search goes on with an older one)
     """A file of a checkpoint is missing or not as it was written; the message names it."""
 
 
 class Source(Protocol):
-    """A file's bytes, wherever it lies."""
+    """The bytes of a file, on this machine or another."""
 
     def read(self, begin: int, into: memoryview) -> None:
         """Fill ``into`` with the bytes from ``begin`` on.
@@ -289,7 +299,7 @@ def digests(content: memoryview) -> bytes:
 
 
 class LocalFile:
-    """A file on this machine."""
+    """A ``Source`` for a file on this machine."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -312,7 +322,7 @@ class LocalFile:
 
 
 class VerifiedReader:
-    """Reads parts of a file in rising order, in whole blocks, each block once.
+    """Read and verify parts of a file in ascending order, in whole blocks, each block once.
 
     Args:
         name: name of the file, for messages.
@@ -331,13 +341,14 @@ class VerifiedReader:
     ) -> None:
         self._name, self._source, self._size = name, source, size
         self._hashes, self._advance = hashes, advance
-        self._buffer, self._begin, self._end = bytearray(), 0, 0  # what the buffer holds
+        # Range of the file that is in the buffer.
+        self._buffer, self._begin, self._end = bytearray(), 0, 0
 
     def read(self, begin: int, end: int) -> memoryview:
-        """Return the bytes from ``begin`` to ``end``; valid until the next call.
+        """Return the bytes from ``begin`` to ``end``; the view is valid until the next call.
 
         Raises:
-            Torn: they are not as they were written.
+            Torn: the bytes are not as they were written.
         """
         first, last = begin - begin % BLOCK, min(self._size, -(-end // BLOCK) * BLOCK)
         if not (self._begin <= first and last <= self._end):
@@ -349,7 +360,9 @@ class VerifiedReader:
         self._source.close()
 
     def _fill(self, first: int, last: int) -> None:
-        """Read the blocks from ``first`` to ``last``, except those already in the buffer."""
+        """Read and verify the blocks from ``first`` to ``last``, except those already in the
+        buffer.
+        """
         overlap = b""
         if self._begin <= first < self._end <= last:
             overlap = bytes(memoryview(self._buffer)[first - self._begin : self._end - self._begin])

@@ -1,11 +1,12 @@
 """The process that writes a rank's checkpoint files. It imports the standard library only.
 
-python -m training.checkpoint.writer_process <image's descriptor> <its bytes> <the rank's pid>
+    python -m training.checkpoint.writer_process <image's descriptor> <its bytes> <the rank's pid>
 
-It reads one path per line (JSON), writes the image there with its hashes beside it, and answers
-with lines of JSON: ``{"written": 67108864}`` during the work, and finally ``{"sha256": "…"}`` or
-``{"error": "…"}``. It ends with its rank, even if that was killed, and leaves no partial file under
-a final name. Its rank blocks SIGTERM in it: a file that was begun is written while the rank ends.
+It reads one path per line (JSON), writes the image (the rank's file in memory) there together with
+its hashes, and responds with lines of JSON: ``{"written": 67108864}`` during the work, and finally
+``{"sha256": "…"}`` or ``{"error": "…"}``. It ends when its rank ends, even if that was killed, and
+leaves no partial file under a final name. It is started with SIGTERM blocked, so that a file that
+was begun is completed while the rank ends.
 """
 
 import contextlib
@@ -20,21 +21,21 @@ from typing import Any
 from training.checkpoint.tensor_table import BLOCK, digests, hashes_path
 from trainyard.common import atomic_file
 
-AT_ONCE = 256 * BLOCK  # 4 MiB: bytes in memory at a time
-REPORT_EVERY = 16  # of these between two lines
-POLL_SECONDS = 1.0  # seconds between two looks at whether the rank lives
+AT_ONCE = 256 * BLOCK  # 4 MiB: bytes that are in memory at a time
+REPORT_EVERY = 16  # number of these between two progress lines
+POLL_SECONDS = 1.0  # seconds between two checks of whether the rank is alive
 
 
 class OrphanedError(Exception):  # noqa: N818
-    """The rank is gone."""
+    """The rank that started this process is gone."""
 
 
 def write(path: Path, image: int, size: int, rank: int) -> str:
-    """Write the file and its hashes, computed on the way; return the hash of the hashes.
+    """Write the image and its block hashes; return the hash of these hashes.
 
     Raises:
         OSError: the file cannot be written.
-        Orphaned: ``rank`` is not this process's parent any more.
+        OrphanedError: ``rank`` is no longer this process's parent.
     """
     content, hashes = bytearray(AT_ONCE), bytearray()
     with atomic_file.Draft(path, size=size) as file:
@@ -46,7 +47,7 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
             file.write(part)
             if number % REPORT_EVERY == REPORT_EVERY - 1:
                 send_message(written=begin + len(part))
-            # Left to itself, the process would complete a file that no marker will name.
+            # Otherwise an orphaned process would complete a file that no marker will name.
             if os.getppid() != rank:
                 raise OrphanedError
     atomic_file.write(hashes_path(path), bytes(hashes))
@@ -59,7 +60,7 @@ def send_message(**fields: Any) -> None:
 
 
 def lines(rank: int) -> Any:
-    """Yield the rank's lines until it is gone or sends no more."""
+    """Yield the paths that the rank sends, until it is gone or closes the pipe."""
     while os.getppid() == rank:
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
             line = sys.stdin.readline()
@@ -75,10 +76,11 @@ def main() -> None:
             try:
                 send_message(sha256=write(Path(path), image, size, rank))
             except OSError as error:
-                # The rank reads no more, so nobody is left to hear of an error.
+                # The rank no longer reads, so nobody would receive an error message.
                 if isinstance(error, BrokenPipeError):
                     raise
-                message = str(error)  # names the path, unless it is the system's own
+                # Contains the path, unless it is the operating system's own message.
+                message = str(error)
                 send_message(error=message if str(path) in message else f"{path}: {message}")
 
 

@@ -1,7 +1,7 @@
-"""The dataset as the training sees it: manifest, writer, reader, order of samples.
+"""The dataset as the training reads it: manifests, writer, reader, order of samples.
 
-``dataset`` and ``loader`` are the loop's way from shard to batch, ``torch_dataset`` and
-``hugging_face`` that of other people's loops; ``sample_order`` and ``mixture`` are pure functions
-of (fingerprint, seed, position). Ranks import no pyarrow, and what the shard step shares
-(``shard_writer``, ``manifest``) no torch.
+``dataset`` and ``loader`` lead from shard to batch for our training loop, ``torch_dataset`` and
+``hugging_face`` for other people's loops. ``sample_order`` and ``mixture`` are pure functions of
+(fingerprint, seed, position). Ranks import no pyarrow, and the modules that the shard step uses too
+(``shard_writer``, ``manifest``) import no torch.
 """

@@ -1,6 +1,6 @@
-"""Arithmetic on 64 bits that spreads numbers and names far apart; NumPy alone.
+"""64-bit hashing of numbers and names, with NumPy alone.
 
-Apart: the shard step and the loop must agree on it.
+This is a separate module because the shard step and the training loop must compute the same hashes.
 """
 
 import numpy as np
@@ -13,12 +13,16 @@ MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def mix_bits(values: np.ndarray) -> np.ndarray:
-    """Return a bijection of uint64; every bit depends on every other (Steele et al. 2014)."""
+    """Return a hash of each value, by a bijection of uint64 in which every bit depends on every
+    other (Steele et al. 2014).
+    """
     for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
         values = (values ^ (values >> np.uint64(shift))) * multiplier
     return values ^ (values >> np.uint64(31))
 
 
 def chain_hashes(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return hashes of sequences extended by one word, uint64 (n,), from those of the sequences."""
+    """Return hashes, uint64 (n,), of sequences that are one word longer, given the hashes of the
+    sequences and the next word of each.
+    """
     return mix_bits(hashes ^ words) + ODD

@@ -1,11 +1,11 @@
-"""Read a dataset: the shards of all manifests in a place as one array of samples.
+"""Read a dataset: the shards of all manifests in a folder or prefix as one array of samples.
 
-A batch takes rows from many shards, perhaps from as many shards as it has rows. Going through them
-shard by shard costs microseconds a shard and copies every row twice: measured on rows of 4 KB from
-9 shards, 910 M tokens/s where one memory map gives 2,100, and 210 from 1,000 shards. Memory itself
-can be indexed instead: as an array that begins at the lowest row's address, with an element at
-every byte; only the elements at which a row begins are read. That is one pass over all rows, as
-fast as from one map, however many shards there are.
+A batch takes rows from many shards, perhaps from as many shards as it has rows. Reading them shard
+by shard costs microseconds per shard and copies every row twice: measured on rows of 4 KB from 9
+shards, 910 M tokens/s where one memory map gives 2,100, and 210 from 1,000 shards. So memory itself
+is indexed instead: as an array that begins at the lowest row's address, with an element at every
+byte, of which only the elements at which a row begins are read. That takes one pass over all rows,
+as fast as from one map, however many shards there are.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
     live until this returns.
     """
     breaks = np.diff(addresses) != dtype.itemsize
-    # Each run costs a turn of Python's loop: short ones are indexed instead.
+    # Each slice costs an iteration of Python's loop, so many short ones are indexed instead.
     if np.count_nonzero(breaks) * RUN > len(addresses):
         low = int(addresses.min())
         places = addresses - low
@@ -48,12 +48,14 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class _Memory:
-    """Describes memory to ``np.asarray``, which makes an array of it without copying or owning."""
+    """Describe memory to ``np.asarray``, which makes an array of it without copying or owning
+    it.
+    """
 
     def __init__(self, address: int, count: int, dtype: np.dtype, stride: int) -> None:
         self.__array_interface__ = {
             "version": 3,
-            # True says read-only: the maps are.
+            # True means read-only, as the memory maps are.
             "data": (address, True),
             "shape": (count,),
             "strides": (stride,),
@@ -72,13 +74,15 @@ class Passage:
 
     samples: Samples
     sources: np.ndarray
-    """Unit that each sample comes from (``Dataset.source_name``), int64 (n,)."""
+    """Unit that each sample comes from (``Dataset.source_name``), int64 (n,). A unit is a set of
+    records that were packed together.
+    """
     start: int
     """Position of the first sample in the order in which the whole split is streamed."""
     before: int
-    """Unit of the sample before the passage; -1 for none."""
+    """Unit of the sample before the passage; -1 if there is none."""
     is_past_share: bool
-    """True if the passage lies behind the requested share."""
+    """True if the passage begins after the end of the requested share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class Share:
     def bounds(self, samples: int, size: int) -> tuple[int, int]:
         """Return the positions [begin, stop) of the share's samples, read ``size`` at a time.
 
-        Shares are cut between such batches, so a batch is the same whatever ``count`` is.
+        Shares are cut between such batches, so each batch is the same whatever ``count`` is.
         """
         batches = -(-samples // size)
         begin, stop = (batches * number // self.count for number in (self.index, self.index + 1))
@@ -101,21 +105,22 @@ class Share:
 class Dataset:
     """Samples by global index 0 … len-1.
 
-    The order of the samples is that of the shards' hashes, so it does not depend on which
-    instance wrote which shard. Opening reads the manifests and not one shard; a shard is opened
-    when a sample of it is read. Safe to use from several threads.
+    The samples are in the order of the shards' hashes, so the order does not depend on which
+    instance wrote which shard. Opening a dataset reads the manifests and no shard; a shard is
+    opened when a sample of it is read. It is safe to use from several threads.
     """
 
     def __init__(self, folder: Path | str | Place, *, in_memory: bool = False) -> None:
         """Read the manifests.
 
         Args:
-            folder: a folder, ``s3://bucket/prefix``, or a place of another kind.
-            in_memory: read whole shards into memory, from front to back, instead of mapping them,
-                as S3 always does. Meant for an order that needs few shards at once.
+            folder: a folder, ``s3://bucket/prefix``, or another ``Place``, the storage of the
+                shards.
+            in_memory: read whole shards into memory, from front to back, instead of mapping them;
+                shards on S3 are always read so. Meant for an order that needs few shards at once.
 
         Raises:
-            DataError: no manifest, a damaged one, two that disagree, or no samples.
+            DataError: there is no manifest, one is damaged, two disagree, or there are no samples.
         """
         storage = place(folder, in_memory=in_memory) if isinstance(folder, str | Path) else folder
         self.in_memory = storage.in_memory
@@ -160,7 +165,8 @@ class Dataset:
             DataError: a shard is missing or damaged.
         """
         indices = np.asarray(indices, np.int64)
-        if len(indices) and indices.view(np.uint64).max() >= len(self):  # a negative one is huge
+        # Viewed as unsigned, a negative index is huge.
+        if len(indices) and indices.view(np.uint64).max() >= len(self):
             raise IndexError(f"{self.folder}: holds samples 0 to {len(self) - 1}, not {indices}")
         shards = np.searchsorted(self.starts, indices, side="right") - 1
         open_shards = self.tables.open_shards(shards)
@@ -170,7 +176,8 @@ class Dataset:
             if field.shape is None:
                 self._add_values(samples, name, rows[name], shards, open_shards)
             else:
-                # A row with one field is that field; from a row with several, each is extracted.
+                # With one field the row is that field; with several, each field is copied out of
+                # the rows.
                 samples[name] = rows[name] if len(self.fields) == 1 else rows[name].copy()
         return samples
 
@@ -184,23 +191,26 @@ class Dataset:
     ) -> Iterator[Passage]:
         """Yield every sample once, in the order in which it was packed, ``size`` at a time.
 
-        Units come in the order of their names, and a unit's samples stay together, even if
-        several shards hold them. Memory holds one passage: a shard is closed once it is
-        read to its end.
+        Units come in the order of their names, and a unit's samples stay together, even if several
+        shards hold them. Memory holds one passage at a time: a shard is closed once it is read to
+        its end.
 
         Args:
             share: yield only this share's passages; they are cut as for the whole split.
-            past_share: continue behind the share, for records that begin in it and end there.
+            past_share: continue after the share's end, for records that begin in the share and end
+                after it.
         """
         names, files = self.manifests.units["name"], self.manifests.names.tolist()
         keys = [
-            (names[source], len(file), file)  # stems are equal: a longer number is a higher one
+            # The files of a unit have the same stem, so the longer name has the higher number.
+            (names[source], len(file), file)
             for source, file in zip(self.manifests.source.tolist(), files, strict=True)
         ]
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
         counts, sources = self.manifests.samples[order], self.manifests.source[order]
         ends = np.cumsum(counts)
-        shift = self.starts[order] - (ends - counts)  # from a place in this order to an index
+        # Add to a position in this order to get the global index.
+        shift = self.starts[order] - (ends - counts)
         begin, stop = (share or Share(0, 1)).bounds(len(self), size)
         before = int(sources[np.searchsorted(ends, begin - 1, side="right")]) if begin else -1
         for start in range(begin, len(self) if past_share else stop, size):
@@ -209,25 +219,31 @@ class Dataset:
             samples = self.read(places + shift[slots])
             yield Passage(samples, sources[slots], start, before, start >= stop)
             before = int(sources[slots[-1]])
-            # The passage's first shard is read to its end. All are unmapped; the next one opens
-            # again.
+            # The passage's first shard is read to its end. This unmaps all shards; the next one is
+            # opened again.
             if ends[slots[0]] <= start + len(places):
                 self.tables.close()
 
     def source_name(self, source: int) -> str:
-        """Return the unit's name; it begins with a raw folder's name if records were kept apart."""
+        """Return the unit's name; it begins with a raw folder's name if records were kept apart
+        by folder.
+        """
         return self.manifests.units["name"][source]
 
     def folders(self, sources: np.ndarray) -> np.ndarray:
-        """Return the raw folder or input of each sample, given their units (``Passage.sources``):
-        strings, shape (n,). If records were not kept apart by folder, it is the unit's own name.
+        """Return the raw folder or input that each sample comes from: strings, shape (n,).
+
+        If records were not kept apart by folder, it is the unit's own name.
+
+        Args:
+            sources: unit of each sample (``Passage.sources``).
         """
         numbers, places = np.unique(sources, return_inverse=True)
         names = [self.source_name(number).split("/")[0] for number in numbers.tolist()]
         return np.array(names, object)[places]
 
     def check(self) -> None:
-        """Check that every shard exists with its size; cheap, reads no shard.
+        """Check that every shard exists with its size; cheap, because no shard is read.
 
         Raises:
             DataError: a shard is missing, or has another size.
@@ -237,10 +253,10 @@ class Dataset:
     def hold(self, shards: np.ndarray | None) -> None:
         """Begin to read these shards (None: all) into memory, and drop all others.
 
-        Does nothing if files are mapped.
+        Do nothing if files are mapped.
 
         Raises:
-            DataError: they take more than half of this machine's memory.
+            DataError: the shards take more than half of this machine's memory.
         """
         self.tables.hold(np.arange(len(self.manifests.names)) if shards is None else shards)
 
@@ -252,14 +268,20 @@ class Dataset:
         shards: np.ndarray,
         open_shards: OpenShards,
     ) -> None:
-        """Add the values of one variable-width field to ``samples``. ``bounds``: (start, stop) of
-        each sample, shape (n, 2).
+        """Add the values of one variable-width field to ``samples``.
+
+        Args:
+            bounds: (start, stop) of each sample's values in its file, shape (n, 2).
+
+        Raises:
+            DataError: a sample's bounds are not inside its file.
         """
         starts, stops = bounds[:, 0], bounds[:, 1]
         column = 1 + self._variable.index(name)
         ends = self.manifests.bytes[shards, column] // self.tables.dtypes[column].itemsize
         offsets = np.concatenate(([0], np.cumsum(stops - starts)))
-        # A slice would silently shorten what a damaged bound asks for beyond the file.
+        # Checked here because a slice would silently shorten a damaged bound that goes beyond the
+        # file.
         inside = ((starts >= 0) & (starts <= stops) & (stops <= ends)).all()
         pieces = _neighbours(shards, starts, stops)
         values = open_shards.pieces(column, *pieces) if inside else None
@@ -274,9 +296,11 @@ class Dataset:
 def _neighbours(
     shards: np.ndarray, starts: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Join pieces that follow each other in a shard's file: (shards, first elements, stops)."""
+    """Join pieces that follow each other in a shard's file; return (shards, first elements,
+    stops).
+    """
     breaks = np.flatnonzero((np.diff(shards) != 0) | (starts[1:] != stops[:-1])) + 1
-    # Without a piece, both slices give an empty array.
+    # If there are no pieces, both slices give an empty array.
     first = np.concatenate(([0], breaks))[: len(shards)]
     last = np.concatenate((breaks, [len(shards)]))[: len(shards)] - 1
     return shards[first], starts[first], stops[last]

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer on a ``ShardDataset``; each checkpoint saves its position.
+"""Use a ``ShardDataset`` with Hugging Face's Trainer; each checkpoint saves its position.
 
 train = ShardDataset(os.environ["SM_CHANNEL_TRAIN"], samples=max_steps * global_batch)
 arguments = TrainingArguments(..., train_sampling_strategy="sequential", ignore_data_skip=True)
@@ -27,9 +27,9 @@ STATE = "trainer_state.json"
 
 
 class KeepPosition(TrainerCallback):
-    """Counts the samples trained on, so that a resumed training continues with the next sample.
+    """Count the samples trained on, so that a resumed training continues with the next sample.
 
-    The position is in the checkpoint's trainer_state.json, so no checkpoint lacks it.
+    The position is stored in the checkpoint's trainer_state.json, so every checkpoint has it.
     """
 
     def __init__(self, train: ShardDataset) -> None:
@@ -52,7 +52,7 @@ class KeepPosition(TrainerCallback):
         self._check(args)
         callbacks: Any = (
             state.stateful_callbacks
-        )  # by now a dict, which its annotation does not say
+        )  # a dict at this point, contrary to its annotation
         if state.global_step and KEY not in callbacks:
             raise TrainingError(
                 f"the checkpoint of step {state.global_step} does not say where in the data it "
@@ -60,8 +60,9 @@ class KeepPosition(TrainerCallback):
                 "ignore_data_skip=False and leave KeepPosition out"
             )
         self.train.load_state_dict(callbacks.get(KEY, {"position": 0}))
-        # A resumed training begins one pass more than one that was never interrupted: a pass must
-        # draw none of the random numbers that Trainer restores, or the next dropout is another.
+        # A resumed training begins one more pass over the data than an uninterrupted one. Without a
+        # generator of its own, each pass would draw from the random state that Trainer restores,
+        # and the next dropout would differ.
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and loader.generator is None:
             loader.generator = torch.Generator()
@@ -94,10 +95,10 @@ def global_batch(args: TrainingArguments) -> int:
 
 
 def newest_checkpoint(folder: Path | str) -> str | None:
-    """Return the newest complete checkpoint below Trainer's output folder, if any.
+    """Return the newest complete checkpoint in Trainer's output folder, or None.
 
-    ``transformers.trainer_utils.get_last_checkpoint`` returns the newest one, even if the process
-    was killed while writing it.
+    ``transformers.trainer_utils.get_last_checkpoint`` is not used: it returns the newest one even
+    if the process was killed while writing it.
     """
     checkpoints = {
         int(match[1]): path
@@ -114,7 +115,8 @@ def newest_checkpoint(folder: Path | str) -> str | None:
 
 def _is_complete(checkpoint: Path) -> bool:
     try:
-        # A process that was killed while it saved has not written this file, or not all of it.
+        # Trainer writes this file last: a process killed while saving has not written it, or only
+        # partly.
         json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return False

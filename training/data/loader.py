@@ -26,21 +26,22 @@ from training.data.manifest import Samples
 from training.data.sample_order import Order, rank_positions
 from trainyard.common.errors import TrainingError
 
-# Turns stored samples into what the model takes: decoded, cropped, augmented, one by one.
+# Preparation turns stored samples into what the model takes: decoded, cropped, augmented, one by
+# one.
 #
 # A workload's ``prepare`` is called with each sample in threads of the loader: decoding libraries
-# release Python's lock, and nothing has to be copied between processes. What it draws follows from
-# the seed that it is given, a hash of (the training's seed, the sample's position in the order of
-# the training), which identifies the sample and the epoch. So pixels are the same whatever the
-# ranks, threads and batches are, and after a resume; and each epoch sees a sample differently.
+# release Python's lock, and nothing has to be copied between processes. Its random draws follow
+# from the seed that it is given, a hash of (the training's seed, the sample's position in the order
+# of the training), which identifies the sample and the epoch. So pixels are the same whatever the
+# ranks, threads and batches are, and after a resume; and a sample looks different in each epoch.
 
 Sample = Mapping[str, np.ndarray]
 Prepare = Callable[[Sample, int | None], Sample]
-"""(stored sample, seed) → the model's sample; seed None: prepare as for evaluation."""
+"""(stored sample, seed) → the model's sample; if the seed is None, prepare as for evaluation."""
 
 
 class Preparation:
-    """Runs ``prepare`` in threads, for one training, evaluation or endpoint.
+    """Run ``prepare`` in threads, for one training, evaluation or endpoint.
 
     Args:
         prepare: the workload's method; None to pass samples on as they are stored.
@@ -79,7 +80,7 @@ class Preparation:
             name = f"prepare {self._seed}"
             start = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<u8")
             seeds = mix_bits(positions.astype(np.uint64) * ODD + start).tolist()
-        # The first sample says which fields, shapes and types all others must have.
+        # The first sample determines the fields, shapes and types that all others must have.
         first = self.prepare(rows[0], seeds[0])
         out = {}
         for name, array in first.items():
@@ -93,14 +94,14 @@ class Preparation:
             assert self.prepare
             _put(views, number, self.prepare(rows[number], seeds[number]))
 
-        # The results are only awaited: an error in any thread is raised here.
+        # Consume the results, so that an error in any thread is raised here.
         for _ in self._pool.map(make, range(1, len(rows))):
             pass
         return out
 
 
 def split(samples: Samples) -> list[Sample]:
-    """Split samples one by one; a variable-width field loses its offsets."""
+    """Split samples into one dict per sample; a variable-width field loses its offsets."""
     columns: dict[str, Iterable[np.ndarray]] = {}
     for name, values in samples.items():
         if (offsets := samples.get(f"{name}_offsets")) is not None:
@@ -111,6 +112,7 @@ def split(samples: Samples) -> list[Sample]:
 
 
 def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
+    """Write one sample into row ``row`` of the batch; raise TrainingError if its layout differs."""
     layout = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
     expected_layout = {name: (view.shape[1:], view.dtype) for name, view in views.items()}
     if layout != expected_layout:
@@ -126,10 +128,10 @@ Batch = Mapping[str, Tensor]
 
 
 class DevicePrefetcher:
-    """Moves a step's micro-batches from the loader to the device ahead of time.
+    """Move a step's micro-batches from the loader to the device ahead of time.
 
-    On CUDA they are copied on a separate stream, from pinned memory, so neither the host nor
-    the computation waits for a copy that fits in a step's time. Elsewhere nothing is read ahead.
+    On CUDA they are copied on a separate stream, from pinned memory, so neither the host nor the
+    computation waits for a copy that fits in a step's time. On other devices nothing is read ahead.
 
     Args:
         batches: batches of a loader.
@@ -145,15 +147,17 @@ class DevicePrefetcher:
     def fetch(self) -> None:
         """Start copying the next step's micro-batches; call it once this step's work is queued.
 
-        An error belongs to the step that needs them: ``take`` raises it.
+        An error is kept until ``take`` raises it, because it belongs to the step that needs the
+        data.
         """
         if self._stream is None or self._coming is not None or self._failure is not None:
             return
         try:
             with torch.cuda.stream(self._stream):
-                # The event comes after the last copy: ``take`` lets the computation wait for it.
+                # The event is recorded after the last copy, so that ``take`` can make the
+                # computation wait for it.
                 self._coming = self._copy_batches(), self._stream.record_event()
-        except Exception as error:  # noqa: BLE001  raised when they are requested
+        except Exception as error:  # noqa: BLE001  ``take`` raises it
             self._failure = error
 
     def take(self) -> list[Batch]:
@@ -167,7 +171,7 @@ class DevicePrefetcher:
         self.fetch()
         if self._failure is not None:
             raise self._failure
-        assert self._coming is not None  # noqa: S101 (``fetch`` has, or failed)
+        assert self._coming is not None  # noqa: S101 (``fetch`` set it, or failed)
         (batches, copy_event), self._coming = self._coming, None
         current = torch.cuda.current_stream(self._device)
         current.wait_event(copy_event)
@@ -181,35 +185,35 @@ class DevicePrefetcher:
 
 
 def move_batch(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    """Return the batch on the device; a copy from pinned memory is not waited for."""
+    """Return the batch on the device, without waiting for a copy from pinned memory."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 SAMPLES_PER_THREAD = 4
-"""Samples of a chunk for each preparing thread, if samples are prepared."""
+"""Samples in a chunk per preparing thread, if samples are prepared."""
 
 PREFETCH_CHUNKS = 3
 """Number of chunks read before they are requested."""
 
 INDICES = 1 << 14
-"""Samples whose place in the order is computed at once: costs less than 20 ns each instead of 2
-µs."""
+"""Largest number of samples whose place in the order is computed at once: this costs less than
+20 ns each instead of 2 µs.
+"""
 
 
 class Loader:
-    """Endless micro-batches of one rank: field → tensor, in the stored types.
+    """Endless micro-batches of one rank: mappings of field to tensor, in the stored types.
 
-    The first micro-batch is read alone, and the chunks double from there: the first batch after a
-    start or a resume waits for nothing else. For a CUDA device the tensors are in pinned
-    memory, so that ``tensor.to(device, non_blocking=True)`` runs beside the computation.
-
-    A sample of a variable-width field ``f`` is ``f[f_offsets[i]:f_offsets[i + 1]]``.
+    The first micro-batch is read alone, and the chunks double from there, so that the first batch
+    after a start or a resume waits for nothing else. For a CUDA device the tensors are in pinned
+    memory, so that ``tensor.to(device, non_blocking=True)`` overlaps with the computation. Sample i
+    of a variable-width field ``f`` is ``f[f_offsets[i]:f_offsets[i + 1]]``.
 
     Args:
         global_batch: samples that all ranks take in one optimizer step.
         micro_batch: samples in one dict; ``global_batch`` is a multiple of ``world`` times that.
         position: samples that all ranks together have taken: where the first global batch begins.
-        preparation: prepares stored samples; None: they stay as they are.
+        preparation: prepares stored samples; if None, they stay as they are.
     """
 
     def __init__(
@@ -238,7 +242,8 @@ class Loader:
         )
         size = max(1, int(dataset.manifests.bytes.sum()) // len(dataset) * micro_batch)
         threads = preparation.threads if preparation else 0
-        # The largest power of two of micro-batches that fits into CHUNK, but at least one.
+        # Micro-batches in a full chunk: if samples are prepared, enough for all threads; otherwise
+        # the largest power of two that fits into CHUNK, but at least one.
         at_once = (
             -(-SAMPLES_PER_THREAD * threads // micro_batch)
             or 1 << (CHUNK // size).bit_length() >> 1
@@ -249,12 +254,14 @@ class Loader:
         # Two chunks are prepared at once, so that no thread waits for the last sample of one.
         self._pool = ThreadPoolExecutor(2 if threads else 1, "loader")
         self._coming: deque[tuple[int, int, Future[dict[str, Tensor]]]] = deque()
-        self._delivery_time = time.perf_counter()  # when the last chunk was
+        self._delivery_time = time.perf_counter()  # when the last chunk was delivered
         self._batches: Iterator[dict[str, Tensor]] = iter(())
 
     @property
     def position(self) -> int:
-        """Position at which the next global batch begins, or the one that is only partly read."""
+        """Position at which the next global batch begins, or the current one if it is only
+        partly read.
+        """
         return self._begin + self._yielded_count // self._share * self._batch
 
     def __iter__(self) -> Self:
@@ -280,24 +287,31 @@ class Loader:
         self.close()
 
     def close(self) -> None:
-        """Stop the thread after its current chunk. Garbage collection does the same."""
+        """Stop the thread after its current chunk. Garbage collection of the loader does the
+        same.
+        """
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _take(self) -> dict[str, Tensor]:
-        """Return the next chunk; after a failure, the next call tries the same one again."""
+        """Return the next chunk; after a failure, the next call tries the same one again.
+
+        Raises:
+            DataError: a shard is missing or damaged.
+        """
         began = time.perf_counter()
         working = began - self._delivery_time
         first, size, coming = (
             self._coming[0] if self._coming else (self._planned_count, self._next, None)
         )
-        # A caller that waits for work not yet begun does it itself instead of waiting for the
-        # thread to wake up. Not if shards are read into memory: the thread knows what it will need.
-        # Nor if samples are prepared: the chunks after it would wait.
+        # A caller that needs a chunk whose read has not begun reads it itself, instead of waiting
+        # for the thread to wake up. The exceptions are shards in memory, because the thread knows
+        # what it will need, and prepared samples, because the chunks after it would wait.
         if coming is None or (not self._chunks.busy and coming.cancel()):
             chunk = self._chunks.read(first, size)
         else:
             chunk = coming.result()
-        # Only a chunk that has arrived leaves the queue: after a failure it is tried again.
+        # A chunk leaves the queue only once it has arrived, so that after a failure it is tried
+        # again.
         if self._coming:
             self._coming.popleft()
         else:
@@ -312,9 +326,9 @@ class Loader:
     def _count_ahead(self, working: float) -> int:
         """Return how many chunks to read ahead; 0 if the consumer mostly waits for memory.
 
-        Then there is no work to hide the reads behind, and two threads get in each other's way:
-        measured against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both
-        busy).
+        In that case there is no work to hide the reads behind, and two threads get in each other's
+        way: measured against a raw loop in order, 0.57 with the thread and 0.75 without (two cores,
+        both busy).
         """
         ahead = self._chunks.busy or working * 2 > self._chunks.seconds
         return PREFETCH_CHUNKS if ahead else 0
@@ -328,9 +342,10 @@ class Loader:
 
 
 class _Chunks:
-    """The thread's work; holds no reference to the loader, so that it does not keep it alive.
+    """Read and prepare chunks, for the loader and its threads.
 
-    Two threads may use it at once; all they share is a guess at what comes next.
+    It has no reference to the loader, so that the threads do not keep the loader alive. Two threads
+    may use it at the same time: the only state that they share is a cache of upcoming indices.
     """
 
     def __init__(
@@ -346,19 +361,20 @@ class _Chunks:
     ) -> None:
         self._preparation = preparation or Preparation(None)
         self.busy = dataset.in_memory or self._preparation.threads > 0
-        """True if there is always work to do in parallel with the consumer."""
+        """True if there is always work to do at the same time as the consumer's."""
         self._dataset, self._order = dataset, order
         self._begin, self._pin_memory = position, pin_memory
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
-        self.seconds = math.inf  # that the last chunk took
+        self.seconds = math.inf  # that the last chunk took to read
 
     def read(self, first: int, count: int) -> dict[str, Tensor]:
-        """Read the rank's samples ``first`` … ``first + count - 1``."""
+        """Read and prepare samples ``first`` … ``first + count - 1`` of this rank."""
         began = time.perf_counter()
         begin, indices = self._block
         if not begin <= first <= first + count <= begin + len(indices):
-            # Blocks double up to INDICES: the first batch does not wait for a whole one.
+            # Blocks of indices double up to INDICES, so that the first batch does not wait for a
+            # whole one.
             block = max(count, min(2 * len(indices), INDICES))
             block_positions = rank_positions(self._begin, first, block, **self._part)
             begin, indices = self._block = first, self._order.indices_at(block_positions)

@@ -1,8 +1,8 @@
 """Manifests: a record of what one instance wrote into a folder of shards.
 
-A manifest is written last, so a shard that no manifest names is not part of the dataset.
-docs/shards.md describes the format for readers without Trainyard. This module writes
-it; manifest_columns.py reads it.
+A manifest is written last, so a shard that no manifest lists is not part of the dataset.
+docs/shards.md describes the format for readers without Trainyard. This module writes manifests;
+manifest_columns.py reads them.
 """
 
 import re
@@ -28,9 +28,10 @@ BLANK = " "
 NAME = re.compile(r"[!-.0-\[\]-~]+\.npy")  # ASCII without blanks, slashes and backslashes
 
 Samples = dict[str, np.ndarray]
-"""n samples by field, shape (n, *shape). A variable-width field has its values one after the other,
-and under ``<field>_offsets`` n + 1 int64 numbers: sample i is ``values[offsets[i]:offsets[i +
-1]]``."""
+"""n samples by field, shape (n, *shape). A variable-width field has the values of all samples
+one after the other, and n + 1 int64 numbers under ``<field>_offsets``: sample i is
+``values[offsets[i]:offsets[i + 1]]``.
+"""
 
 Count = Annotated[int, Constraint(ge=0)]
 FieldName = Annotated[str, Constraint(pattern=r"^[^/\\]+$")]
@@ -58,17 +59,19 @@ class Raw(Frozen):
     """Counts of one raw object, for all splits together."""
 
     name: str
-    """Path of the object below the input prefix."""
+    """Path of the object relative to the input prefix."""
     records: Count
-    """Number of records: good, duplicate and bad ones."""
+    """Number of all records, including duplicate and unreadable ones."""
     duplicates: Count = 0
-    """Records left out because an equal one, from whatever object, stays."""
+    """Records left out because an equal one, in this or another object, is kept."""
     quarantined: Count = 0
     """Records that could not be read."""
 
 
 class Source(Frozen):
-    """Contribution of one unit to this split; a unit is a set of records packed together."""
+    """Contribution of one unit to this split; a unit is a set of records that are packed
+    together.
+    """
 
     name: str
     """``<number>-of-<count>``, preceded by a raw folder's name if records were kept apart by
@@ -95,7 +98,7 @@ class Shards(Files):
     source: list[int] = []
     """Indices into the manifest's sources."""
     values: dict[str, Files] = {}
-    """Variable-width field → its files, ``<stem>.<field>.npy``."""
+    """Mapping of a variable-width field to its files, ``<stem>.<field>.npy``."""
 
     def __len__(self) -> int:
         return len(self.file)
@@ -107,18 +110,18 @@ class Head(Frozen):
     format: Literal[4] = FORMAT
     split: str
     fields: dict[FieldName, Field]
-    """Fields of a sample, in the order in which they stand in a row."""
+    """Fields of a sample, in the order in which a row contains them."""
     workload: dict[str, Any]
     """Information that the workload needs to read its samples again, such as a tokenizer."""
     raw: Any
     units: Count | None = None
-    """Number of units of all instances together; None if unknown."""
+    """Number of units of all instances together; None if it is unknown."""
     sources: Any
     shards: Any
 
 
 class Manifest(Head):
-    """Record of one instance's output for one split, in the form written to the file."""
+    """Record of one instance's output for one split, as it is written to the file."""
 
     raw: list[Raw] = []
     sources: list[Source]
@@ -130,7 +133,7 @@ class Manifest(Head):
 
 
 def no_samples(fields: Mapping[str, Field]) -> Samples:
-    """Return arrays of these fields' types and shapes, without a sample."""
+    """Return arrays of these fields' types and shapes with no samples."""
     samples = {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in fields.items()}
     offsets = {f"{n}_offsets": np.zeros(1, np.int64) for n, f in fields.items() if f.shape is None}
     return samples | offsets
@@ -154,8 +157,8 @@ def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
 def manifest_json(manifest: Manifest) -> bytes:
     """Return the manifest as it is written: tables by column, names and hashes as one string each.
 
-    So 100,000 shards are read without an object per name and hash. They are in
-    the order of their hashes, so that readers of one instance's manifest need not sort.
+    In this form 100,000 shards are read without an object per name and hash. They are in the order
+    of their hashes, so that readers of one instance's manifest need not sort.
     """
     document = manifest.model_dump(mode="json")
     for table, kind in (("raw", Raw), ("sources", Source)):

@@ -78,7 +78,7 @@ class Columns(ShardTable):
     """One manifest, checked, with its tables as columns."""
 
     units: int | None
-    """Rows of ``sources`` in all manifests together."""
+    """Number of units in all manifests together; None if it is unknown."""
     sources: Mapping[str, list]
     """Fields of ``Source``, each as a column."""
     files: np.ndarray
@@ -86,7 +86,7 @@ class Columns(ShardTable):
 
 
 class _WrongValueError(ValueError):
-    """A value in a manifest is not what it has to be."""
+    """A value in a manifest is not what it has to be. The message names the field and both."""
 
     def __init__(self, field: str, value: object, expectation: str) -> None:
         text = repr(value)
@@ -166,7 +166,7 @@ def _hashes(place: str, text: str, count: int) -> np.ndarray:
 def _names(text: str) -> np.ndarray:
     """Parse shards' names separated by blanks: bytes, shape (n,).
 
-    A name must point to a file beside the manifest, nowhere else.
+    A file has to be in the manifest's own folder, so a name with a slash or backslash is wrong.
     """
     names = text.split(BLANK) if text else []
     for name in names:

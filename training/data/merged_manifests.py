@@ -1,4 +1,4 @@
-"""The dataset is the union of a folder's manifests: its shards, their order, its fingerprint.
+"""Merge a folder's manifests into one dataset: its shards, their order, its fingerprint.
 
 Nothing here depends on which instance wrote which shard.
 """
@@ -23,7 +23,9 @@ class MergedManifests(ShardTable):
     names: np.ndarray
     """Names of the shards' files: bytes, shape (shards,)."""
     fingerprint: str
-    """SHA-256 over the form of a sample and the hashes of all shards: identifies the dataset."""
+    """SHA-256 over the description of a sample and the hashes of all shards: identifies the
+    dataset.
+    """
     units: Mapping[str, Sequence]
     """Fields of ``Source`` as columns: what the manifests say about the units."""
 
@@ -43,7 +45,7 @@ class MergedManifests(ShardTable):
 
 
 def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
-    """Merge manifests, given by file name; a shard named by two of them is read once.
+    """Merge manifests, given by file name; a shard that two of them list is read once.
 
     Raises:
         DataError: there is no manifest, or they do not form one dataset.
@@ -86,16 +88,18 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
 
 
 def _kind(manifest: Columns) -> str:
-    """Describe in one line what a sample is; only the order of fields matters, not of other
-    keys.
-    """
+    """Describe in one line what a sample is. Of all keys only the order of ``fields`` matters."""
     fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
     workload = sorted(manifest.workload.items())
     return f"{FORMAT} {manifest.split} {fields!r} {workload!r}"
 
 
 def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, Sequence]) -> None:
-    """Check that the manifests are of one run, and that none is missing."""
+    """Check that the manifests are of the same run of the shard step, and that none is missing.
+
+    Raises:
+        DataError: they are not.
+    """
     names = sources["name"]
     first_rows: dict[str, int] = {}
     for row, name in enumerate(names) if len(set(names)) != len(names) else ():
@@ -105,14 +109,14 @@ def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, 
                 f"{place}: two manifests tell different things of {name}, so they are "
                 "of two different runs; empty the folder and shard the data again"
             )
-    # Every instance has read all raw objects, and says the same of them.
+    # Every instance reads all raw objects, so all must state the same about them.
     if any(part.raw != parts[0].raw for part in parts[1:]):
         raise DataError(
             f"{place}: the manifests tell different things of the raw objects, so they are of "
             "different runs, or the instances were given different data; empty the folder and "
             "shard the data again"
         )
-    # The units of a manifest that is missing would be absent without notice.
+    # Without this check the units of a missing manifest would be absent without notice.
     for part in parts:
         if part.units is not None and part.units != len(set(names)):
             raise DataError(
@@ -122,7 +126,9 @@ def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, 
 
 
 def _join_shards(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
-    """Join the shards of all manifests into one table; ``source`` counts through all sources."""
+    """Join the shards of all manifests into one table; ``source`` is renumbered to rows of the
+    joined sources.
+    """
     befores = itertools.accumulate((len(part.sources["name"]) for part in parts), initial=0)
     columns = {
         "names": [part.files for part in parts],
@@ -135,7 +141,9 @@ def _join_shards(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
 
 
 def _digests(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash per shard, shape (shards,), V32; for several files, one of their hashes."""
+    """Return one hash per shard, shape (shards,), V32; for a shard of several files, a hash of
+    their hashes.
+    """
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     texts = ("\n".join(row.tobytes().hex() for row in rows).encode() for rows in hashes)
@@ -144,10 +152,15 @@ def _digests(hashes: np.ndarray) -> np.ndarray:
 
 
 def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the rows to read, ordered by hash, then by name."""
+    """Return the rows to read, ordered by hash, then by name; a file that is listed twice is read
+    once.
+
+    Raises:
+        DataError: two manifests list a file with different hashes.
+    """
     files = [name.decode() for name in table["names"].tolist()]
     hashes = [digest.tobytes() for digest in table["digest"]]
-    # A file that another manifest named before is read once.
+    # Keep only the first row of each file.
     hash_by_file: dict[str, bytes] = {}
     rows = []
     for row, (file, sha256) in enumerate(zip(files, hashes, strict=True)):

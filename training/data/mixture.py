@@ -1,9 +1,9 @@
 """The order of samples from several inputs, each with a share: a pure function of the position.
 
-A repeating table gives the input of each position: for weights 7, 2 and 1 it has ten
-places. Each input continues in its own order, with its own count and epochs, so
-a small one is repeated while no sample of a large one is seen twice. Any position is found
-at once, also after a change of the weights.
+A repeating table gives the input of each position: for weights 7, 2 and 1 it has ten entries. Each
+input continues in its own order, with its own count and epochs, so a small input is repeated while
+no sample of a large one is used twice. The sample at any position is computed directly, also after
+a change of the weights.
 """
 
 import functools
@@ -39,14 +39,16 @@ class Input:
         return int(self.sizes.sum())
 
     def first(self, count: int) -> np.ndarray:
-        """Return the global indices of its first samples, at most ``count``, int64."""
+        """Return the global indices of the input's first samples, at most ``count``, int64."""
         ranges = zip(self.firsts.tolist(), self.sizes.tolist(), strict=True)
         every = (index for first, size in ranges for index in range(first, first + size))
         return np.fromiter(itertools.islice(every, count), np.int64)
 
 
 def inputs(manifests: MergedManifests) -> dict[str, Input]:
-    """Return the inputs that the shards come from, by name; their units' names begin with it."""
+    """Return the inputs that the shards come from, by name. The name of a unit (records packed
+    together) begins with its input's name.
+    """
     names = [name.rpartition("/")[0] for name in manifests.units["name"]]
     folders = np.array(names, object)[manifests.source]
     firsts = np.cumsum(manifests.samples) - manifests.samples
@@ -63,10 +65,10 @@ def inputs(manifests: MergedManifests) -> dict[str, Input]:
 def select_inputs(
     available: Mapping[str, Input], names: Iterable[str], place: object
 ) -> list[Input]:
-    """Return the inputs of these names; each must have a sample.
+    """Return the inputs with these names.
 
     Raises:
-        DataError: the dataset has no input of that name.
+        DataError: the dataset has no sample of an input with that name.
     """
     missing = [name for name in names if name not in available or not available[name].samples]
     if missing:
@@ -85,23 +87,26 @@ class Phase:
 
     start: int
     shares: np.ndarray
-    """Share of each input, whole numbers, int64."""
+    """Share of each input, as whole numbers, int64."""
     source: np.ndarray
-    """Input at each place of the table, int64 (sum of the shares,)."""
+    """Input at each entry of the table, int64 (sum of the shares,)."""
     before: np.ndarray
-    """Number of earlier places in the table with the same input, int64."""
+    """Number of earlier entries in the table with the same input, int64."""
     counts: np.ndarray
-    """Samples of each input before ``start``, int64."""
+    """Number of samples of each input before ``start``, int64."""
 
     def count_samples(self, position: int) -> np.ndarray:
-        """Return the number of samples of each input before this position, int64."""
+        """Return the number of samples of each input before this position, int64.
+
+        ``position`` is in this phase or is its end.
+        """
         rounds, places = divmod(position - self.start, len(self.source))
         more = np.bincount(self.source[:places], minlength=len(self.shares))
         return self.counts + rounds * self.shares + more
 
 
 class MixtureOrder(Order):
-    """Order over several inputs with shares that may change; see the module.
+    """Order over several inputs with shares that may change at given positions; see the module.
 
     Args:
         inputs: inputs, numbered in this order.
@@ -118,7 +123,7 @@ class MixtureOrder(Order):
         self.inputs, self._orders = inputs, orders
         self._phases: list[Phase] = []
         for start, shares in phases:
-            # An input continues where it is when the weights change, so earlier phases are counted.
+            # An input continues where it is when the weights change, so count its samples so far.
             counts = self.count_samples(start) if start else np.zeros(len(inputs), np.int64)
             self._phases.append(Phase(start, np.array(shares, np.int64), *table(shares), counts))
         self._starts = np.array([phase.start for phase in self._phases], np.int64)
@@ -149,16 +154,18 @@ class MixtureOrder(Order):
 
     def count_samples(self, position: int) -> np.ndarray:
         """Return the number of samples of each input before this position, int64."""
-        # At a phase's first position the phase before counts the same samples.
+        # At the first position of a phase the previous phase gives the same counts.
         [phase] = [p for p in self._phases if p.start < position][-1:] or self._phases[:1]
         return phase.count_samples(position)
 
     def sources(self, positions: np.ndarray | range) -> np.ndarray:
-        """Return the input's number at ascending positions, int64."""
+        """Return the number of the input at each of these ascending positions, int64."""
         return self._places(np.asarray(positions, np.int64))[0]
 
     def _places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (input's number, position in its own order) at ascending positions."""
+        """Return (number of the input, position in that input's order) of each ascending
+        position.
+        """
         source = np.empty(len(positions), np.int64)
         place = np.empty(len(positions), np.int64)
         cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
@@ -176,13 +183,13 @@ class MixtureOrder(Order):
 
 
 def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (input's number, earlier places with that number) of each place of a round, int64.
+    """Return (input's number, earlier entries with that number) of each entry of the table, int64.
 
-    Each number occurs as often as its share says. Among the first n places of any number of rounds
+    Each number occurs as often as its share says. Among the first n entries of the repeated table
     its count differs by less than one from n × share / sum: R. Tijdeman 1980, "The chairman
-    assignment problem", shows that such an order exists. So each occurrence must fall between two
-    places, and of the candidates the one with the earliest deadline is taken, which finds an order
-    if one exists (earliest deadline first, for jobs of one unit: Horn 1974).
+    assignment problem", shows that such an order exists. So each occurrence must fall between an
+    earliest and a latest entry, and of the candidates the one with the earliest deadline is taken,
+    which finds an order if one exists (earliest deadline first, for jobs of one unit: Horn 1974).
     """
     numbers = np.array(_schedule_inputs(tuple(shares)), np.int64)
     before = np.empty(len(numbers), np.int64)
@@ -194,6 +201,7 @@ def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(16)
 def _schedule_inputs(shares: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the input of each entry of the table; ``table`` explains the algorithm."""
     total = sum(shares)
     later = [(0, number) for number, share in enumerate(shares) if share]
     ready: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The shards that are open: memory maps of their files, or the files in memory."""
+"""Keep shards open: as memory maps of their files, or as files in memory."""
 
 import io
 import os
@@ -22,10 +22,14 @@ MAPS = 16_384
 Fewer if the process may not open twice as many files: Python's mmap keeps the file open."""
 
 MEMORY = 1 << 30
-"""Bytes of shards in memory at once, unless ``Tables.hold`` said which ones are needed."""
+"""Largest number of bytes of shards in memory, unless ``Tables.hold`` set which shards are
+needed.
+"""
 
 READERS = 4
-"""Shards read into memory concurrently: one stream from S3 does not fill a network."""
+"""Number of shards that are read into memory concurrently, because one stream from S3 does not
+fill a network.
+"""
 
 NOT_OPEN = np.iinfo(np.int64).min
 
@@ -35,11 +39,11 @@ class OpenShards:
     """Shards that are open. Their memory lives as long as this object is referenced."""
 
     origins: np.ndarray
-    """Per shard: the address that the sample with global index 0 would have in it; or CLOSED."""
+    """By shard: the address that the sample with global index 0 would have in it, or NOT_OPEN."""
     dtypes: Sequence[np.dtype]
     """As ``Tables.dtypes``."""
     values: dict[int, list[np.ndarray]] = field(default_factory=dict)
-    """Shard → values of each variable-width field."""
+    """Mapping of a shard to the values of each variable-width field."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)
     weight: int = 0
 
@@ -53,9 +57,9 @@ class OpenShards:
 
 
 class Tables:
-    """Opens shards when they are read, and closes them when too many are open.
+    """Open shards when they are read, and close them when too many are open.
 
-    Safe to use from several threads.
+    It is safe to use from several threads.
     """
 
     def __init__(self, storage: Place, manifests: MergedManifests, starts: np.ndarray) -> None:
@@ -63,7 +67,7 @@ class Tables:
         self._variable = variable(manifests.fields)
         self._dtype = row_dtype(manifests.fields)
         self.dtypes = [self._dtype]
-        """Type of the elements of a shard's files: its rows, then each variable-width field."""
+        """Types of the elements of a shard's files: its rows, then each variable-width field."""
         for name in self._variable:
             self.dtypes.append(np.dtype(manifests.fields[name].dtype).newbyteorder("<"))
         # The limit counts bytes in memory, or maps.
@@ -84,7 +88,10 @@ class Tables:
         self._open_shards = self._open_none()
 
     def open_shards(self, shards: np.ndarray) -> OpenShards:
-        """Return these shards, open; ``shards``: numbers in any order, may repeat.
+        """Return these shards, open.
+
+        Args:
+            shards: numbers of the shards, in any order; may repeat.
 
         Raises:
             DataError: a file is missing, or is not what its manifest says.
@@ -95,8 +102,9 @@ class Tables:
                 len(closed_shards)
                 and self._open_shards.weight + self._weights[closed_shards].sum() > self._limit
             ):
-                # All are closed at once. Which one was used last does not matter: if the shards
-                # do not fit, the order is uniform, and each is as likely to come as any other.
+                # All shards are closed at once. Which one was used last does not matter: if the
+                # shards do not fit, the order is uniform, and any of them is as likely to be next
+                # as any other.
                 self._open_shards = self._open_none()
                 closed_shards = self._find_closed(shards)
             for shard in closed_shards.tolist():
@@ -106,10 +114,11 @@ class Tables:
             return self._open_shards
 
     def hold(self, shards: np.ndarray) -> None:
-        """Begin to read these shards into memory, and drop all others; maps are left alone.
+        """Begin to read these shards into memory, and drop all others; do nothing if files are
+        mapped.
 
         Raises:
-            DataError: they take more than half of this machine's memory.
+            DataError: the shards take more than half of this machine's memory.
         """
         if self._pool is None or np.array_equal(shards, self._held_shards):
             return
@@ -117,7 +126,7 @@ class Tables:
         self._held_shards = shards
         with self._lock:
             before, wanted_shards = self._open_shards, set(shards.tolist())
-            # A read that has begun cannot be cancelled; nobody takes its result.
+            # A read that has begun cannot be cancelled; its result is then discarded.
             for shard in self._loading.keys() - wanted_shards:
                 self._loading.pop(shard).cancel()
             self._open_shards = self._open_none()
@@ -126,17 +135,17 @@ class Tables:
             for shard in shards.tolist():
                 if shard not in self._loading and shard not in before.rows:
                     self._loading[shard] = self._pool.submit(self._read, shard)
-            # A lower limit would make ``open_shards`` drop what is held here.
+            # With a lower limit ``open_shards`` would drop what is held here.
             self._limit = max(self._least, int(self._weights[shards].sum()))
 
     def close(self) -> None:
-        """Unmap every file; shards in memory stay (``hold`` and the limit decide about those)."""
+        """Unmap every file. Shards in memory stay: ``hold`` and the limit decide about those."""
         if not self._place.in_memory:
             with self._lock:
                 self._open_shards = self._open_none()
 
     def check(self) -> None:
-        """Check that every file exists with its size; cheap, reads none.
+        """Check that every file exists with its size; cheap, because no file is read.
 
         Raises:
             DataError: a file is missing, or has another size.
@@ -153,7 +162,7 @@ class Tables:
 
     def _find_closed(self, shards: np.ndarray) -> np.ndarray:
         closed_shards = shards[self._open_shards.origins[shards] == NOT_OPEN]
-        # Not np.unique: its first call imports numpy.ma, 12 ms of every start and resume.
+        # np.unique is not used: its first call imports numpy.ma, 12 ms of every start and resume.
         return (
             np.array(sorted(set(closed_shards.tolist())), np.int64)
             if len(closed_shards)
@@ -161,6 +170,7 @@ class Tables:
         )
 
     def _add(self, shard: int, rows: np.ndarray, values: list[np.ndarray]) -> None:
+        """Register an opened shard, with the address of its rows."""
         open_shards, size = self._open_shards, self._dtype.itemsize
         open_shards.rows[shard], open_shards.values[shard] = rows, values
         open_shards.origins[shard] = (
@@ -169,6 +179,7 @@ class Tables:
         open_shards.weight += int(self._weights[shard])
 
     def _read(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Open a shard's files; return its rows and the values of each variable-width field."""
         arrays = []
         for column, dtype in enumerate(self.dtypes):
             content = self._place.open(self.names(shard)[column])
@@ -197,7 +208,7 @@ class Tables:
             count, remainder = divmod(len(content) - offset, dtype.itemsize)
             if remainder:
                 raise ValueError(f"{remainder} bytes are left behind its elements")
-        except (ValueError, IndexError, TokenError) as error:  # numpy lets the last one through
+        except (ValueError, IndexError, TokenError) as error:  # numpy does not catch TokenError
             raise DataError(
                 f"{self._place}/{name}: is not the .npy file that was written: {error}; "
                 "copy it again"
@@ -228,7 +239,7 @@ class Tables:
             )
 
     def names(self, shard: int) -> list[str]:
-        """Return the names of a shard's files, as in ``dtypes``."""
+        """Return the names of a shard's files, in the order of ``dtypes``."""
         file = self._manifests.names[shard].decode()
         stem = file.removesuffix(".npy")
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]

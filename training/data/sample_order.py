@@ -1,15 +1,15 @@
 """The order of the samples: a pure function, whose only state is a number of samples.
 
 A position counts the samples that all ranks together have taken since the start of the training.
-The order of positions does not know ranks or batches: position ``p`` is the same sample however
-many ranks share a batch and however large it is. So a run can go on from any position with other
-ranks and another batch, and every strategy sees the same global batches.
+The order of positions does not depend on ranks or batches: position ``p`` is the same sample
+however many ranks share a batch and however large it is. So a training can continue from any
+position with other ranks and another batch size, and every strategy gets the same global batches.
 
-A permutation is named by a text; the same name gives the same permutation on every machine and
-with every version of numpy (numpy's own generators do not promise that: NEP 19).
+A permutation is identified by a name, a text; the same name gives the same permutation on every
+machine and with every version of numpy (numpy's own generators do not promise that: NEP 19).
 
-``Feistel`` is written here because the library with such a permutation, Grain's
-``index_shuffle``, returns one index per call: 5 to 8 µs each (Grain 0.2.18), here 20 to 25 ns.
+``Feistel`` is written here because the library with such a permutation, Grain's ``index_shuffle``,
+returns one index per call: 5 to 8 µs each (Grain 0.2.18), here 20 to 25 ns.
 """
 
 import functools
@@ -23,7 +23,7 @@ import numpy as np
 from training.data.bit_mixing import MULTIPLIERS, ODD, mix_bits
 
 Permutation = Callable[[np.ndarray], np.ndarray]
-"""Maps positions, int64 of shape (k,), to the k numbers at these positions, int64."""
+"""Function that maps positions, int64 of shape (k,), to the k numbers at these positions, int64."""
 
 TABLE = 4096
 """Largest permutation kept as a table (32 KB). A Feistel network over a tiny set needs far more
@@ -31,29 +31,31 @@ rounds: over the 120 permutations of 5 numbers its chi-square is still 13 times 
 freedom after 12 rounds (400,000 keys)."""
 
 ROUNDS = 8
-"""Rounds of the Feistel network. Measured against true permutations over 4,097 to 1,000,000
-numbers, in 6 to 500 permutations at once: with 4 rounds neighbours at distance 1 are too many by up
-to 24 standard deviations, with 5 by 21, with 6 no deviation is seen. Over 1,000 numbers (2,000
-permutations) differences between neighbours betray 6 rounds (p = 7e-7), and not 8. A pair of rounds
-makes what is seen rarer by √n."""
+"""Rounds of the Feistel network. They were measured against true permutations over 4,097 to
+1,000,000 numbers, in 6 to 500 permutations at once: neighbours at distance 1 are too many by up
+to 24 standard deviations with 4 rounds and by 21 with 5; with 6 no deviation is seen. Over 1,000
+numbers (2,000 permutations) differences between neighbours show a deviation with 6 rounds (p =
+7e-7), and none with 8. Each further pair of rounds makes such a deviation rarer by √n.
+"""
 
 BLOCK = 1 << 14
-"""Positions computed at once: their few arrays of 128 KB stay in a core's cache (20 ns each, not
-33)."""
+"""Positions that are computed at once: their few arrays of 128 KB stay in a core's cache, which
+takes 20 ns per position instead of 33.
+"""
 
 _HALF = np.uint64(32)
 
 
 @functools.lru_cache(16)
 def permutation(name: str, size: int) -> Permutation:
-    """Return the permutation of 0 … size-1 with this name."""
+    """Return the permutation of 0 … size-1 that has this name."""
     return table(name, size).take if size <= TABLE else Feistel(name, size)
 
 
 def table(name: str, size: int) -> np.ndarray:
-    """Return a permutation as a table: the order of ``size`` distinct random numbers.
+    """Return the permutation of 0 … size-1 with this name as a table.
 
-    The numbers are those of SplitMix64 (Steele et al. 2014).
+    It is the order of ``size`` distinct random numbers, those of SplitMix64 (Steele et al. 2014).
     """
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
     return np.argsort(mix_bits(np.arange(size, dtype=np.uint64) * ODD + key))
@@ -69,11 +71,12 @@ def tables(names: Sequence[str], size: int) -> np.ndarray:
 class Feistel:
     """A permutation of 0 … size-1 in constant memory.
 
-    A Feistel network (Luby & Rackoff 1988, "How to construct pseudorandom permutations…") over
-    pairs (quotient, remainder), with addition modulo the two sizes in turn: "Generalized-Feistel
-    cipher" of Black & Rogaway 2002, "Ciphers with arbitrary finite domains". The pairs are a few
-    more than ``size`` (by √size at most); from one that is too large the walk goes on to the next
-    ("cycle walking", ibid.). Keys are the SHA-512 of the name.
+    It is a Feistel network (Luby & Rackoff 1988, "How to construct pseudorandom permutations…")
+    over pairs (quotient, remainder), with addition modulo the two sizes in turn: the
+    "Generalized-Feistel cipher" of Black & Rogaway 2002, "Ciphers with arbitrary finite domains".
+    There are a few more pairs than ``size`` (by √size at most); a result that is too large is
+    encrypted again until it is below ``size`` ("cycle walking", ibid.). The keys are the SHA-512 of
+    the name.
 
     Args:
         rounds: at most 8; fewer only in tests.
@@ -81,7 +84,7 @@ class Feistel:
 
     def __init__(self, name: str, size: int, rounds: int = ROUNDS) -> None:
         low = math.isqrt(size - 1) + 1
-        low += low % 2  # if both are odd, only even permutations come out
+        low += low % 2  # if both sizes were odd, only even permutations could result
         self._size = np.uint64(size)
         self._sizes = (np.uint64(low), np.uint64(-(-size // low)))
         self._keys = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[:rounds]
@@ -108,14 +111,16 @@ class Feistel:
             h ^= h >> _HALF
             h *= MULTIPLIERS[1]
             h >>= _HALF
-            h *= modulus  # 32 random bits to 0 … modulus-1 (Lemire 2019)
+            h *= modulus  # maps 32 random bits to 0 … modulus-1 (Lemire 2019)
             h >>= _HALF
             half += h
-            # Both were below the modulus. A difference that would be negative wraps to huge.
+            # Modular addition: both were below the modulus, so at most one subtraction is needed. A
+            # difference that would be negative wraps around to a huge number, and the minimum is
+            # the sum.
             np.minimum(half, half - modulus, out=half)
             half, other = other, half
             modulus, next_modulus = next_modulus, modulus
-        # After an odd number of rounds the halves are swapped.
+        # After an odd number of rounds the halves are swapped, so swap them back.
         if len(self._keys) % 2:
             half, other = other, half
         return other * low + half
@@ -126,20 +131,21 @@ FEW = 64
 
 
 class Order:
-    """The endless sequence of samples: epoch 0 shuffled, then epoch 1 shuffled anew, and so on.
+    """The endless sequence of samples: epoch 0 shuffled, then epoch 1 shuffled differently, and so
+    on.
 
     Args:
         samples: samples in an epoch; at least 1.
-        epoch: number of an epoch → its permutation of 0 … samples-1.
+        epoch: function that maps the number of an epoch to its permutation of 0 … samples-1.
     """
 
     def __init__(self, samples: int, epoch: Callable[[int], Permutation]) -> None:
         self._samples = samples
-        # Two: what is read ahead reaches into the next epoch.
+        # Cache two epochs, because what is read ahead reaches into the next one.
         self._epoch: Callable[[int], Permutation] = functools.lru_cache(2)(epoch)
 
     def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
-        """Return global sample indices, int64, at ascending positions."""
+        """Return the global sample indices, int64, at these ascending positions."""
         positions = np.asarray(positions, np.int64)
         out = np.empty(len(positions), np.int64)
         for epoch, span in _pieces(positions, self._samples):
@@ -147,7 +153,7 @@ class Order:
         return out
 
     def shards_from(self, position: int) -> np.ndarray | None:
-        """Return the shards read from this position on, for a good while; None for all of them."""
+        """Return the shards that are read next from this position on, or None for all of them."""
         return None
 
 
@@ -165,7 +171,7 @@ def create_uniform_order(fingerprint: str, seed: int, samples: int) -> Order:
 def create_windowed_order(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Order:
     """Return an order of shuffled whole shards, with samples shuffled within windows of shards.
 
-    For storage that is fast only from front to back (FastFile, S3): at most two windows
+    It is meant for storage that is fast only from front to back (FastFile, S3): at most two windows
     of shards have to be in memory.
 
     Args:
@@ -178,10 +184,10 @@ def create_windowed_order(fingerprint: str, seed: int, sizes: np.ndarray, window
 
 
 class FewSamples(Order):
-    """An order for a small input of a mixture, which needs many epochs at once.
+    """An order for a small input of a mixture, of which many epochs are needed at once.
 
     Args:
-        name: number of an epoch → name of its permutation.
+        name: function that maps the number of an epoch to the name of its permutation.
     """
 
     def __init__(self, samples: int, name: Callable[[int], str]) -> None:
@@ -214,24 +220,25 @@ class WindowedOrder(Order):
 
 
 class Windows:
-    """One epoch of a windowed order. Memory grows with the number of shards, not of samples."""
+    """One epoch of a windowed order. Its memory grows with the number of shards, not of samples."""
 
     def __init__(self, name: str, sizes: np.ndarray, window: int) -> None:
         self._name = name
         self._shards = table(f"{name} shards", len(sizes))
-        self._first = (np.cumsum(sizes) - sizes)[self._shards]  # global index of its first sample
+        # Global index of each shard's first sample.
+        self._first = (np.cumsum(sizes) - sizes)[self._shards]
         self._begins = np.concatenate(([0], np.cumsum(sizes[self._shards])))
         samples = int(self._begins[-1])
         count = max(1, samples // window)
-        # Windows are evened out: the last one is no small remainder.
+        # Windows have about equal sizes, so that the last one is not a small remainder.
         ends = np.searchsorted(self._begins, np.arange(1, count) * (samples / count))
-        edges = np.concatenate(([0], ends, [len(sizes)]))  # ascending, some twice
-        # A shard larger than a window gives the same edge twice.
+        edges = np.concatenate(([0], ends, [len(sizes)]))  # ascending, some of them twice
+        # A shard larger than a window gives the same edge twice, so keep each edge once.
         self._windows = edges[np.append(True, edges[1:] != edges[:-1])]
         self._edges = self._begins[self._windows]
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Return global sample indices, int64, at ascending positions of the epoch."""
+        """Return the global sample indices, int64, at these ascending positions of the epoch."""
         indices = np.empty(len(positions), np.int64)
         cuts = np.searchsorted(positions, self._edges)
         for number in np.flatnonzero(np.diff(cuts)):
@@ -243,8 +250,8 @@ class Windows:
         return indices - self._begins[slots] + self._first[slots]
 
     def shards(self, position: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shards of the window at this position, and of the next (none after the
-        last).
+        """Return the shards of the window at this position, and those of the next window (none
+        after the last).
         """
         number = int(np.searchsorted(self._edges, position, side="right")) - 1
         edges = [*self._windows[number:].tolist()[:3], len(self._shards)]
@@ -254,13 +261,13 @@ class Windows:
 def rank_positions(
     position: int, first: int, count: int, *, global_batch: int, rank: int, world: int
 ) -> np.ndarray:
-    """Return the positions of rank ``rank``'s samples ``first`` … ``first + count - 1``.
+    """Return the positions of samples ``first`` … ``first + count - 1`` of rank ``rank``.
 
-    Every global batch is cut into ``world`` equal consecutive parts; a rank's samples are those of
+    Every global batch is cut into ``world`` equal consecutive parts. A rank's samples are those of
     its part of each batch, one batch after the other.
 
     Args:
-        position: where the first global batch begins.
+        position: position at which the first global batch begins.
     """
     share = global_batch // world
     batches, offsets = np.divmod(np.arange(first, first + count), share)
@@ -268,7 +275,7 @@ def rank_positions(
 
 
 def _pieces(positions: np.ndarray, size: int) -> Iterator[tuple[int, slice]]:
-    """Split ascending positions by epoch."""
+    """Split ascending positions by epoch; yield (epoch, slice of the positions in it)."""
     if not len(positions):
         return
     epochs = range(int(positions[0]) // size, int(positions[-1]) // size + 1)

@@ -37,7 +37,7 @@ class Place(Protocol):
 
 
 def place(location: Path | str, *, in_memory: bool) -> Place:
-    """Return the place that ``location`` names: ``s3://bucket/prefix`` or a folder's path.
+    """Return the storage at ``location``: ``s3://bucket/prefix`` or a folder's path.
 
     Args:
         in_memory: read the files of a folder into memory, from front to back, instead of mapping
@@ -49,7 +49,7 @@ def place(location: Path | str, *, in_memory: bool) -> Place:
 
 
 class Folder:
-    """A local or mounted folder, its files mapped."""
+    """A local or mounted folder whose files are mapped."""
 
     in_memory = False
 
@@ -63,7 +63,7 @@ class Folder:
         try:
             names = sorted(filter(_is_manifest, os.listdir(self._path)))
         except (FileNotFoundError, NotADirectoryError):
-            # A folder that is not there holds no manifest: ``merge`` says what to do.
+            # A missing folder has no manifests: ``merge`` raises an error that says what to do.
             names = []
         except OSError as error:
             raise DataError(f"{self}: cannot be listed: {error}") from error
@@ -89,7 +89,9 @@ class Folder:
 
 
 class LoadedFolder(Folder):
-    """A folder whose files are fast only from front to back (SageMaker's FastFile mode)."""
+    """A folder whose files are read into memory, because they are fast only from front to back
+    (SageMaker's FastFile mode).
+    """
 
     in_memory = True
 
@@ -98,12 +100,16 @@ class LoadedFolder(Folder):
 
 
 class Bucket:
-    """An S3 prefix, read by pyarrow; the usual variables give credentials, region and endpoint."""
+    """An S3 prefix, read by pyarrow.
+
+    Credentials, region and endpoint come from AWS's usual environment variables.
+    """
 
     in_memory = True
 
     def __init__(self, url: str) -> None:
-        from pyarrow.fs import S3FileSystem  # the import takes 0.1 s, and most datasets are mounted
+        # Imported here: it takes 0.1 s, and most datasets are mounted.
+        from pyarrow.fs import S3FileSystem
 
         self._url = url.rstrip("/")
         self._prefix = self._url.removeprefix("s3://")
@@ -142,5 +148,5 @@ def _is_manifest(name: str) -> bool:
 
 
 def missing(storage: Place, name: str) -> DataError:
-    """Return the error for a file that a manifest names but that does not exist."""
+    """Return the error for a file that a manifest lists but that does not exist."""
     return DataError(f"{storage}/{name}: the manifest names it, but it is missing; copy it again")

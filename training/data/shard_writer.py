@@ -1,4 +1,4 @@
-"""Write samples into shards of even size; a table of what was written goes into a manifest."""
+"""Write samples into shards of even size, and return the table of shards for the manifest."""
 
 import hashlib
 import io
@@ -38,7 +38,9 @@ def write_dataset(
     workload: Mapping[str, Any] | None = None,
     unit: str | None = None,
 ) -> Manifest:
-    """Write samples from memory as one unit's shards, with a manifest of the instance ``host``."""
+    """Write samples from memory as the shards of one unit (records packed together), with a
+    manifest of the instance ``host``; return that manifest.
+    """
     writer = ShardWriter(folder, host, fields, shard_bytes)
     writer.add(samples)
     shards = writer.close()
@@ -55,19 +57,19 @@ def write_dataset(
 
 
 class ShardWriter:
-    """Collects the samples that one unit gives to one split, and writes them as shards.
+    """Collect the samples that one unit gives to one split, and write them as shards.
 
-    No shard is larger than ``shard_bytes`` (unless one sample is), and none much smaller than half
-    of that unless samples are too few: a shard is written once two are waiting, and what
-    is left at the end is shared evenly. While a thread writes one shard the next is collected, so
-    memory holds four shards at most. Another thread waits for the disk: a shard is flushed while
-    the next is written.
+    No shard is larger than ``shard_bytes`` (unless one sample is), and none is much smaller than
+    half of that unless there are too few samples: a shard is written once the samples of two are
+    waiting, and the rest is shared evenly at the end. One thread writes a shard while the next is
+    collected, so memory holds four shards at most. Another thread waits for the disk: a shard is
+    flushed while the next is written.
 
     Args:
-        folder: where shards go; created if missing.
+        folder: where shards are written; created if missing.
         stem: prefix of their names: ``<stem>-00000.npy`` …
         fields: fields of a sample.
-        shard_bytes: largest size of a shard, values of variable-width fields included.
+        shard_bytes: largest size of a shard, including the values of variable-width fields.
     """
 
     def __init__(
@@ -77,20 +79,21 @@ class ShardWriter:
         self.samples = 0
         self._folder, self._stem, self._fields, self._limit = folder, stem, fields, shard_bytes
         self._dtype = row_dtype(fields)
-        self._parts: deque[tuple[Samples, int]] = deque()  # with their bytes
-        self._waiting = 0  # bytes of all of them
+        self._parts: deque[tuple[Samples, int]] = deque()  # each with its size in bytes
+        self._waiting = 0  # total size of the parts in bytes
         self._thread, self._disk = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._writing: Future | None = None
         self._flushing: Future | None = None
         self._shards = Shards(values={name: Files() for name in variable(fields)})
 
     def add(self, samples: Samples) -> None:
-        """Add samples. Arrays may be kept until they are written: do not change them.
+        """Add samples. The arrays may be kept until they are written: do not change them.
 
         Raises:
-            ValueError: a field is missing, or of another shape or type; a defect of the workload.
-            DataError: a value is out of the range of its field's type; also ``finish`` and
-                ``close`` raise it, since a shard's values are looked at when it is written.
+            ValueError: a field is missing, or has another shape or type; this is a defect of the
+                workload.
+            DataError: a value is out of the range of its field's type. ``finish`` and ``close`` may
+                raise it too, because a shard's values are checked when it is written.
         """
         count = check_samples(samples, self._fields)
         if count:
@@ -102,7 +105,10 @@ class ShardWriter:
                 self._cut()
 
     def finish(self) -> None:
-        """Begin to write what is left, so that several writers overlap; ``add`` no more."""
+        """Begin to write what is left, without waiting, so that several writers overlap.
+
+        Do not call ``add`` afterwards.
+        """
         if self._parts:
             waiting, ends = self._take(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
@@ -112,7 +118,9 @@ class ShardWriter:
                     self._write(between(waiting, self._fields, start, stop))
 
     def close(self) -> Shards:
-        """Write what is left; return the table of all shards, with ``source`` 0."""
+        """Write what is left; return the table of all shards, whose column ``source`` is 0
+        everywhere.
+        """
         self.finish()
         self._wait()
         if self._flushing:
@@ -127,13 +135,15 @@ class ShardWriter:
         stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
         self._write(between(head, self._fields, 0, stop))
         size = int(ends[stop - 1])
-        rest = between(head, self._fields, stop, len(ends))  # only of the last part
+        # Only samples of the last part are left.
+        rest = between(head, self._fields, stop, len(ends))
         self._parts.extendleft((samples, int(ends[-1]) - size) for samples in rest)
         self._waiting -= size
 
     def _take(self, size: int) -> tuple[list[Samples], np.ndarray]:
-        """Take at least ``size`` bytes of waiting samples; return them and the running total of
-        bytes.
+        """Take at least ``size`` bytes of waiting samples.
+
+        Return them, and the cumulative bytes after each sample.
         """
         parts, sizes = [], []
         while self._parts and size > 0:
@@ -144,6 +154,7 @@ class ShardWriter:
         return parts, np.cumsum(np.concatenate(sizes))
 
     def _write(self, parts: list[Samples]) -> None:
+        """Begin to write one shard, and add it to the table."""
         stem = f"{self._stem}-{len(self._shards):05d}"
         for name, field in self._fields.items():
             for samples in parts:
@@ -157,11 +168,13 @@ class ShardWriter:
         self._shards.samples.append(sum(count_of(samples, self._fields) for samples in parts))
         self._shards.source.append(0)
         contents = {file: npy(arrays) for file, arrays in files.items()}
-        # One shard is written while the next is collected: so memory stays bounded.
+        # Wait for the previous shard: only one is written while the next is collected, so that
+        # memory stays bounded.
         self._wait()
         self._writing = self._thread.submit(self._put, contents)
         tables = [self._shards, *self._shards.values.values()]
-        for table, content in zip(tables, contents.values(), strict=True):  # while it is written
+        # Hashed while the thread writes the shard.
+        for table, content in zip(tables, contents.values(), strict=True):
             table.bytes.append(sum(len(piece) for piece in content))
             digest = hashlib.sha256()
             for piece in content:
@@ -169,7 +182,9 @@ class ShardWriter:
             table.sha256.append(digest.hexdigest())
 
     def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
-        """Return one element per sample; without a copy if samples are laid out as in the file."""
+        """Return one element per sample, without a copy if the samples already have the file's
+        layout.
+        """
         if len(self._fields) == 1 and not variable(self._fields):
             [name] = self._fields
             base = self._dtype[0].base
@@ -177,7 +192,8 @@ class ShardWriter:
             return [array.reshape(len(array), -1).view(self._dtype)[:, 0] for array in arrays]
         counts = [count_of(samples, self._fields) for samples in parts]
         rows = np.empty(sum(counts), self._dtype)
-        value_counts = dict.fromkeys(variable(self._fields), 0)  # values of the parts before
+        # Values in the parts before this one.
+        value_counts = dict.fromkeys(variable(self._fields), 0)
         for samples, piece in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
             for name, field in self._fields.items():
                 if field.shape is None:
@@ -189,7 +205,7 @@ class ShardWriter:
         return [rows]
 
     def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
-        """Write files, and have them flushed; at most two shards at once."""
+        """Write files and start flushing them; at most two shards are in progress at once."""
         drafts = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
         before, self._flushing = self._flushing, self._disk.submit(_finish, drafts)
         if before:
@@ -201,12 +217,12 @@ class ShardWriter:
 
 
 def variable(fields: Mapping[str, Field]) -> list[str]:
-    """Return the names of the fields whose width varies."""
+    """Return the names of the variable-width fields."""
     return [name for name, field in fields.items() if field.shape is None]
 
 
 def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
-    """Return how many samples these arrays hold.
+    """Return how many samples these arrays contain.
 
     Raises:
         ValueError: the arrays do not match the fields.
@@ -242,7 +258,7 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
     info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     if values.dtype.kind in "iu":
         low, high = values.min(), values.max()
-    else:  # of the finite values; 0 and 0 if there are none
+    else:  # bounds of the finite values; 0 and 0 if there are none
         finite = np.isfinite(values)
         low = values.min(initial=0, where=finite)
         high = values.max(initial=0, where=finite)
@@ -262,7 +278,7 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
 
 
 def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
-    """Return samples ``start`` … ``stop - 1``; views where possible."""
+    """Return samples ``start`` … ``stop - 1``, as views where possible."""
     out = {}
     for name, field in fields.items():
         if field.shape is None:
@@ -277,7 +293,9 @@ def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -
 def between(
     parts: list[Samples], fields: Mapping[str, Field], start: int, stop: int
 ) -> list[Samples]:
-    """Return samples ``start`` … ``stop - 1`` of all parts together; views, in as many parts."""
+    """Return samples ``start`` … ``stop - 1``, counted over all parts, as views in one or more
+    parts.
+    """
     out, before = [], 0
     for samples in parts:
         count = count_of(samples, fields)
@@ -289,7 +307,9 @@ def between(
 
 
 def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
-    """Return arrays, one after the other, in numpy's file format 1.0: header and content."""
+    """Return arrays, one after the other, in numpy's file format 1.0: the header, then each
+    array's bytes.
+    """
     description = np.lib.format.header_data_from_array_1_0(arrays[0])
     description["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()
@@ -319,22 +339,23 @@ def _finish(drafts: list[atomic_file.Draft]) -> None:
         draft.finish()
 
 
-# Hashes that identify examples by content: 64 bits, the same on every machine, in every run.
-#
+# Hashes that identify examples by their content: 64 bits, the same on every machine and in every
+# run.
 
 
 def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     """Hash each sample's bytes over all its fields: int64 (n,).
 
-    Two samples that differ have the same hash with a probability of 2^-64: among 10^8 test and 10^9
-    train samples one pair is expected to be taken for equal with a probability of half a percent.
+    Two different samples have the same hash with a probability of 2^-64: among 10^8 test and 10^9
+    train samples, the probability that one pair is wrongly taken for equal is half a percent.
     """
     out = np.zeros(count_of(samples, fields), np.uint64)
     for name, field in fields.items():
-        # Little-endian: the bytes that are hashed must be the same on every machine.
+        # Little-endian, because the hashed bytes must be the same on every machine.
         rows = np.ascontiguousarray(samples[name], np.dtype(field.dtype).newbyteorder("<"))
         if field.shape is None:
-            # 8 bytes of BLAKE2b a sample: chaining word by word needs as many words in each.
+            # 8 bytes of BLAKE2b per sample: chaining word by word needs equally many words in each
+            # sample.
             raw = rows.view(np.uint8).data
             bounds = (samples[f"{name}_offsets"] * rows.itemsize).tolist()
             digests = (blake2b(raw[a:b], digest_size=8).digest() for a, b in pairwise(bounds))

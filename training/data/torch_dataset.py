@@ -1,9 +1,9 @@
-"""The shards as a ``torch.utils.data`` dataset in the training's order, for other loops.
+"""The shards as a ``torch.utils.data`` dataset in the training's order, for other training loops.
 
-Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the
-``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
-workers: a sampler that does not shuffle gives each optimizer step the samples that the native loop
-gives it.
+The samplers of other loops count upwards, each rank through its part of the numbers. So item ``i``
+is the ``i``-th sample of the order from the training's position on, and nothing here needs to know
+ranks or workers: a sampler that does not shuffle gives each optimizer step the samples that our own
+loop gives it.
 
 A batch is read with those that follow it, in one go, and ``collate`` takes it as it was read: going
 through its samples takes several times as long as reading them.
@@ -28,11 +28,11 @@ from training.data.sample_order import Order, create_uniform_order, create_windo
 from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]
-"""Field → tensor, of one sample or of several (``Batch.tensors``)."""
+"""Mapping of field to tensor, of one sample or of several (``Batch.tensors``)."""
 
 
 class Batch(Sequence[Sample]):
-    """Samples read at once: a sequence, as collate functions take it, without copies."""
+    """Samples read at once: a sequence, which is what collate functions expect, without copies."""
 
     def __init__(self, tensors: Sample, count: int) -> None:
         self.tensors, self._count = tensors, count
@@ -62,15 +62,16 @@ class Batch(Sequence[Sample]):
 
 
 class ReadAhead:
-    """Reads batches; where each is as far from the one before, those that follow in the same read.
+    """Read batches, and those that follow in the same read if batches are requested at equal
+    distances.
 
-    A loader without workers, one of several ranks, and each worker of a loader ask so. What is not
-    asked for next is read for nothing, so the first batch is read alone, and reads double from
-    there. Safe to use from several threads.
+    A loader without workers, one of several ranks, and each worker of a loader request batches in
+    this way. What is then not requested was read in vain, so the first batch is read alone, and
+    reads double from there. It is safe to use from several threads.
 
     Args:
-        read: positions → samples.
-        most: samples read at once, at most.
+        read: function that returns the samples at given positions.
+        most: function that returns the largest number of samples to read at once.
     """
 
     def __init__(self, read: Callable[[np.ndarray], Sample], most: int) -> None:
@@ -78,12 +79,10 @@ class ReadAhead:
         self._lock = threading.Lock()
         self._coming: deque[tuple[bytes, np.ndarray, Sample]] = deque()
         self._last = np.empty(0, np.int64)
-        self._count = 1  # batches of the last read
+        self._count = 1  # batches in the last read
 
     def take(self, positions: np.ndarray, end: int) -> Sample:
-        """Return the samples at these positions; nothing is read from ``end`` on before it is
-        asked for.
-        """
+        """Return the samples at these positions; do not read ahead from position ``end`` on."""
         with self._lock:
             if self._coming and self._coming[0][0] == positions.tobytes():
                 _, self._last, batch = self._coming.popleft()
@@ -92,7 +91,8 @@ class ReadAhead:
             most = min(2 * self._count, self._most // len(positions)) if step else 1
             remaining = (end - 1 - int(positions[-1])) // step + 1 if step else 1
             self._count = count = max(1, min(most, remaining))
-        # Reading takes long, so others need not wait for it; the queue is then replaced as a whole.
+        # Read outside the lock, so that other threads need not wait; the queue is then replaced as
+        # a whole.
         places = [positions + step * number for number in range(count)]
         batches = cut(self._read(np.concatenate(places)), len(positions))
         queue = deque(zip((p.tobytes() for p in places), places, batches, strict=True))
@@ -103,8 +103,9 @@ class ReadAhead:
 
 
 def _step(before: np.ndarray, after: np.ndarray) -> int:
-    """Return how far one batch is behind the other, position by position; 0 if that differs, or if
-    they overlap.
+    """Return by how much each position of one batch exceeds that of the batch before.
+
+    Return 0 if this differs between positions, or if the batches overlap.
     """
     if len(before) != len(after) or not len(after):
         return 0
@@ -115,14 +116,15 @@ def _step(before: np.ndarray, after: np.ndarray) -> int:
 class ShardDataset(TorchDataset[Sample]):
     """A split's samples in the order of a training, from any position on.
 
-    The order is the native loop's, a function of (the data's fingerprint, seed, position), and it
-    has no end: epoch follows epoch, each shuffled anew. Its whole state is ``position``, the number
-    of samples that all ranks together have trained on. A loader reads ahead, so the loop counts:
-    ``advance`` after each optimizer step. With another number of ranks or DataLoader workers, or
-    with another batch, a training goes on from there with the very next sample.
+    The order is that of our own loop, a function of (the data's fingerprint, seed, position). It
+    has no end: epoch follows epoch, each shuffled differently. Its whole state is ``position``, the
+    number of samples that all ranks together have trained on. A loader reads ahead, so the loop
+    must count: call ``advance`` after each optimizer step. With another number of ranks or
+    DataLoader workers, or with another batch size, a training continues from there with the very
+    next sample.
 
-    Batches that follow each other are views of one read of up to 4 MB; one that is kept for long
-    keeps that.
+    Batches that follow each other are views of one read of up to 4 MB; keeping one batch keeps the
+    memory of the whole read.
 
     Args:
         folder: a split's shards, such as ``os.environ["SM_CHANNEL_TRAIN"]``; or an S3 prefix.
@@ -133,10 +135,11 @@ class ShardDataset(TorchDataset[Sample]):
         shuffle: uniform and windowed as ``train.loop.shuffle``; None: in the order of the shards,
             as for an evaluation.
         window_samples: as ``train.loop.window_samples``. Each worker process holds two windows.
-        transform: turns field → tensor of n samples, in stored types, into the model's inputs.
+        transform: function that turns a mapping of field to tensor of n samples, in stored types,
+            into the model's inputs.
 
     Raises:
-        DataError: the folder holds no dataset, or a damaged one.
+        DataError: the folder has no dataset, or a damaged one.
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class ShardDataset(TorchDataset[Sample]):
     ) -> None:
         self.folder, self.seed, self.shuffle = folder, seed, shuffle
         self.position = 0
-        """Samples that all ranks together have trained on since the training began."""
+        """Number of samples that all ranks together have trained on since the training began."""
         self._begin = 0  # the position of item 0
         self._pass: int | None = None
         self._window, self._transform = window_samples, transform
@@ -160,7 +163,9 @@ class ShardDataset(TorchDataset[Sample]):
 
     @property
     def data(self) -> Dataset:
-        """The split itself, opened anew in each process: no worker shares another's files."""
+        """The split itself, opened again in each process, so that no worker shares another's
+        files.
+        """
         return self._get_split().data
 
     def __len__(self) -> int:
@@ -170,11 +175,11 @@ class ShardDataset(TorchDataset[Sample]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Return a batch at once; PyTorch's loaders call this if it exists.
+        """Return a batch at once; PyTorch's loaders call this method if it exists.
 
         Raises:
-            DataError: the indices do not ascend, so they were shuffled or wrapped around;
-                or a shard is missing or damaged.
+            DataError: the indices do not ascend, so they were shuffled or wrapped around; or a
+                shard is missing or damaged.
         """
         positions = np.asarray(indices, np.int64) + self._begin
         tensors = self._get_split().read_ahead.take(positions, self._begin + len(self))
@@ -188,18 +193,21 @@ class ShardDataset(TorchDataset[Sample]):
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from this state: item 0 is the sample at ``position``; only before iteration."""
+        """Continue from this state, so that item 0 is the sample at ``position``; call it before
+        iterating.
+        """
         self.position = self._begin = int(state["position"])
         self._pass = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin a pass at the training's position; Accelerate calls it before each.
+        """Begin a pass at the training's position; Accelerate calls this before each pass.
 
         Raises:
-            DataError: ``advance`` was not called in the previous pass, so it would be repeated.
+            DataError: ``advance`` was not called in the previous pass, so its samples would be
+                repeated.
         """
         is_next_pass = self._pass not in (None, epoch)
-        # Without shuffling, as in an evaluation, every pass gives the same samples.
+        # Without shuffling, as in an evaluation, every pass is meant to give the same samples.
         if is_next_pass and self.position == self._begin and self.shuffle:
             raise DataError(
                 f"{self.folder}: pass {epoch} would give the samples of the one before again; call "
@@ -214,16 +222,17 @@ class ShardDataset(TorchDataset[Sample]):
 
         Args:
             batch_size: samples per batch of one rank.
-            rank, world: set only if nothing else shares the samples among the ranks; Accelerate's
+            rank, world: set only if nothing else distributes the samples to the ranks; Accelerate's
                 ``prepare`` and Lightning's Trainer do.
             options: arguments of DataLoader (num_workers, pin_memory, …).
         """
-        # What the ranks cannot share evenly is left out: each must get as many batches.
+        # Samples that the ranks cannot share evenly are left out: each rank must get equally many
+        # batches.
         sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
         defaults: dict[str, Any] = {
             "drop_last": True,
             "collate_fn": collate,
-            # DataLoader would draw the seed of its workers from torch's global generator.
+            # Otherwise DataLoader would draw the seed of its workers from torch's global generator.
             "generator": torch.Generator(),
         }
         return ShardLoader(self, batch_size, sampler=sampler, **{**defaults, **options})
@@ -245,12 +254,12 @@ class ShardDataset(TorchDataset[Sample]):
         return OpenSplit(data, order)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without open files, for workers that are spawned."""
+        """Return the state without open files, for spawned worker processes."""
         return self.__dict__ | {"_open_split": None}
 
 
 class OpenSplit:
-    """What a process has open of a split."""
+    """The files and the read-ahead state that one process has open of a split."""
 
     def __init__(self, data: Dataset, order: Order | None) -> None:
         self.process, self.data = os.getpid(), data
@@ -276,7 +285,7 @@ class OpenSplit:
 
 
 class ShardLoader(DataLoader[Sample]):
-    """A DataLoader whose state is its dataset's; Lightning saves and restores it."""
+    """A DataLoader whose state is that of its dataset; Lightning saves and restores it."""
 
     dataset: ShardDataset
 
@@ -288,7 +297,9 @@ class ShardLoader(DataLoader[Sample]):
 
 
 def collate(samples: Sequence[Sample]) -> Sample:
-    """Return a batch as it was read; samples not read together are collated by PyTorch."""
+    """Return a batch as it was read; samples that were not read together are collated by
+    PyTorch.
+    """
     if isinstance(samples, Batch):
         return samples.tensors
     return default_collate(list(samples))

@@ -1,4 +1,4 @@
-"""Check whether every byte of a dataset is what its manifests say."""
+"""Check whether every byte of a dataset is what its manifests state."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +49,9 @@ def verify(
 
 
 def named_files(merged: MergedManifests) -> list[tuple[str, int, str]]:
-    """Return (name, bytes, SHA-256) of every file that the manifests name: of each shard its rows,
-    then the values of variable-width fields.
+    """Return (name, bytes, SHA-256) of every file that the manifests list.
+
+    The files of a shard are its rows, then the values of each variable-width field.
     """
     ends = ("", *(f".{name}" for name in variable(merged.fields)))
     return [

@@ -1,4 +1,5 @@
 """Defaults for workloads (``training.workloads.simple``): scores, operations, baseline, requests.
 
-A workload's own method replaces each. They go with the training's code into the artifact.
+A workload's own method replaces each of them. They are shipped in the artifact with the training's
+code.
 """

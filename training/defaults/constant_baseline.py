@@ -1,4 +1,4 @@
-"""The baseline that ignores samples: the same outputs for all, those of the least loss."""
+"""The baseline that ignores samples: the same outputs for all, those with the lowest loss."""
 
 import numpy as np
 import torch
@@ -13,7 +13,11 @@ ITERATIONS = 200
 
 
 def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
-    """Return metric → value on the test split, fitted on about ``limit`` units of ``train``."""
+    """Return a mapping of metric to value on the test split.
+
+    The outputs are fitted on about ``limit`` units of ``train``; units are what the workload's
+    ``units`` counts.
+    """
     outputs = _fit_outputs(workload, train, limit)
     blocks = []
     with torch.inference_mode():
@@ -27,10 +31,10 @@ def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> 
 
 
 def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
-    """Fit the outputs by L-BFGS; a convex loss has one minimum.
+    """Fit the outputs by L-BFGS, which finds the single minimum if the loss is convex.
 
     Raises:
-        TrainingError: no minimum of the loss was found.
+        TrainingError: the fitted outputs are not finite.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model = workload.model().eval()
@@ -61,7 +65,7 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
 
 
 def _spread_batches(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
-    """Yield batches of evenly spaced samples that hold at most ``limit`` units together."""
+    """Return batches of evenly spaced samples that have about ``limit`` units together."""
     size = workload.at_once
     batches = Batches(workload)
     first = batches.make_batch(train.read(np.arange(min(size, len(train)))))

@@ -1,4 +1,4 @@
-"""Scores of samples, computed from a workload's measurements of each."""
+"""Scores of samples, computed from a workload's measurements of each sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -35,7 +35,12 @@ def scores(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[Block]:
-    """Yield blocks of samples (``training.scores``), in the order of the split."""
+    """Yield blocks of scores (``training.scores``), in the order of the split.
+
+    Args:
+        slices: names of columns to add, each with the name of the sample's input.
+        share: score only this share of the samples.
+    """
     batches = Batches(workload, next(model.parameters()).device)
     for samples, identity in rows(workload, test, slices, share):
         batch = batches.make_batch(samples)
@@ -44,7 +49,9 @@ def scores(
 
 
 def columns(measurements: Measurements) -> dict[str, np.ndarray]:
-    """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); weight 1 if none is given."""
+    """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); the weight is 1 if none is
+    given.
+    """
     arrays = {}
     for name, value in measurements.items():
         total, weight = value if isinstance(value, tuple) else (value, torch.ones_like(value))
@@ -59,9 +66,12 @@ def rows(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[tuple[Samples, dict[str, np.ndarray]]]:
-    """Yield (samples, their ``example`` and ``group``); a sample without group is its own.
+    """Yield (samples, columns ``example`` and ``group`` of these samples).
 
-    ``slices``: column for the name of a sample's input, if requested.
+    If the workload has no group field, each sample is a group of its own.
+
+    Args:
+        slices: names of columns to add, each with the name of the sample's input.
     """
     for passage in dataset.stream(workload.at_once, share):
         hashes = sample_hashes(passage.samples, dataset.fields)
@@ -72,7 +82,7 @@ def rows(
 
 
 def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measurements:
-    """Return the loss of each sample on its own, and its units."""
+    """Return the loss of each sample computed alone, and its units."""
     ones = [select_sample(batch, index) for index in range(len(outputs))]
     total = [workload.loss(outputs[i : i + 1], sample) for i, sample in enumerate(ones)]
     return {"loss": (torch.stack(total), torch.stack([workload.units(sample) for sample in ones]))}
@@ -100,13 +110,13 @@ def count(batch: Mapping[str, Tensor]) -> Tensor:
 
 
 class Batches:
-    """Turns stored samples into batches for a workload's evaluation, on a device."""
+    """Turn stored samples into batches for a workload's evaluation, on a device."""
 
     def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
         self._preparation, self._device = Preparation.from_workload(workload), device
 
     def make_batch(self, samples: Samples) -> dict[str, Tensor]:
-        # A column that arrow holds as it is stored cannot be written to, and torch warns of that.
+        # An arrow column that is used as it is stored is read-only, of which torch would warn.
         writable = {name: np.require(array, requirements="W") for name, array in samples.items()}
         batch = self._preparation.batch(writable)
         return {name: tensor.to(self._device) for name, tensor in batch.items()}

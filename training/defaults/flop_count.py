@@ -1,6 +1,6 @@
-"""Floating-point operations of a model, counted where torch dispatches them.
+"""Count the floating-point operations of a model as torch dispatches them.
 
-Apart: the loop imports it without the other defaults.
+This is a separate module because the loop imports it without the other defaults.
 """
 
 import torch
@@ -13,12 +13,16 @@ from training.workloads import Workload
 
 
 def count_flops(workload: Workload, model: nn.Module, sample: Samples | None) -> float:
-    """Return the operations of forward and backward per unit: three times a sample's forward pass.
+    """Return the operations of forward and backward pass per unit: three times a sample's forward
+    pass.
 
-    The backward pass multiplies twice for each product of the forward pass, by the weights and by
-    the inputs. torch counts matrix products, convolutions and attention, and no elementwise
-    operations. The model, which may be on meta, is left unchanged, as are torch's
-    random numbers.
+    The backward pass has two products for each product of the forward pass, one with the weights
+    and one with the inputs. torch counts matrix products, convolutions and attention, and no
+    elementwise operations. The model, which may be on meta, and torch's random numbers are left
+    unchanged.
+
+    Args:
+        sample: samples to run the model with; None for a sample of zeros.
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
@@ -35,7 +39,7 @@ def count_flops(workload: Workload, model: nn.Module, sample: Samples | None) ->
 def of_unit(workload: Workload, model: nn.Module) -> float:
     """Return ``Workload.flops`` of a model that may be on meta.
 
-    A forward pass that reads numbers cannot run on meta; a real model is built for it then.
+    A forward pass that reads values cannot run on meta; in that case a real model is built for it.
     """
     try:
         return workload.flops(model)
@@ -46,7 +50,7 @@ def of_unit(workload: Workload, model: nn.Module) -> float:
 
 
 def _zeros(workload: Workload) -> Samples:
-    """Return a sample of zeros, if none was seen; a variable-width field gets one value."""
+    """Return a sample of zeros; a variable-width field gets one value."""
     fields = workload.packing.fields
     samples = {name: array.repeat(0) for name, array in no_samples(fields).items()}
     for name, field in fields.items():

@@ -1,4 +1,6 @@
-"""The records of requests as a batch; values are as in JSON Lines that the shard step reads."""
+"""Turn the records of requests into a batch; values are those of JSON Lines that the shard step
+reads.
+"""
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -16,22 +18,24 @@ from trainyard.common.errors import DataError
 
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 ROWS = 8
-"""Batches hold a multiple of so many samples: matrix products round a row in the same way in each
-of them, whatever the other rows (measured: ``tests/training/export/test_request_handler.py``)."""
+"""Batches contain a multiple of this many samples: matrix products then round a row in the same
+way in each of them, whatever the other rows are (measured:
+``tests/training/export/test_request_handler.py``).
+"""
 
 
 def batch_of(
     workload: Workload, requests: Sequence[Mapping[str, Any]], device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the requests' records as a batch of samples, in their order; see ``rows`` for its end.
+    """Return the requests' records as a batch of samples, in their order, padded as ``rows`` does.
 
     Raises:
-        DataError: a request holds no record, or one without a column that the model uses, or
-            with a value of the wrong type; or records are packed together.
+        DataError: a request has no record, or one without a column that the model uses or with a
+            value of the wrong type; or the workload packs records together.
     """
     columns = workload.packing.columns
     records = [record_of(request, columns) for request in requests]
-    # A request may leave out what the model does not use; the packing needs every column.
+    # A request may omit what the model does not use, but the packing needs every column.
     empty = {name: _empty(column) for name, column in columns.items()}
     table = rows([empty | record for record in records], columns)
     tensors = Batches(workload, device).make_batch(workload.packing.packer().add(table))
@@ -46,8 +50,9 @@ def batch_of(
 
 
 def used_columns(workload: Workload) -> dict[str, Column]:
-    """Return the columns whose fields the workload's ``inputs`` reads; all, if it prepares samples,
-    which then have other fields.
+    """Return the columns whose fields the workload's ``inputs`` reads.
+
+    Return all columns if the workload prepares samples, because prepared samples have other fields.
     """
     columns = workload.packing.columns
     if hasattr(workload, "prepare"):
@@ -61,7 +66,11 @@ def used_columns(workload: Workload) -> dict[str, Column]:
 
 
 def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
-    """Return the request's record. Raises: DataError: it is missing, or has an unknown column."""
+    """Return the request's record.
+
+    Raises:
+        DataError: the record is missing, or has an unknown column.
+    """
     record = request.get("record")
     if set(request) != {"record"} or not isinstance(record, Mapping):
         raise DataError('expected {"record": {column: value, …}}')
@@ -72,7 +81,9 @@ def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict
 
 
 def rows(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> pa.RecordBatch:
-    """Return records, in the types that the readers produce; the last is repeated up to ROWS.
+    """Return the records as a table, in the types that the shard step's readers produce.
+
+    The last record is repeated until the number of rows is a multiple of ROWS.
 
     Raises:
         DataError: a value is not of the column's kind.
@@ -95,7 +106,11 @@ def _empty(column: Column) -> Any:
 
 
 def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> pa.Array:
-    """Convert values from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
+    """Convert values from JSON: bytes from base64, a list from an array, a timestamp from ISO 8601.
+
+    Raises:
+        DataError: a value is not of the column's kind.
+    """
     convert, expectation = KINDS[column.kind]
     elements, value = [], None
     try:
@@ -103,7 +118,7 @@ def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> 
             value = record.get(name)
             elements.append(None if value is None else convert(value, column))
         return pa.array(elements, record_type(column))
-    except (ValueError, TypeError):  # of several, pyarrow does not say which: they are asked alone
+    except (ValueError, TypeError):  # pyarrow's error does not say which of several values is wrong
         excerpt = f"{value!r}"[:60]
         suffix = f" that {column.dtype} holds" if column.kind in ("number", "list") else ""
         raise DataError(
@@ -112,7 +127,7 @@ def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> 
 
 
 def json_values(column: Column, values: pa.Array) -> list[Any]:
-    """Return values that the readers produce as JSON's, which ``rows`` reads again as they were."""
+    """Convert values that the readers produce to JSON's; ``rows`` converts them back unchanged."""
     python_values = values.to_pylist()
     if column.kind == "bytes":
         return [None if value is None else b64encode(value).decode() for value in python_values]
@@ -135,7 +150,7 @@ def _number(value: Any, column: Column) -> float:
 
 
 def _text(value: Any, column: Column) -> str:
-    if not isinstance(value, str | int):  # a boolean is an integer, too
+    if not isinstance(value, str | int):  # a boolean is an integer, too, and is allowed
         raise TypeError
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -158,11 +173,13 @@ KINDS: dict[str, tuple[Callable[[Any, Column], Any], str]] = {
     "text": (_text, "a string, an integer, true, false"),
     "bytes": (lambda value, column: b64decode(value, validate=True), "base64"),
 }
-"""Kind → (reader of a JSON value, name in error messages)."""
+"""Mapping of a column's kind to (function that converts a JSON value, expected value in
+messages).
+"""
 
 
 class _TrackedBatch(dict[str, Tensor]):
-    """A batch that remembers which fields were read."""
+    """A batch that records which of its fields were read."""
 
     def __init__(self, batch: Mapping[str, Tensor]) -> None:
         super().__init__(batch)

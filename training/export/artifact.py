@@ -9,7 +9,7 @@ config.json         what other libraries load the weights with; workload, settin
 history.jsonl       the metric lines of the training, since its beginning
 tokenizer.json      if the workload has one
 packages.txt        packages installed where it was trained, as ``name==version`` lines
-code/               the code that answers requests with it (``training.export.inference``)
+code/               the code that serves it (``training.export.inference``)
 """
 
 import hashlib
@@ -51,7 +51,9 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, TrainingError
 
 SHARD_BYTES = 5 * 10**9
-"""Largest size of a weights file in bytes; 5GB is also save_pretrained's default max_shard_size."""
+"""Largest size of a weights file in bytes; 5GB is also the default max_shard_size of
+save_pretrained.
+"""
 BASE = "TRAINYARD_BASE"
 
 
@@ -64,12 +66,15 @@ def save(
     adapters: Adapters | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write the artifact; config.json comes last. Every rank that has weights takes part.
+    """Write the artifact; config.json is written last. Collective: call it on every rank that has
+    weights.
 
     Args:
+        description: fields of config.json that describe the training.
+        history: metric lines of the training.
         adapters: settings of the adapters among the weights; ``description`` names their model as
             ``base``.
-        shard_bytes: largest size of a file of weights.
+        shard_bytes: largest size of a weights file in bytes.
 
     Raises:
         TrainingError: a rank could not write its files.
@@ -91,8 +96,8 @@ def save(
 def add_code(folder: Path, workload: str) -> str:
     """Put ``code/`` and packages.txt into the artifact; return the SHA-256 of packages.txt.
 
-    ``code/`` is what AWS's PyTorch inference toolkit imports: inference.py, the
-    training room, and for a workload of the user's own everything that lies beside its package.
+    ``code/`` is what AWS's PyTorch inference toolkit imports: inference.py, the folder
+    ``training/``, and for a workload of the user's own everything in the folder of its package.
     Equal code and packages give equal bytes.
     """
     for name, path in sorted(_code(workload)):
@@ -101,10 +106,10 @@ def add_code(folder: Path, workload: str) -> str:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
     python = ".".join(map(str, sys.version_info[:3]))
-    # A set: a package is named again for each folder of the path that has it.
+    # A set, because a package is listed again for each folder of the path that has it.
     packages = set()
     for distribution in distributions():
-        # Only the headers: ``distribution.metadata`` would also parse every package's readme.
+        # Read only the headers: ``distribution.metadata`` would also parse every package's readme.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         headers = HeaderParser().parsestr(text.partition("\n\n")[0])
         packages.add(f"{headers['Name'].lower()}=={headers['Version']}")
@@ -114,10 +119,11 @@ def add_code(folder: Path, workload: str) -> str:
 
 
 def _code(workload: str) -> Iterator[tuple[str, Path]]:
-    """Yield (name below ``code/``, file) of everything that inference needs."""
+    """Yield (name in ``code/``, file) of everything that inference needs."""
     checkout = Path(__file__).parents[2]
     yield "inference.py", checkout / "training/export/inference.py"
-    candidates = ("requirements.txt", "steps/requirements.txt")  # in a job, in a checkout
+    # The first in a job, the second in a checkout.
+    candidates = ("requirements.txt", "steps/requirements.txt")
     yield from (("requirements.txt", checkout / n) for n in candidates if (checkout / n).is_file())
     rooms = shipped_files.of_rooms(checkout, [*shipped_files.EVERYWHERE, "training/"])
     for name, path in chain(rooms, shipped_files.list_package_files(workload)):
@@ -156,7 +162,11 @@ def open_artifact(
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
-    """Return the artifact's config.json."""
+    """Return the artifact's config.json.
+
+    Raises:
+        DataError: it is missing or damaged, or there are no weights.
+    """
     kinds = (lora.WEIGHTS, hugging_face_folder.INDEX, hugging_face_folder.WEIGHTS)
     weights_file = next(
         (name for name in kinds if (folder / name).is_file()), hugging_face_folder.WEIGHTS
@@ -180,7 +190,7 @@ def _fill_adapted(
     base: Path | None,
     description: Mapping[str, Any],
 ) -> None:
-    """Write the base's weights into ``model``, with the adapters added.
+    """Write the base model's weights into ``model``, with the adapters added.
 
     Raises:
         DataError: the base is missing, or is another model.
@@ -201,40 +211,47 @@ def _fill_adapted(
     fill(model, workload, lora.add_adapters(tensors, *lora.read(folder)))
 
 
-# The trained weights as safetensors files, which many ranks write concurrently.
+# Writing the trained weights as safetensors files, which many ranks do concurrently.
 #
 # Weights are gathered one by one. A whole weight is briefly on the ranks that it is gathered over,
-# and only the rank that writes its file has it on the CPU: while it writes, the next is gathered.
-# So a rank's memory grows with its largest weights, not with the model or a file.
+# and only the rank that writes its file has it on the CPU; while it writes, the next weight is
+# gathered. So a rank's memory grows with its largest weights, not with the model or a file.
 #
-# The layout depends on the weights alone, as with transformers' ``save_pretrained``: files of at
-# most ``shard_bytes``, in the order of the model's state. One file is ``model.safetensors``;
+# The layout depends only on the weights, as with transformers' ``save_pretrained``: files of at
+# most ``shard_bytes``, in the order of the model's state. A single file is ``model.safetensors``;
 # several are ``model-00001-of-000NN.safetensors``, and model.safetensors.index.json says which has
-# what. Each rank writes into its own machine's folder: SageMaker takes those of all machines
-# together (developer guide, "How Amazon SageMaker AI Processes Training Output").
+# what. Each rank writes into its own machine's folder: SageMaker collects those of all machines
+# (developer guide, "How Amazon SageMaker AI Processes Training Output").
 
 log = logging.getLogger(__name__)
 
 Files = Mapping[str, Mapping[str, Tensor]]
-"""Name of a file → name of a weight → a tensor of its type and shape."""
+"""Mapping of a file's name to its weights, by name: tensors of their type and shape."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Weights that ``Workload.export`` receives together, and the outputs that are written."""
+    """Weights that ``Workload.export`` receives together, and those of its outputs that are
+    written.
+    """
 
     names: Sequence[str]
     outputs: Sequence[str]
 
 
 class Export:
-    """Runs ``Workload.export`` on all or some of the weights; adds adapters if they are merged."""
+    """Run ``Workload.export`` on all or some of the weights; add the adapters if they are
+    merged.
+    """
 
     def __init__(
         self, workload: Workload, adapter_tensors: Mapping[str, Tensor], scale: float
     ) -> None:
-        """Prepare the export; ``adapter_tensors``: the adapters under the names of the exported
-        layers.
+        """Prepare the export.
+
+        Args:
+            adapter_tensors: adapters to merge, under the names of the exported layers.
+            scale: factor of the adapters.
         """
         self.workload, self._adapter_tensors, self._scale = workload, adapter_tensors, scale
 
@@ -256,18 +273,20 @@ def export(
     base: Mapping[str, Any] | None,
     shard_bytes: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the model's files, or its adapters', into ``folder``; every rank takes part.
+    """Write the model's files, or its adapters', into ``folder``. Collective: call it on every
+    rank.
 
     Args:
         adapters: settings of the adapters in the state; ``base`` is the model that they belong to.
         shard_bytes: largest size of a file; a larger weight has its own file.
 
-    Returns (what ``Workload.export`` says for config.json, further name of a weight → the one that
-    it is written under), on rank 0.
+    Returns:
+        On rank 0, what ``Workload.export`` gives for config.json, and a mapping of each further
+        name of a weight to the name under which it is written.
 
     Raises:
-        TrainingError: a file could not be written, or the parts do not give the whole; on
-            every rank.
+        TrainingError: a file could not be written, or the parts do not give the whole model; raised
+            on every rank.
     """
     names = {name: name for name in source.meta_tensors()}
     plain, adapter_names = lora.split_adapters(names) if adapters else (names, {})
@@ -287,7 +306,7 @@ def export(
         return _export_all(folder, source, plain, run, shard_bytes, writes=merging or not adapters)
     meta_tensors = source.meta_tensors()
     on_meta = {layer: meta_tensors[n] for layer, n in adapter_names.items()} if merging else {}
-    # A dry run on meta gives names, shapes and ties before any weight is gathered.
+    # A dry run on meta gives the names, shapes and ties before any weight is gathered.
     dry = Export(
         workload, lora.rename_adapters(workload, on_meta), adapters.scale if adapters else 1.0
     )
@@ -301,10 +320,10 @@ def export(
 
 
 def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
-    """Return the groups of names for ``Workload.export``: one group if it needs all names.
+    """Return the groups of names for ``Workload.export``; a single group if it needs all names at
+    once.
 
-    If a class overrides only ``export``, the parts of its base class's
-    ``export`` are not used.
+    If a class overrides only ``export``, the ``export_parts`` of its base class is not used.
     """
     parts = getattr(workload, "export_parts", None)
     if parts is None or _depth(workload, "export_parts") > _depth(workload, "export"):
@@ -313,7 +332,9 @@ def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _depth(workload: Workload, method: str) -> int:
-    """Return how far up the classes the method is defined; 0 for the workload's own class."""
+    """Return how many classes up the method is defined; 0 for an attribute of the workload
+    itself.
+    """
     homes = [workload, *type(workload).__mro__]
     return next((level for level, home in enumerate(homes) if method in vars(home)), len(homes))
 
@@ -327,7 +348,10 @@ def _export_all(
     *,
     writes: bool,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Export on rank 0 with all weights, for a workload that cannot export its weights in parts."""
+    """Export on rank 0 with all weights, for a workload that cannot export its weights in parts.
+
+    Collective: call it on every rank. ``writes``: whether the weights are written, too.
+    """
     leads = source.ranks.rank == 0
     if leads and source.ranks.world > 1 and len(plain) > 1:
         log.warning(
@@ -357,10 +381,10 @@ def _parts(
     exports: Mapping[str, Tensor],
     unique_exports: Mapping[str, Tensor],
 ) -> list[Part]:
-    """Return the groups of weights exported together, with the outputs that are written.
+    """Return the groups of weights that are exported together, with the outputs that are written.
 
     Raises:
-        TrainingError: the parts differ from an export of all weights together.
+        TrainingError: exporting the parts gives something else than exporting all weights together.
     """
     part_exports: dict[str, Tensor] = {}
     parts = []
@@ -396,7 +420,9 @@ def _stream(
     parts: Sequence[Part],
     files: Files,
 ) -> None:
-    """Gather part after part, for the ranks that write them."""
+    """Gather part after part for the ranks that write them, and write them. Collective: call it
+    on every rank.
+    """
     first, rank = first_names(source.meta_tensors()), source.ranks.rank
     file_of = {name: file for file, weights in files.items() for name in weights}
     holders: dict[str, Sequence[int]] = {}
@@ -425,19 +451,22 @@ def _stream(
         state = {name: next(stream) for name in names}
         if rank in part_keepers:
             write(part, {name: tensor for name, tensor in state.items() if tensor is not None})
-        state.clear()  # before the next is gathered
+        state.clear()  # free this part before the next is gathered
     writing.end(source.ranks)
 
 
 class Writing:
     """The files of one rank: a weight is written while the next is gathered.
 
-    A failure is raised at the end: until then the other ranks rely on this one.
+    A failure is raised only at the end, because until then the other ranks rely on this one.
     """
 
     def __init__(self, folder: Path, files: Files, own_files: Collection[str]) -> None:
-        """Open the files; ``files``: of all ranks; ``own_files``: names of those that this rank
-        writes.
+        """Open the files that this rank writes.
+
+        Args:
+            files: files of all ranks.
+            own_files: names of those that this rank writes.
         """
         self._folder, self._files, self._failure = folder, files, ""
         self._pool, self._pending = ThreadPoolExecutor(1), Future[None]()
@@ -451,17 +480,18 @@ class Writing:
             self._failure = str(error)
 
     def put(self, name: str, tensor: Tensor) -> None:
-        """Have a weight written; waits for the previous one."""
+        """Start to write a weight, after waiting for the previous one."""
         self._settle()
         if not self._failure:
             file = self._open[self._file_of[name]]
             self._pending = self._pool.submit(file.put, name, tensor)
 
     def end(self, ranks: Ranks) -> None:
-        """Give the files their names, on every rank; rank 0 writes the index if one is needed.
+        """Give the files their final names; rank 0 writes the index if there are several.
+        Collective: call it on every rank.
 
         Raises:
-            TrainingError: a rank could not write its files.
+            TrainingError: a rank could not write its files; raised on every rank.
         """
         self._settle()
         self._pool.shutdown()
@@ -470,7 +500,7 @@ class Writing:
                 file.discard() if self._failure else file.finish()
         except (OSError, ValueError) as error:
             self._failure = str(error)
-        # Every rank comes to the exchange, also one that failed: the others wait for it there.
+        # A rank that failed takes part in this exchange, too, because the others wait for it.
         failures = [
             (rank, reason) for rank, reason in enumerate(ranks.gather(self._failure)) if reason
         ]
@@ -500,7 +530,7 @@ def index(files: Files) -> str:
 
 
 def _files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
-    """Return the weights in files of at most ``most`` bytes, or of one weight, in their order."""
+    """Group the weights, in their order, into files of at most ``most`` bytes or of one weight."""
     bins: list[dict[str, Tensor]] = [{}]
     file_bytes = 0
     for name, meta_tensor in meta_tensors.items():
@@ -519,7 +549,9 @@ def _files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
 
 
 def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Return file → the rank that writes it: one that holds its weights, spread over all ranks."""
+    """Return a mapping of each file to the rank that writes it: one that holds its weights, so
+    that the files are spread over all ranks.
+    """
     files_by_ranks: dict[tuple[int, ...], list[str]] = {}
     for file, ranks in holders.items():
         files_by_ranks.setdefault(tuple(ranks), []).append(file)
@@ -531,7 +563,9 @@ def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
 
 
 def _in_turn(parts: Sequence[Part], file_of: Callable[[Part], str]) -> Iterator[Part]:
-    """Yield the first part of each file, then the second, …: all writers work concurrently."""
+    """Yield the first part of each file, then the second, …, so that all writers work
+    concurrently.
+    """
     groups: dict[str, list[Part]] = {}
     for part in parts:
         groups.setdefault(file_of(part), []).append(part)

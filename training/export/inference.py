@@ -1,13 +1,13 @@
 """The functions that AWS's PyTorch inference toolkit calls; shipped as ``code/inference.py``.
 
 The toolkit puts ``/opt/ml/model/code`` on Python's path, imports the module that
-``SAGEMAKER_PROGRAM`` names, and answers ``/invocations`` with its functions
+``SAGEMAKER_PROGRAM`` names, and handles ``/invocations`` with its functions
 (github.com/aws/sagemaker-pytorch-inference-toolkit, "Model serving").
 
-TorchServe gathers requests into batches where SAGEMAKER_TS_BATCH_SIZE asks for them, but the
-toolkit then calls the functions for one request after the other, with the content type of the
-first (``Transformer.transform`` of sagemaker-inference 1.10.1). So once the model is loaded,
-``transform`` replaces that method: one pass of the model answers the batch.
+If SAGEMAKER_TS_BATCH_SIZE is set, TorchServe gathers requests into batches, but the toolkit then
+calls the functions for one request after the other, with the content type of the first
+(``Transformer.transform`` of sagemaker-inference 1.10.1). So once the model is loaded,
+``transform`` replaces that method: one pass of the model handles the whole batch.
 """
 
 import json
@@ -25,28 +25,30 @@ from training.export.artifact import open_artifact
 from training.workloads import Workload
 from trainyard.common.errors import DataError, TrainyardError
 
-# The trained model as a function that answers requests: for endpoints and batch scoring.
+# The trained model as a function that responds to requests: for endpoints and batch scoring.
 #
-# Requests and answers are JSON objects; the workload defines their content.
+# Requests and responses are JSON objects; the workload defines their content.
 
 WARM = 3
-"""Requests that warm a model up: some of a process's first ones are slow, not the first alone."""
-# The smallest image that every decoder reads.
+"""Number of requests that warm a model up: several, because not only a process's first one is
+slow.
+"""
+# The smallest image that every decoder reads: one black pixel in PPM format.
 PIXEL = b64encode(b"P6 1 1 255 \0\0\0").decode()
 PLACEHOLDERS = {"text": "warm up", "number": 0.0, "timestamp": "1970-01-01", "bytes": PIXEL}
-"""Kind of a column → a value of a request that warms up."""
+"""Mapping of a column's kind to the value that it has in a warm-up request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that is ready to answer requests."""
+    """A model that is ready to respond to requests."""
 
     workload: Workload
     model: nn.Module
     """The model in evaluation mode, on the device that it runs on."""
 
     def answer(self, request: Any) -> dict[str, Any]:
-        """Answer one request.
+        """Return the response to one request.
 
         Raises:
             DataError: the request is not a JSON object, or the workload does not understand it.
@@ -57,9 +59,10 @@ class ServedModel:
         return answer
 
     def warm(self) -> None:
-        """Answer requests that nobody asked, so that the first that somebody asks takes no longer
-        than others: modules are imported, kernels chosen, memory allocated. Never fails: what the
-        model cannot answer stays for its first request.
+        """Run a few made-up requests, so that the first real one is as fast as later ones.
+
+        They import modules, choose kernels and allocate memory. This never fails: if the model
+        cannot handle such a request, the first real one is slow.
         """
         try:
             columns = self.workload.request_columns
@@ -77,10 +80,11 @@ class ServedModel:
             self.answers([request])
 
     def answers(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
-        """Answer several requests together: an exception is the answer to one that has none, a
-        DataError if that is the request's fault.
+        """Return the responses to several requests, computed together.
 
-        When some fail, each half is asked alone, and so on: no request costs another its answer.
+        The response to a request that failed is its exception, a DataError if the request is wrong.
+        When some fail, each half is computed alone, and so on, so that no request prevents the
+        response to another.
         """
         try:
             return self._together(requests)
@@ -102,8 +106,10 @@ class ServedModel:
 
 
 def open_served(folder: Path, base: Path | None = None) -> ServedModel:
-    """Load the artifact in ``folder``, onto the GPU if there is one; ``base``: see
-    ``training.export.artifact.open_artifact``.
+    """Load the artifact in ``folder``, onto the GPU if there is one.
+
+    Args:
+        base: see ``training.export.artifact.open_artifact``.
 
     Raises:
         DataError: a file of the artifact is missing or damaged.
@@ -116,10 +122,12 @@ JSON = "application/json"
 
 
 def model_fn(model_dir: str) -> ServedModel:
-    """Load the artifact, once per process, and warm it up: a fleet's first requests would go over
-    the limit of a latency that a deployment watches.
+    """Load the artifact, once per process, and warm it up.
+
+    Without the warm-up, the first requests of a fleet would exceed the latency limit that a
+    deployment watches.
     """
-    from sagemaker_inference.transformer import Transformer  # the image has it
+    from sagemaker_inference.transformer import Transformer  # part of the image
 
     served_model = open_served(Path(model_dir))
     served_model.warm()
@@ -130,13 +138,17 @@ def model_fn(model_dir: str) -> ServedModel:
 def transform(
     served_model: ServedModel, data: Sequence[Mapping[str, Any]], context: Any
 ) -> list[str]:
-    """Answer a batch of requests; ``context`` is TorchServe's, and takes the status of each."""
+    """Return the responses to a batch of requests.
+
+    Args:
+        context: TorchServe's context, in which the status of each response is set.
+    """
     pairs = zip(data, context.request_processor, strict=True)
     requests = [
         _read(item.get("body") or b"", processor.get_request_properties())
         for item, processor in pairs
     ]
-    # What was refused is not asked, and keeps its place among the answers.
+    # Rejected requests are not passed to the model, and keep their place among the responses.
     answers = iter(
         served_model.answers(
             [request for request in requests if not isinstance(request, Exception)]
@@ -149,7 +161,7 @@ def transform(
 
 
 def _read(body: bytes, headers: Mapping[str, Any]) -> Any:
-    """Return a request, or the exception that refuses it."""
+    """Return a request, or the exception that rejects it."""
     from sagemaker_inference import errors, utils
 
     try:
@@ -159,7 +171,7 @@ def _read(body: bytes, headers: Mapping[str, Any]) -> Any:
 
 
 def _format_answer(outcome: Any, context: Any, index: int) -> str:
-    """Return the body of an answer, after its status and type were set."""
+    """Set the status and type of a response, and return its body."""
     from sagemaker_inference import utils
 
     context.set_response_content_type(index, JSON)
@@ -174,7 +186,7 @@ def _format_answer(outcome: Any, context: Any, index: int) -> str:
 
 
 def input_fn(body: str | bytes, content_type: str) -> Any:
-    """Decode a request's body."""
+    """Decode a request's body; raise the toolkit's error if it is not JSON."""
     if content_type.partition(";")[0].strip() != JSON:
         _refuse(415, f"Content-Type is {content_type}; expected {JSON}")
     try:
@@ -184,7 +196,9 @@ def input_fn(body: str | bytes, content_type: str) -> Any:
 
 
 def predict_fn(request: Any, served_model: ServedModel) -> dict[str, Any]:
-    """Answer a request; one that the model cannot answer is the client's fault."""
+    """Return the response to a request; one that the model cannot handle is a client error
+    (400).
+    """
     try:
         return served_model.answer(request)
     except TrainyardError as error:
@@ -192,12 +206,12 @@ def predict_fn(request: Any, served_model: ServedModel) -> dict[str, Any]:
 
 
 def output_fn(answer: dict[str, Any], accept: str) -> str:
-    """Return the answer as JSON, whatever ``accept`` asks for: no other form is supported."""
+    """Return the response as JSON, whatever ``accept`` says: no other format is supported."""
     return json.dumps(answer, allow_nan=False)
 
 
 def _refuse(status: int, reason: str) -> NoReturn:
-    """Raise the toolkit's own error, which becomes the answer's HTTP status; others become 500."""
-    from sagemaker_inference.errors import BaseInferenceToolkitError  # the image has it
+    """Raise the toolkit's own error, which sets the HTTP status; any other error becomes 500."""
+    from sagemaker_inference.errors import BaseInferenceToolkitError  # part of the image
 
     raise BaseInferenceToolkitError(status, reason, reason)

@@ -1,9 +1,11 @@
-"""Lists of the files shipped into a step's container or an artifact, and of those that shape
-weights.
+"""Lists of the files that are shipped into a step's container or an artifact, and of those that
+affect weights.
 
-The definition fills a step's folder by it, the artifact includes what inference imports by it,
-and the training's identity counts files by it. A file not named here is not shipped: changing it
-must not make a step miss its cache, or restart a training.
+The pipeline definition fills a step's folder according to these lists, the artifact includes what
+inference imports, and the training's identity counts files by them. A file that is not listed is
+not shipped, so that a change of it does not make a step miss its cache or restart a training.
+
+A room is a folder of the checkout; its name ends with a slash.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 EVERYWHERE = ("trainyard/__init__.py", "trainyard/common/")
-"""Files that every container and every artifact holds."""
+"""Files in every container and every artifact."""
 
 EVERY_STEP = (
     *EVERYWHERE,
@@ -39,7 +41,7 @@ ROOMS = {
         "steps/evaluate/model_folder.py",
     ),
 }
-"""Step → further files that its job imports. A room (folder) ends with a slash."""
+"""Mapping of a step to the further files and rooms that its job imports."""
 
 READER = (*EVERYWHERE, "training/__init__.py", "training/data/")
 """Files that read shards, for a user's own script that uses them."""
@@ -49,26 +51,27 @@ STAYING = frozenset(
         *(f"steps/{step}/step.py" for step in ROOMS),
         *(f"steps/{step}/config.py" for step in ROOMS),
         "conditions/step.py",
-        "steps/shard/inspect.py",  # people look at shards with it
+        "steps/shard/inspect.py",  # a command for people to look at shards
         "training/tools/",
     }
 )
-"""Files of the rooms that are not shipped: they declare a step to the pipeline, or people run them.
-A room ends with a slash."""
+"""Files and rooms that are not shipped: they declare a step to the pipeline, or people run them."""
 
 TRAINYARD_ROOMS = ("training/", "steps/", "trainyard/", "requirements.txt")
-"""Parts of a training's folder that belong to Trainyard, not to the user."""
+"""Parts of a training's folder that belong to Trainyard and not to the user."""
 
 WITHOUT_EFFECT = frozenset(
     f"training/{name}"
     for name in (
         *("tools/", "watching/", "in_place_restart.py", "scores.py"),
         *("export/inference.py", "export/shipped_files.py"),
-        *("data/torch_dataset.py", "data/hugging_face.py"),  # for loops that are not ours
+        *("data/torch_dataset.py", "data/hugging_face.py"),  # for other people's training loops
     )
 )
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
-them. Everything else in training/ counts, so a new file counts until it is listed here."""
+them. Everything else in training/ counts for its identity, so a new file counts until it is
+listed here.
+"""
 
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 
@@ -77,7 +80,7 @@ def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
     """Yield (name in the shipped folder, file) of everything that step ``step`` ships.
 
     Raises:
-        FileNotFoundError: the checkout lacks a room.
+        FileNotFoundError: a room is missing in the checkout.
     """
     for name, path in of_rooms(checkout, (*EVERY_STEP, f"steps/{step}/job.py", *ROOMS[step])):
         if not is_listed(name, STAYING):
@@ -85,7 +88,7 @@ def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
 
 
 def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield (name below ``checkout``, file) of every file in these rooms and files."""
+    """Yield (name relative to ``checkout``, file) of every file in these rooms and files."""
     for room in rooms:
         if room.endswith("/"):
             yield from ((f"{room}{name}", path) for name, path in files(checkout / room))
@@ -94,16 +97,18 @@ def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]
 
 
 def is_listed(name: str, places: Iterable[str]) -> bool:
-    """Return whether a file is one of ``places``, or lies in a room that is one."""
+    """Return whether a file is one of ``places``, or is in a room that is one of them."""
     return any(
         name == place or (place.endswith("/") and name.startswith(place)) for place in places
     )
 
 
 def list_package_files(workload: str) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of the user's package that holds ``workload`` and of what lies beside it.
+    """Yield (name, file) of the user's package that contains ``workload`` and of the files next to
+    it.
 
-    Nothing for one of Trainyard's workloads; for an installed package, nothing beside it.
+    Yield nothing for one of Trainyard's workloads; for an installed package, only the package
+    itself.
     """
     if "." not in workload:
         return
@@ -116,11 +121,13 @@ def list_package_files(workload: str) -> Iterator[tuple[str, Path]]:
 
 
 def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
-    """Yield (name with forward slashes, file) of everything below ``folder``, without litter.
+    """Yield (name with forward slashes, file) of everything in ``folder``, without tools'
+    leftovers.
 
-    ``hidden``: include files whose name or folder begins with a dot.
+    Args:
+        hidden: include files whose name or folder begins with a dot.
     """
-    # In one order everywhere: what is packed and hashed by these names has to be the same.
+    # Sorted, because what is packed and hashed by these names has to be the same on every machine.
     for path in sorted(folder.iterdir()):
         if path.name.endswith(LITTER) or (path.name.startswith(".") and not hidden):
             continue

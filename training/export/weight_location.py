@@ -1,4 +1,4 @@
-"""Location of the weights to export: spread over many ranks, or in one process."""
+"""Read the weights to export, from many ranks or from one process; write a safetensors file."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,32 +18,35 @@ ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 
 
 class Weights(Protocol):
-    """A model's state: every strategy implements it, and so does ``LocalWeights``."""
+    """A model's state. Every strategy implements this protocol, and so does ``LocalWeights``."""
 
     @property
     def ranks(self) -> Ranks: ...
 
     def meta_tensors(self) -> Mapping[str, Tensor]:
-        """Return every name in the model's state → a tensor on meta of its type and shape.
+        """Return a mapping of every name in the model's state to a tensor on meta of its type and
+        shape.
 
-        A tensor with several names is a single object here, too.
+        A tensor with several names is a single object in the mapping, too.
         """
 
     def holders(self, name: str) -> Sequence[int]:
-        """Return the ranks that hold a tensor, or a part of it."""
+        """Return the ranks that hold a tensor or a part of it."""
 
     def gather_full_tensors(
         self, requests: Iterable[tuple[str, Collection[int]]]
     ) -> Iterator[Tensor | None]:
-        """Yield whole tensors one by one, on the CPU of the ranks named with them; None elsewhere.
+        """Yield whole tensors one by one, on the CPU of the ranks given with each name; None on
+        other ranks.
 
-        Use the first of a tensor's names. Every rank takes part, with the same arguments.
+        Use the first of a tensor's names. Collective: call it on every rank with the same
+        arguments.
         """
 
 
 @dataclass(frozen=True)
 class LocalWeights:
-    """The state of a model that one process holds."""
+    """The state of a model that is in a single process."""
 
     state: Mapping[str, Tensor]
     ranks: Ranks = ALONE
@@ -66,7 +69,7 @@ class LocalWeights:
 
 
 def first_names(meta_tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return every name → the first name of the same tensor."""
+    """Return a mapping of every name to the first name of the same tensor."""
     first: dict[int, str] = {}
     return {
         name: first.setdefault(id(meta_tensor), name) for name, meta_tensor in meta_tensors.items()
@@ -76,9 +79,11 @@ def first_names(meta_tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def gather_weights(
     source: Weights, names: Iterable[str] | None = None, keepers: Collection[int] = (0,)
 ) -> dict[str, Tensor]:
-    """Return the state, or these names of it, whole on some ranks; empty on the others.
+    """Return the state, or the tensors ``names`` of it, whole on the ranks ``keepers``; empty on
+    the others.
 
-    Every rank takes part. A tensor with several names is a single object here, too.
+    Collective: call it on every rank. A tensor with several names is a single object in the result,
+    too.
     """
     first = first_names(source.meta_tensors())
     chosen_names = [*first] if names is None else [*names]
@@ -94,7 +99,7 @@ def gather_weights(
 
 
 def parameters(source: Weights) -> int:
-    """Return how many numbers the state has; a tensor with several names counts once."""
+    """Return the number of elements in the state; a tensor with several names counts once."""
     return sum(
         meta_tensor.numel()
         for meta_tensor in {id(t): t for t in source.meta_tensors().values()}.values()
@@ -102,20 +107,22 @@ def parameters(source: Weights) -> int:
 
 
 TIES = "tied_weights"
-"""Key in config.json: further names of weights → the name used in model.safetensors."""
+"""Key in config.json of the mapping of weights' further names to the names in model.safetensors."""
 
 
 def untie_weights(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return (the tensors, each once; further name → name of the same tensor among them).
+    """Return the tensors, each under one name, and a mapping of each further name to that name.
 
-    Each is written once, and config.json names the others. (Not the file's own metadata: its
-    order, and so the bytes, would differ each time.) They may be on meta.
+    Each tensor is written once, and config.json lists the further names. (The file's own metadata
+    is not used for this: its order, and so the bytes, would differ each time.) The tensors may be
+    on meta.
     """
     unique_tensors: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
     first: dict[tuple, str] = {}
     for name, tensor in tensors.items():
-        memory = tensor.untyped_storage()._cdata, tensor.storage_offset()  # meta has no address
+        # Identifies memory on meta, too, which has no address.
+        memory = tensor.untyped_storage()._cdata, tensor.storage_offset()
         key = (memory, tensor.dtype, tensor.shape, tensor.stride())
         if tensor.numel() and first.setdefault(key, name) != name:
             ties[name] = first[key]
@@ -127,7 +134,10 @@ def untie_weights(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dic
 def retie_weights(
     weights: Mapping[str, Tensor], description: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return a model.safetensors' weights under all names; ``description``: its config.json.
+    """Return the weights of model.safetensors under all their names.
+
+    Args:
+        description: content of config.json.
 
     Raises:
         KeyError: a weight is missing.
@@ -140,20 +150,20 @@ def fill(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) ->
     """Write exported weights, given under all their names, into ``model``, which may be on meta.
 
     Raises:
-        RuntimeError, KeyError: the weights are not this model's.
+        RuntimeError, KeyError: the weights do not belong to this model.
     """
     with changing(model):
         model.load_state_dict(workload.restore(weights))
 
 
-# Writes a safetensors file tensor by tensor, in any order, never whole in memory.
+# Writing a safetensors file tensor by tensor, in any order, never with the whole file in memory.
 #
-# The format: eight bytes with the length of the header, little-endian; the header, JSON, which says
-# type, shape and place of each tensor; the tensors, little-endian, one after the other
+# The format: eight bytes with the length of the header, little-endian; the header, JSON, which
+# gives type, shape and offset of each tensor; the tensors, little-endian, one after the other
 # (github.com/huggingface/safetensors, "Format"). The header follows from shapes and types alone, so
-# it can stand before any tensor is known. The bytes are those that ``safetensors.torch.save_file``
-# writes: the widest types first, those of one type by name, the header filled up with spaces to a
-# multiple of eight.
+# it can be written before any tensor is known. The bytes are those that
+# ``safetensors.torch.save_file`` writes: the widest types first, those of one type by name, the
+# header padded with spaces to a multiple of eight.
 
 TYPES = {
     "uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64",
@@ -163,7 +173,9 @@ TYPES = {
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
     "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
-"""torch's types → their names in the file, in the order in which safetensors lays them out."""
+"""Mapping of torch's types to their names in the file, in the order in which safetensors lays
+them out.
+"""
 METADATA = {"format": "pt"}
 """File metadata that transformers writes and expects."""
 
@@ -172,8 +184,11 @@ class SafeFile:
     """A file being written: ``put`` each tensor, then ``finish`` or ``discard``."""
 
     def __init__(self, path: Path, meta_tensors: Mapping[str, Tensor]) -> None:
-        """Open the file; ``meta_tensors``: name → a tensor with the coming type and shape, even on
-        meta.
+        """Open the file, and write its header.
+
+        Args:
+            meta_tensors: mapping of each name to a tensor with the type and shape that will be
+                written; it may be on meta.
         """
         self.path, self._meta_tensors = path, dict(meta_tensors)
         head, self._places = header(self._meta_tensors)
@@ -183,11 +198,11 @@ class SafeFile:
         self._draft.file.write(head)
 
     def put(self, name: str, tensor: Tensor) -> None:
-        """Write a tensor that is on the CPU to its place.
+        """Write a tensor that is on the CPU at its offset.
 
         Raises:
-            ValueError: its type or shape is not the one announced.
-            StorageError: there is no room for it; what was written is removed.
+            ValueError: its type or shape is not the announced one.
+            StorageError: there is no space for it; what was written is removed.
         """
         meta_tensor = self._meta_tensors.pop(name)
         if (meta_tensor.dtype, meta_tensor.shape) != (tensor.dtype, tensor.shape):
@@ -205,7 +220,7 @@ class SafeFile:
             raise
 
     def finish(self) -> None:
-        """Check that the file is complete, and give it its name.
+        """Check that the file is complete, and give it its final name.
 
         Raises:
             ValueError: a tensor was not put.

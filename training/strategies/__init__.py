@@ -1,5 +1,5 @@
 """How ranks share a training step. The recipe's ``strategy`` changes speed and memory, never the
-result: each of these modules gives the loss curve of ``single``.
+result: each of these modules gives the same loss curve as ``single``.
 
     single      one process; the base of the others
     ddp         replicated weights
@@ -26,13 +26,14 @@ from trainyard.common.errors import TrainingError
 def start_strategy(
     config: TrainConfig, workload: Workload, checkpoint: tuple[int, str] = (0, "")
 ) -> Iterator[Strategy]:
-    """Context that joins the other ranks, and leaves them at the end.
+    """Context in which this rank has joined the other ranks, with the strategy that the settings
+    select.
 
     Args:
         checkpoint: step and precision of this training's newest checkpoint, for precision auto.
 
     Raises:
-        TrainingError: the strategy cannot use so many ranks, the workload's model does not
+        TrainingError: the strategy cannot use this many ranks, the workload's model does not
             support it, the GPUs lack a required feature, or the ranks' settings differ.
     """
     rank, local_rank, world = read_ranks()
@@ -51,11 +52,13 @@ def start_strategy(
 
 
 def check_settings(config: TrainConfig, ranks: Ranks) -> None:
-    """Check that all ranks have the same settings and kind of device: by these each decides when
-    it meets the others.
+    """Check that all ranks have the same settings and kind of device.
+
+    They decide when a rank enters a collective, so with different ones ranks would wait for each
+    other. Collective: call it on every rank.
 
     Raises:
-        TrainingError: a rank's differ from rank 0's; on every rank.
+        TrainingError: a rank's settings differ from rank 0's; raised on every rank.
     """
     first, *others = ranks.gather(config.model_dump() | {"device": ranks.device.type})
     for rank, other in enumerate(others, 1):
@@ -67,7 +70,7 @@ def check_settings(config: TrainConfig, ranks: Ranks) -> None:
 
 
 def kind(config: TrainConfig) -> type[Strategy]:
-    """Return the class that trains as the settings say."""
+    """Return the strategy's class for these settings."""
     split = config.split > 1
     module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,7 +1,9 @@
-"""Transformations of a model's blocks: recomputation of activations, torch.compile.
+"""Transformations of a model's blocks: recomputation of activations, torch.compile, tensor
+parallelism.
 
-The choice of kept results is torchtitan's (``torchtitan/distributed/activation_checkpoint.py``):
-attention, what was reduced over ranks, and every second matrix product.
+The choice of results that are kept is torchtitan's
+(``torchtitan/distributed/activation_checkpoint.py``): attention, what was reduced over ranks, and
+every second matrix product.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +22,10 @@ from training.microbatches import RecomputeContext
 from training.workloads import Workload
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._scaled_mm.default")
-"""Matrix products, of which every second one is kept, starting with the first."""
+"""Matrix products; the result of every second one is kept, starting with the first."""
 
 KEPT_OPERATORS = (
-    "aten.max.default",  # maximum that float8 scales by: one number
+    "aten.max.default",  # maximum by which float8 scales: one number
     "aten._scaled_dot_product_cudnn_attention.default",
     "aten._scaled_dot_product_efficient_attention.default",
     "aten._scaled_dot_product_flash_attention.default",
@@ -33,7 +35,7 @@ KEPT_OPERATORS = (
     "_c10d_functional.all_reduce.default",
     "_c10d_functional.reduce_scatter_tensor.default",
 )
-"""Operators whose results are kept; a torch version that lacks one does not call it."""
+"""Operators whose results are kept. One that a torch version does not have is ignored."""
 
 
 def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
@@ -46,7 +48,7 @@ def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
     def policy(context: Any, operator: Any, *inputs: Any, **kwargs: Any) -> CheckpointPolicy:
         keep = operator in kept_operators
         if operator in products:
-            # Each pass counts for itself, so that the second chooses as the first did.
+            # Each pass has its own count, so that the second pass chooses the same products.
             counts[context.is_recompute] += 1
             keep = counts[context.is_recompute] % 2 == 1
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
@@ -66,7 +68,7 @@ def _operators(names: tuple[str, ...]) -> set[Any]:
 
 
 class NestedContexts:
-    """Two contexts at once; may be entered more than once."""
+    """Two contexts at once, outer and inner; it may be entered more than once."""
 
     def __init__(self, outer: AbstractContextManager, inner: AbstractContextManager) -> None:
         self._outer, self._inner = outer, inner
@@ -81,7 +83,7 @@ class NestedContexts:
 
 
 def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
-    """Apply recomputation and compilation, block by block; names of parameters stay."""
+    """Apply recomputation and compilation to each block; the names of parameters stay the same."""
     policy = config.activation_checkpointing
     for block in blocks:
         split = config.compile and config.tensor_parallel > 1
@@ -94,15 +96,17 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
 
 
 def recompute(block: nn.Module, *, selective: bool = False) -> None:
-    """Make ``block`` keep its inputs, and if ``selective`` the results named in ``KEPT_OPERATORS``
-    and every second product; the rest is computed again in the backward pass.
+    """Make ``block`` keep only its inputs, and compute the rest again in the backward pass.
+
+    Args:
+        selective: keep also the results of ``KEPT_OPERATORS`` and of every second product.
     """
     from torch.utils.checkpoint import checkpoint
 
     forward, recompute_context = block.forward, RecomputeContext(block)
 
     def run_checkpointed(*inputs: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # the second pass is then a part of the graph
+        if torch.compiler.is_compiling():  # the second pass is then part of the compiled graph
             options: dict[str, Any] = {"context_fn": contexts} if selective else {}
         else:
             options = {"context_fn": partial(_contexts, recompute_context, selective)}
@@ -114,7 +118,7 @@ def recompute(block: nn.Module, *, selective: bool = False) -> None:
 def _contexts(
     recompute_context: RecomputeContext, selective: bool
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Return the contexts of a block's first pass and of its second."""
+    """Return the contexts of a block's first pass and of its recomputation."""
     first, second = recompute_context.contexts()
     if not selective:
         return first, second
@@ -123,15 +127,15 @@ def _contexts(
 
 
 def compile_after_collective(block: nn.Module) -> None:
-    """Compile ``block`` for inputs that come out of a collective, which may still be under way.
+    """Compile ``block`` for inputs that come out of a collective, which may still be running.
 
-    torch 2.13 loses the way back from compiled code through such a tensor: the collective's
-    backward pass gets its gradient as a plain tensor, and cannot use that. It is the
-    embedding's output, for the first block; a compiled block's output has arrived, and is not
-    copied.
+    With such a tensor as input, torch 2.13 breaks the backward pass of compiled code: the
+    collective's backward pass gets its gradient as a plain tensor, and cannot use that. So such
+    inputs are copied first. For the first block this is the embedding's output; a compiled block's
+    output has arrived, and is not copied.
 
-    Recomputation goes around it: inside, torch 2.13 fails because it tries to save a device mesh as
-    if it were a tensor (``tensors_saved_with_vc_check``).
+    Recomputation has to be outside of the compiled code: inside it, torch 2.13 fails because it
+    tries to save a device mesh as if it were a tensor (``tensors_saved_with_vc_check``).
     """
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
@@ -144,13 +148,16 @@ def compile_after_collective(block: nn.Module) -> None:
     block.forward = run_compiled
 
 
-# Tensor parallel: a workload splits its own model; this is the part common to all.
+# Tensor parallel: a workload splits its own model; this is the part that is common to all.
 
 
 def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool) -> None:
-    """Let the workload split its model over the mesh, along the sequence too if it can.
+    """Let the workload split its model over the mesh.
 
-    Frozen weights stay frozen: torch's ``SequenceParallel`` creates trainable ones.
+    Frozen weights stay frozen: torch's ``SequenceParallel`` would create trainable ones.
+
+    Args:
+        sequence: split along the sequence as well, if the workload can.
     """
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     along = getattr(workload, "sequence_parallel", None) if sequence else None
@@ -161,14 +168,14 @@ def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool
 
 
 def losses(workload: Workload) -> AbstractContextManager:
-    """Context for forward and backward passes with logits sharded over the classes."""
+    """Context for forward and backward passes in which logits may be sharded over the classes."""
     return loss_parallel() if _takes_parts(workload) else nullcontext()
 
 
 def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
-    """Return the loss of outputs that may be spread over the ranks; the same on each of them.
+    """Return the loss of outputs that may be spread over the ranks; it is the same on each rank.
 
-    A workload's ``loss`` gets them as they are if it declares support
+    A workload's ``loss`` gets the outputs as they are if it declares support for that
     (``loss_parallel``), otherwise whole.
     """
     if isinstance(outputs, DTensor) and not _takes_parts(workload):

@@ -11,10 +11,10 @@ from training.strategies.ranks import Ranks
 from training.strategies.single import Strategy
 from training.workloads import Workload
 
-# The warning says that no parameter was unused; the search costs 0.3 to 4 % of a step
+# Ignore the warning that no parameter was unused; the search costs 0.3 to 4 % of a step
 # (docs/training.md).
 warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-# Its new name is not known to the torch of AWS's images with SMDDP.
+# The new name of the argument does not exist in the torch of AWS's images with SMDDP.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
 
 
@@ -32,24 +32,26 @@ class Ddp(Strategy):
             model,
             device_ids=devices,
             gradient_as_bucket_view=True,
-            broadcast_buffers=False,  # MicroBatches handles them
-            # A weight that got no gradient on any rank has none, as with one process; without it a
-            # step could use gradients that were never added up. And DDP leaves its buckets in the
-            # order in which a process begins with them, so a resumed one adds up as before.
+            broadcast_buffers=False,  # MicroBatches handles buffers
+            # With this, a weight that got no gradient on any rank has none, as with one process;
+            # without it a step could use gradients that were never summed. It also makes DDP keep
+            # its buckets in their initial order, so that a resumed process sums in the same order
+            # as before.
             find_unused_parameters=True,
         )
 
     def leave(self) -> None:
         """Release DDP's reducer while the process group still exists.
 
-        Its destructor runs with Python's lock. If it has the group's last reference, it waits
-        there for gloo's threads; one that lets go of a collective's tensors waits for the lock.
+        The reducer's destructor runs with Python's lock. If it has the last reference to the group,
+        it waits for gloo's threads, and a thread that releases a collective's tensors waits for
+        that lock: a deadlock.
         """
         module = vars(self).get("forward")
-        for name in ("reducer", "logger"):  # which also references the reducer
+        for name in ("reducer", "logger"):  # the logger references the reducer, too
             if hasattr(module, name):
                 delattr(module, name)
 
     def accumulating(self) -> AbstractContextManager:
-        assert isinstance(self.forward, DistributedDataParallel)  # wrap has made it
+        assert isinstance(self.forward, DistributedDataParallel)  # wrap created it
         return self.forward.no_sync()

@@ -1,10 +1,11 @@
 """ZeRO: optimizer state (stage 1), gradients (2) and weights (3) cut into equal pieces.
 
-Rajbhandari et al. 2020, ZeRO. DeepSpeed cuts without regard to layers or shapes, so a checkpoint,
-whose names and shapes are every strategy's, is assembled on the CPU of rank 0: 12 bytes per
-parameter. If that is too much, ``fsdp`` shards the checkpoint as well.
+Rajbhandari et al. 2020, ZeRO. DeepSpeed cuts without regard to layers or shapes. A checkpoint has
+the same names and shapes with every strategy, so it is assembled on the CPU of rank 0: 12 bytes per
+parameter. If that is too much, use ``fsdp``, which shards the checkpoint as well.
 
-The optimizer is ours (AdamW on float32 weights), bfloat16 is autocast: as everywhere else.
+As with the other strategies, the optimizer is ours (AdamW on float32 weights), and bfloat16 is
+autocast.
 """
 
 import json
@@ -40,7 +41,8 @@ def settings(config: TrainConfig, world: int) -> dict[str, Any]:
         "zero_optimization": {"stage": config.zero_stage},
     }
     if config.precision == "bfloat16":
-        # No module's gradients are sent in bfloat16: they are float32 with every other strategy.
+        # No module's gradients are sent in bfloat16, because they are float32 with every other
+        # strategy.
         options["torch_autocast"] = {
             "enabled": True,
             "dtype": "bfloat16",
@@ -52,8 +54,8 @@ def settings(config: TrainConfig, world: int) -> dict[str, Any]:
 class DeepSpeed(Strategy):
     """Strategy that uses DeepSpeed's engine; every rank is data-parallel.
 
-    It reads the gradient's norm as it updates, and cannot be informed that a step does not
-    count, so the loop reads each step's numbers before it.
+    The engine reads the gradient's norm when it updates, and cannot be told to skip a step, so the
+    loop reads each step's numbers before the update.
     """
 
     reads = True
@@ -61,7 +63,8 @@ class DeepSpeed(Strategy):
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
         self.data_rank, self.data_world = ranks.rank, ranks.world
-        # Set before the import, which otherwise searches for every known accelerator, and logs it.
+        # Set before the import, which would otherwise search for every known accelerator and log
+        # that.
         os.environ.setdefault("DS_ACCELERATOR", ranks.device.type)
         try:
             import deepspeed
@@ -74,9 +77,9 @@ class DeepSpeed(Strategy):
             ) from None
         if not dist.is_initialized():
             raise TrainingError("strategy deepspeed: start the job with torchrun or mpirun")
-        # Skips its search for C++ operations that could be compiled: none is needed.
+        # Skips the search for C++ operations that could be compiled, because none is needed.
         deepspeed.ops.__compatible_ops__ = {}
-        # DeepSpeed's own calls of torch, on every rank.
+        # DeepSpeed's own calls of torch cause this warning on every rank.
         warnings.filterwarnings("ignore", "`torch.distributed.*is deprecated", FutureWarning)
         self._deepspeed = deepspeed
 
@@ -104,7 +107,8 @@ class DeepSpeed(Strategy):
         )
         self.forward = self.engine
         self._zero = self.engine.optimizer
-        # The optimizer's state exists from here on: it may be loaded into before the first step.
+        # Create the optimizer's state now, because a checkpoint may be loaded into it before the
+        # first step.
         for piece in self._pieces():
             state = self._zero.optimizer.state[piece]
             state["step"] = torch.zeros((), device=piece.device)
@@ -116,18 +120,19 @@ class DeepSpeed(Strategy):
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
         scale = self.data_world / units
-        assert isinstance(self.micro, MicroBatches)  # of stages there are none here
+        assert isinstance(self.micro, MicroBatches)  # this strategy has no pipeline stages
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             self.engine.set_gradient_accumulation_boundary(number == len(batches))
             loss = self.loss(self.forward, batch)
-            # Averaged over the ranks by DeepSpeed: times their number it is the sum again.
+            # DeepSpeed averages over the ranks: multiplied by their number, the average is the sum
+            # again.
             self.engine.backward(loss * scale.to(loss.dtype), scale_wrt_gas=False)
             total += loss.detach()
         return total
 
     def clip(self) -> Tensor:
-        """Return the global norm; DeepSpeed scales down by the same norm as it updates."""
+        """Return the global norm; DeepSpeed uses the same norm to scale down when it updates."""
         if self.config.zero_stage < 3:
             return self._zero.scaled_global_norm()
         from deepspeed.runtime.utils import combine_grad_norm_groups
@@ -140,12 +145,13 @@ class DeepSpeed(Strategy):
         self.engine.step()
 
     def state(self) -> dict[str, Tensor]:
-        """Return whole tensors, on rank 0's CPU only; every rank takes part."""
+        """Return whole tensors, on rank 0's CPU only. Collective: call it on every rank."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         state = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            full_tensor = _gather_weight(tensor)  # by all ranks, though one keeps it
+            # A collective, although only rank 0 keeps the result.
+            full_tensor = _gather_weight(tensor)
             if self.ranks.rank == 0:
                 state[f"model.{self.saved_name(name)}"] = full_tensor.detach().cpu()
         step = self._zero.optimizer.state[self._pieces()[0]]["step"]
@@ -155,13 +161,14 @@ class DeepSpeed(Strategy):
                 moment = safe_get_full_optimizer_state(parameter, kind)
                 if self.ranks.rank == 0:
                     state[f"optimizer.{name}.{kind}"] = moment.cpu()
-        # Loading writes into these tensors, and ``after_load`` sends on what it finds in them.
+        # Loading writes into these tensors, and ``after_load`` sends their values to the other
+        # ranks.
         self._handed_out = state if self.ranks.rank == 0 else {}
         return self._handed_out
 
     @torch.no_grad()
     def after_load(self, *averages: Mapping[str, Tensor]) -> None:
-        """Send what was loaded into ``state``'s tensors from rank 0; each rank cuts its pieces."""
+        """Send what was loaded into ``state``'s tensors from rank 0; each rank takes its pieces."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             if not tensor.requires_grad:
                 key = f"model.{self.saved_name(name)}"
@@ -176,33 +183,38 @@ class DeepSpeed(Strategy):
         step = self._broadcast_tensor(f"optimizer.{name}.step", ())
         for piece in self._pieces():
             self._zero.optimizer.state[piece]["step"].copy_(step)
-        # The model computes with copies of the float32 weights, which are the ones set above.
+        # The model computes with copies of the float32 weights that were set above, so update the
+        # copies.
         if self.config.zero_stage < 3:
             self._zero.update_lp_params()
         else:
             for number in range(len(self._pieces())):
                 self._zero._reassign_or_swap_out_partitioned_parameters(number)
-            # Small weights are whole on each rank, put together from the pieces again.
+            # Small weights are whole on each rank; assemble them from the pieces again.
             kept_whole = self._zero.persistent_parameters
             if kept_whole:
                 kept_whole[0].all_gather(kept_whole)
         del self._handed_out
 
     def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
-        if self.config.zero_stage < 3:  # whole on each rank, and may be averaged ones
+        if self.config.zero_stage < 3:  # weights are whole on each rank, and may be averaged ones
             return super().gather(name, tensor, keepers)
-        assert tensor is not None  # each rank holds a part of every tensor
+        assert tensor is not None  # each rank has a part of every tensor
         full_tensor = _gather_weight(tensor)
         return full_tensor.detach().cpu() if self.ranks.rank in keepers else None
 
     def _trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Return name and parameter of the weights that DeepSpeed has: not the frozen ones."""
+        """Return name and parameter of the weights that DeepSpeed manages: those that are not
+        frozen.
+        """
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def _broadcast_tensor(
         self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """Return rank 0's tensor of a name, on every rank's device."""
+        """Return rank 0's tensor with this name, on every rank's device. Collective: call it on
+        every rank.
+        """
         device = self.ranks.device
         full_tensor = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
         if full_tensor is None:
@@ -211,7 +223,7 @@ class DeepSpeed(Strategy):
         return full_tensor
 
     def _pieces(self) -> list[Tensor]:
-        """Return this rank's float32 weights, flat, as the optimizer uses them."""
+        """Return this rank's float32 weights, as the flat tensors that the optimizer uses."""
         if self.config.zero_stage < 3:
             return self._zero.single_partition_of_fp32_groups
         return self._zero.fp32_partitioned_groups_flat
@@ -219,12 +231,13 @@ class DeepSpeed(Strategy):
     def _set(self, parameter: Any, full_tensor: Tensor, kind: str | None) -> None:
         """Write this rank's piece of a parameter, or of its moment named ``kind``.
 
-        DeepSpeed has given the parameter attributes that ``nn.Parameter`` lacks.
+        DeepSpeed adds attributes to the parameter that ``nn.Parameter`` does not have, hence
+        ``Any``.
         """
         if self.config.zero_stage < 3:
             parameter.set_full_hp_param(full_tensor, kind)
             return
-        # DeepSpeed's own setter of whole tensors fails where the last piece is padded.
+        # DeepSpeed's own setter of whole tensors fails if the last piece is padded.
         size = parameter.ds_tensor.numel()
         buffer = full_tensor.new_zeros(size * self.ranks.world)
         buffer[: full_tensor.numel()] = full_tensor.flatten()
@@ -232,7 +245,9 @@ class DeepSpeed(Strategy):
 
 
 def _gather_weight(tensor: Tensor) -> Tensor:
-    """Return the whole weight in float32 from its pieces on all ranks; every rank takes part."""
+    """Return the whole weight in float32 from its pieces on all ranks. Collective: call it on
+    every rank.
+    """
     from deepspeed.utils import safe_get_full_fp32_param
 
     return safe_get_full_fp32_param(tensor) if tensor.requires_grad else tensor

@@ -1,13 +1,14 @@
 """Matrix products of linear layers in float8, by the library torchao.
 
-Of each ``nn.Linear`` in the model's blocks both factors of its three products (output, gradient of
-the input, gradient of the weight) are cast to 8 bits, scaled by their largest element: of the
-whole tensor (``tensorwise``) or of each row (``rowwise``). Weights, gradients and the optimizer's
-state stay as they were, under their names, so checkpoints and models are unaffected, and
-validation multiplies as without it. A CPU has no such products: there they are emulated,
-the factors rounded alike and multiplied in float32.
+For each ``nn.Linear`` in the model's blocks, both factors of its three products (output, gradient
+of the input, gradient of the weight) are cast to 8 bits, scaled by their largest element: that of
+the whole tensor (``tensorwise``) or of each row (``rowwise``). Weights, gradients and the
+optimizer's state keep their types and names, so checkpoints and models are unaffected, and
+validation multiplies without float8. A CPU has no such products: there they are emulated, with the
+same rounding of the factors and multiplication in float32.
 
-Imported only if needed: torchao imports torch's compiler, which takes seconds.
+This module is imported only if needed, because torchao imports torch's compiler, which takes
+seconds.
 """
 
 import logging
@@ -24,7 +25,8 @@ from training.config import TrainConfig
 from training.strategies.fsdp_sharding import EXTENSION, parameters
 from trainyard.common.errors import TrainingError
 
-# They warn of kernels that need CUDA, which are not used here (torch's own are), and of an enum.
+# These loggers warn of kernels that need CUDA, which are not used here (torch's own are), and of an
+# enum.
 for _name in ("torchao", "torch.utils._pytree"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
@@ -44,12 +46,11 @@ log = logging.getLogger(__name__)
 CAPABILITY = (8, 9)
 """Compute capability of the first GPUs with float8: Ada (NVIDIA Ada GPU Architecture, 2022)."""
 MULTIPLE = 16
-"""Number that rows, columns and inner width of a product must be multiples of
-(torch._scaled_mm)."""
+"""Rows, columns and inner width of a product must be multiples of this (torch._scaled_mm)."""
 
 
 class Linear(Float8Linear):
-    """torchao's layer, for any device's autocast; a plain linear layer while it is not trained."""
+    """torchao's layer, for any device's autocast; in evaluation it is a plain linear layer."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Multiply as ``nn.Linear`` does.
@@ -75,11 +76,11 @@ def convert(
 ) -> None:
     """Make the blocks' linear layers multiply in float8, in place; call it before any splitting.
 
-    A layer with a width that is not a multiple of 16 stays as it is; so does one of a class derived
-    from ``nn.Linear``, which may do something else.
+    A layer with a width that is not a multiple of 16 is not converted; nor is one of a class
+    derived from ``nn.Linear``, which may compute something else.
 
     Raises:
-        TrainingError: the GPU has no float8; no layer can be converted, or a tensor-parallel rank
+        TrainingError: the GPU has no float8; no layer can be converted; or a tensor-parallel rank
             would have a part that cannot be multiplied in float8.
     """
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < CAPABILITY:
@@ -87,7 +88,7 @@ def convert(
             f"float8 {config.float8}: a {torch.cuda.get_device_name(device)} has no float8, which "
             "begins at compute capability 8.9 (L4, L40S, H100 and later): set float8 to none"
         )
-    if config.compile:  # installs torchao's way around triton-lang/triton#11111
+    if config.compile:  # this call installs torchao's workaround for triton-lang/triton#11111
         convert_to_float8_training(nn.Identity())
     settings = replace(Float8LinearConfig.from_recipe_name(config.float8), emulate=emulate)
     widths, count = set[tuple[int, int]](), 0
@@ -104,7 +105,7 @@ def convert(
             )
         _become(layer, settings)
         count += 1
-    # A pipeline's rank may have no block, and so no layer.
+    # A rank of a pipeline may have no block, and therefore no layer.
     if not count and (blocks or config.stages == 1):
         width_list = ", ".join(f"{out} × {into}" for out, into in sorted(widths)) or "none"
         raise TrainingError(
@@ -116,7 +117,7 @@ def convert(
 
 
 def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
-    """Yield each plain linear layer inside, once, with its name in its block."""
+    """Yield each plain linear layer in the blocks once, with its name in its block."""
     seen_ids = set[int]()
     for block in blocks:
         for name, module in block.named_modules():
@@ -127,7 +128,9 @@ def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
 
 
 def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
-    """Change the layer's class but keep the object: its hooks and references to it remain."""
+    """Change the layer's class but keep the object, so that its hooks and references to it
+    remain.
+    """
     attributes = vars(Linear.from_float(layer, settings))
     vars(layer).update(
         {name: value for name, value in attributes.items() if name not in vars(layer)}
@@ -136,12 +139,13 @@ def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
 
 
 class Scales:
-    """Casts sharded weights of these layers to float8 before FSDP2 gathers them.
+    """Cast sharded weights of these layers to float8 before FSDP2 gathers them.
 
-    FSDP2 calls two methods of a weight's part; here they are torchao's, and the part stays a plain
-    tensor otherwise. Under a smaller scale than that of the whole weight another rank's part
-    would overflow, so the largest element is found over all ranks that have parts of it, for all
-    weights at once, before each step: torchao's ``precompute_float8_dynamic_scale_for_fsdp``.
+    FSDP2 calls two methods of a weight's part; they are replaced by torchao's, and the part
+    otherwise stays a plain tensor. With a scale computed from one rank's part, the values of
+    another rank's part could overflow. So the largest element is found over all ranks that have
+    parts of the weight, for all weights at once, before each step, as torchao's
+    ``precompute_float8_dynamic_scale_for_fsdp`` does.
 
     Args:
         model: sharded model, not on meta.
@@ -154,7 +158,7 @@ class Scales:
         for parameter in parameters(model):
             layer, name = parameter._module_info.module, parameter._module_info.param_name
             if isinstance(layer, Linear) and name == "weight":
-                # Filled up, as FSDP2 gathers it: the last rank may have fewer rows.
+                # Padded, as FSDP2 gathers it: the last rank may have fewer rows.
                 part = parameter._sharded_param_data.view(parameter.padded_sharded_param_size)
                 kind = layer.config.cast_config_weight.target_dtype
                 cast = WeightWithDynamicFloat8CastTensor(part, layer.linear_mm_config, kind)
@@ -166,7 +170,9 @@ class Scales:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Compute each weight's scale from the current weights."""
+        """Compute each weight's scale from the current weights. Collective: call it on every
+        rank.
+        """
         if not self._casts:
             return
         parts = [cast._tensor for cast in self._casts]

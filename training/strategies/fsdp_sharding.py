@@ -1,15 +1,15 @@
 """FSDP2: weights, gradients and optimizer state sharded over ranks (Zhao et al. 2023).
 
-With ``precision: bfloat16`` or ``float16`` the weights and the optimizer state stay float32,
-sharded; a rank gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. The
-types of the computation are then:
+A unit is a module whose weights FSDP2 gathers together. With ``precision: bfloat16`` or ``float16``
+the weights and the optimizer state stay float32, sharded; a rank gathers weights in ``param_dtype``
+and reduces gradients in ``reduce_dtype``. The types of the computation are then:
 
-- A model whose workload says ``follows_weights`` runs without autocast, in that type from its
-  embedding to its logits, as torchtitan's Llama does. Its other inputs (rotary angles)
-  and its buffers stay as they are; the loss is computed of float32 logits, as everywhere.
-- In any other model autocast decides operation by operation, as in one process. torch's own norms
-  keep float32 weights, in a unit of their own beside each block's: BatchNorm accepts no others, and
-  a norm's weight near 1 changes less in a step than bfloat16 can resolve.
+- A model whose workload sets ``follows_weights`` runs without autocast, in that type from its
+  embedding to its logits, as torchtitan's Llama does. Its other inputs (rotary angles) and its
+  buffers keep their types; the loss is computed from float32 logits, as with every strategy.
+- In any other model autocast decides operation by operation, as with one process. torch's own norms
+  keep float32 weights, in a separate unit for each block: BatchNorm accepts no others, and a norm's
+  weight near 1 changes less in a step than bfloat16 can resolve.
 
 Validation gathers float32, without autocast: its losses are those of the weights as stored.
 """
@@ -46,7 +46,7 @@ GATHERED_ATTRIBUTES = (
     *("param_dtype", "all_gather_outputs", "_unsharded_param"),
     "_unsharded_inner_tensors",
 )
-"""Attributes in which torch's FSDPParam keeps a gathered weight, and its type."""
+"""Attributes in which torch's FSDPParam keeps a gathered weight and its type."""
 EXTENSION = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
 """Methods that FSDP2 calls on a weight's part to gather it in another form (float8)."""
 
@@ -58,10 +58,11 @@ def shard(
     config: TrainConfig,
     workload: Workload | None = None,
 ) -> None:
-    """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``.
+    """Shard each block, then the rest, over the mesh's ``shard`` dimension, replicated over
+    ``replicate``.
 
     An embedding of ``Workload.embeddings`` is a unit, too. The model may be on meta. Weights
-    without dimensions, of which torch shards none, stay whole (``average_gradients``).
+    without dimensions, which torch cannot shard, stay whole (``average_gradients``).
 
     Raises:
         TrainingError: a unit's trained weights are of several types.
@@ -78,7 +79,7 @@ def shard(
     units = [*embeddings(model, workload), *blocks]
     for number, unit in enumerate(units, 1):
         reshard = _reshards(config, last=number == len(units))
-        # First of all, as the unit would take in the norms that are in none.
+        # Shard the norms first, because the unit would otherwise include those that are in no unit.
         if policy.param_dtype and not follows:
             _shard_norms(unit, common | {"reshard_after_forward": reshard})
         _check_types(unit)
@@ -88,20 +89,21 @@ def shard(
     _check_types(model)
     fully_shard(model, mp_policy=policy, **common)
     for unit in embeddings(model, workload):
-        assert isinstance(unit, FSDPModule)  # it has become one
+        assert isinstance(unit, FSDPModule)  # fully_shard changed its class
         unit.set_unshard_in_backward(False)  # the backward pass of a lookup does not need the table
     _prefetch([model, *units], config)
 
 
 def scalars(model: nn.Module) -> list[nn.Parameter]:
-    """Return the weights without dimensions, which each rank has whole."""
+    """Return the weights without dimensions; each rank has them whole."""
     return [parameter for parameter in model.parameters() if not parameter.dim()]
 
 
 def average_gradients(weights: Sequence[nn.Parameter], groups: Sequence[dist.ProcessGroup]) -> None:
-    """Give whole weights the mean of the ranks' gradients, and none where no rank has one.
+    """Set the gradients of whole weights to the mean over the ranks, or to None if no rank has one.
 
-    The host does not wait for the device: who has a gradient is exchanged on the host.
+    The host does not wait for the device, because which rank has a gradient is exchanged on the
+    host. Collective: call it on every rank.
     """
     if not weights:
         return
@@ -119,10 +121,11 @@ def average_gradients(weights: Sequence[nn.Parameter], groups: Sequence[dist.Pro
 
 
 def _check_types(unit: nn.Module) -> None:
-    """Check what FSDP2 asserts at the first step: one type in a unit, besides frozen weights.
+    """Check what FSDP2 asserts at the first step: a unit's weights that are not frozen have one
+    type.
 
     Raises:
-        TrainingError: there are several; names a weight of each.
+        TrainingError: there are several types; the message names a weight of each.
     """
     names = {id(parameter): name for name, parameter in unit.named_parameters()}
     types: dict[torch.dtype, str] = {}
@@ -144,12 +147,13 @@ def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
 
 
 def embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Module]:
-    """Return this rank's embedding tables that are only looked up, and used in no other way."""
+    """Return this rank's embedding tables that are used only for lookups."""
     method = getattr(workload, "embeddings", None)
     return [] if method is None else method(model)
 
 
 def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
+    """Return FSDP2's types for gathering and reducing, according to the settings."""
     if config.strategy != "fsdp" or not config.half:
         return MixedPrecisionPolicy()
     gather_dtype, reduce_dtype = (
@@ -163,7 +167,11 @@ def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
 
 
 def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
-    """Return ``reshard_after_forward`` of a unit; ``last``: its backward pass comes next."""
+    """Return ``reshard_after_forward`` of a unit.
+
+    Args:
+        last: whether the unit is the last, whose backward pass follows its forward pass directly.
+    """
     match config.reshard_after_forward:
         case "always":
             return True
@@ -176,13 +184,16 @@ def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
 
 
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
-    """Shard the norms inside that are in no unit yet as one unit, which computes in float32."""
+    """Shard those norms inside ``module`` that are in no unit yet as one unit, which computes in
+    float32.
+    """
     inside: list[nn.Module] = [m for m in _outside_units(module) if isinstance(m, NORMS)]
     if norms := [m for m in inside if [*m.parameters(recurse=False)]]:
         fully_shard(norms, **options)
 
 
 def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules inside ``module`` that are in no unit yet."""
     for child in module.children():
         if not isinstance(child, FSDPModule):
             yield child
@@ -190,8 +201,11 @@ def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
-    """Make each unit request the weights of those that compute after it before they need them."""
-    units = [module for module in modules if isinstance(module, FSDPModule)]  # all of them
+    """Make each unit request the weights of the units that compute after it, before they need
+    them.
+    """
+    # All of them are; this narrows the type.
+    units = [module for module in modules if isinstance(module, FSDPModule)]
     for number, unit in enumerate(units):
         if prefetch_count := config.forward_prefetch:
             unit.set_modules_to_forward_prefetch([*units[number + 1 : number + 1 + prefetch_count]])
@@ -202,9 +216,10 @@ def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
 
 @contextmanager
 def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
-    """Context for backward passes that are not the step's last."""
+    """Context for all backward passes of a step except the last."""
     is_sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
-    # Sharded gradients are summed over ``shard`` each time, and over ``replicate`` at the end.
+    # With ``sharded``, gradients are summed over ``shard`` in each pass, and over ``replicate`` in
+    # the last.
     switch = "set_requires_all_reduce" if is_sharded else "set_requires_gradient_sync"
     getattr(model, switch)(False)
     try:
@@ -217,9 +232,9 @@ def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
 def validating(model: nn.Module) -> Iterator[None]:
     """Context in which weights are gathered in their stored type; at the end none is gathered.
 
-    A forward pass without a backward one leaves some weights gathered. torch's units
-    have one type: it is changed in the units themselves, which is not a public interface of torch
-    (the same in 2.6 to 2.13).
+    A forward pass without a backward one leaves some weights gathered. torch's units have one type,
+    so it is changed in the units themselves, which is not a public interface of torch (the same in
+    2.6 to 2.13).
     """
     cast = [
         p
@@ -235,7 +250,7 @@ def validating(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        # What was gathered in its stored type must not be there for the next training step.
+        # The next training step must not find weights that were gathered in their stored type.
         reshard(model)
         for parameter, before, extension in zip(cast, saved_attributes, extensions, strict=True):
             vars(parameter).pop("_unsharded_param", None)
@@ -244,12 +259,12 @@ def validating(model: nn.Module) -> Iterator[None]:
 
 
 def _pop_attributes(target: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Remove attributes of these names from ``target``, and return those that existed."""
+    """Remove the attributes ``names`` from ``target``, and return those that existed."""
     return {name: vars(target).pop(name) for name in names if name in vars(target)}
 
 
 def parameters(model: nn.Module) -> Iterator[Any]:
-    """Yield FSDP2's view of each parameter that it has sharded."""
+    """Yield FSDP2's object for each parameter that it has sharded."""
     for unit in model.modules():
         if not isinstance(unit, FSDPModule):
             continue
@@ -267,5 +282,5 @@ def reshard(model: nn.Module) -> None:
 
 
 def full(tensor: Tensor) -> Tensor:
-    """Return a tensor that may be sharded as a whole; every rank takes part."""
+    """Return a tensor, which may be sharded, as a whole. Collective: call it on every rank."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -2,13 +2,13 @@
 
     pipeline × replicate × shard × context × tensor = world size
 
-Ranks that share a matrix product are neighbours, so that they are in one node; then come those that
+Ranks that share a matrix product are neighbours, so that they are in one node; next are those that
 share a sequence. The data-parallel ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards
-over ``shard_degree`` of them (all: FSDP; some: hybrid), ``ddp`` over one, which replicates.
+over ``shard_degree`` of them (all: FSDP; some: hybrid), ``ddp`` over one, which means replication.
 
 Context ranks hold the same weights and compute gradients of parts of the same samples: for the
-weights they are like data-parallel ranks. So the mesh that holds the weights has them in ``shard``
-(fsdp) or ``replicate`` (ddp), and they have a separate mesh to share sequences.
+weights they are like data-parallel ranks. So the mesh for the weights has them in ``shard`` (fsdp)
+or ``replicate`` (ddp), and there is a separate mesh for sharing sequences.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -51,15 +51,17 @@ if TYPE_CHECKING:
 def clip(
     model: nn.Module, longest: float, device: torch.device, pipeline: Pipeline | None
 ) -> Tensor:
-    """Return the gradient's L2 norm over all ranks, and scale the gradient down to ``longest``.
+    """Return the gradient's L2 norm over all ranks, and scale the gradient down to at most
+    ``longest``.
 
-    The norm is float64, 0-dim; the host reads nothing.
+    The norm is float64, 0-dim; the host does not wait for the device. Collective: call it on every
+    rank.
     """
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     all_gradients = {n: gradient_of(p) for n, p in trainable.items()}
     if pipeline is not None:
         pipeline.add_up_shared(all_gradients)
-    # Frozen and unused weights have none, as with one process.
+    # Frozen and unused weights have no gradient, as with one process.
     gradients = {n: gradient for n, gradient in all_gradients.items() if gradient is not None}
     others = pipeline.not_counted if pipeline is not None else ()
     counted_gradients = [(p, gradients.get(n)) for n, p in trainable.items() if n not in others]
@@ -67,13 +69,15 @@ def clip(
     if pipeline is not None:
         dist.all_reduce(squares, group=pipeline.group)
     total = squares.sqrt()
-    shrink = (longest / (total + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
+    shrink = (longest / (total + 1e-6)).clamp(max=1.0)  # as in torch's clip_grad_norm_
     scale([*gradients.values()], shrink)
     return total
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:
-    """Return the gradient, laid out like the parameter: autograd leaves a DTensor's as it came."""
+    """Return the gradient with the parameter's placements; autograd may leave a DTensor's in
+    others.
+    """
     gradient = parameter.grad
     if (
         isinstance(gradient, DTensor)
@@ -87,11 +91,13 @@ def gradient_of(parameter: nn.Parameter) -> Tensor | None:
 def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.device) -> Tensor:
     """Return the L2 norm over all ranks of whole and sharded gradients, float64, 0-dim.
 
-    Each distinct part counts once, as does a replicated tensor.
+    Each distinct part counts once, and so does a replicated tensor. Collective: call it on every
+    rank.
 
     Args:
         pairs: each parameter and its gradient, laid out like it; None if it has none here. The
-            parameters decide what the ranks add up, since they are the same on all that share them.
+            parameters determine which sums the ranks compute, because they are the same on all
+            ranks that share them.
     """
     parts_by_layout: dict[tuple, list[Tensor]] = {}
     for parameter, gradient in pairs:
@@ -99,7 +105,7 @@ def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.devi
         parts = parts_by_layout.setdefault(layout, [])
         if gradient is not None:
             parts.append(local(gradient))
-    # In float64: a rank without gradients does not know their type.
+    # In float64, because a rank without gradients does not know their type.
     total = torch.zeros((), dtype=torch.float64, device=device)
     for (mesh, placements), parts in parts_by_layout.items():
         square = nn.utils.get_total_norm(parts).to(device, torch.float64).square()
@@ -111,8 +117,9 @@ def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.devi
 
 
 def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
-    """Return the mesh of ranks that share this rank's sequences: every ``tensor``-th; all call
-    it.
+    """Return the mesh of the ranks that share this rank's sequences: every ``tensor``-th rank.
+
+    Collective: call it on every rank.
     """
     groups = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
     group, _ = dist.new_subgroups_by_enumeration(groups.flatten(0, 1).tolist())
@@ -141,7 +148,12 @@ def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> N
 class Mesh(Strategy):
     """Strategy that cuts the model into stages, splits by tensor, shards, then allocates memory.
 
-    The first three steps see a model on meta, and must not read a weight's value.
+    During the first three of these steps the model is on meta, so they must not read a weight's
+    value.
+
+    Attributes:
+        places: index in the pipeline of the rank that has each stage.
+        stages: numbers of this rank's stages.
     """
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
@@ -162,13 +174,13 @@ class Mesh(Strategy):
         self.stages = [
             stage for stage, stage_place in enumerate(self.places) if stage_place == place
         ]
-        # Of the ranks that share a model one counts its loss, and the last stage has it.
+        # Only one of the ranks that share a model counts its loss, and it must have the last stage.
         self.scores = slice_ == 0 and config.stages - 1 in self.stages
 
     def prepare(self, model: nn.Module) -> None:
         self.record_model(model)
         parts = {stage: self._part(part, stage) for stage, part in self._cut(model).items()}
-        # Each stage and each part of the sequences draws its own random numbers.
+        # Each stage and each part of the sequences draws different random numbers.
         stage_offset = self.config.stages * self.context
         micros = {n: self.micro_batches(part, n + stage_offset) for n, part in parts.items()}
         self.parts = [*parts.values()]
@@ -187,8 +199,9 @@ class Mesh(Strategy):
         self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
-        """Return stage → the model's part, for this rank's stages; records which names others
-        have.
+        """Return a mapping of stage to the model's part, for this rank's stages.
+
+        Record in ``stage_names`` the saved names that each stage has.
         """
         count, taken_ids, parts = self.config.stages, set[int](), dict[int, nn.Module]()
         if count == 1:
@@ -204,7 +217,7 @@ class Mesh(Strategy):
         return parts
 
     def _part(self, model: nn.Module, stage: int) -> nn.Module:
-        """Return the model, or one stage of it, as this rank has it."""
+        """Return the model, or one stage of it, split, sharded and materialized for this rank."""
         config, workload = self.config, self.workload
         model = self.to_stored_dtype_and_device(model)
         if config.tensor_parallel > 1:
@@ -212,7 +225,8 @@ class Mesh(Strategy):
             tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
-        # Before sharding: FSDP2's hooks belong around recomputed and compiled blocks.
+        # Before sharding, because FSDP2's hooks have to be outside of recomputed and compiled
+        # blocks.
         adapt_blocks(workload.blocks(model), config)
         if self.gradient_world > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
@@ -220,8 +234,8 @@ class Mesh(Strategy):
         return self.materialize(model)
 
     def _scales(self) -> "Scales | None":
-        """Return the scales for casting weights before they are gathered; None if they are not
-        cast.
+        """Return the scales for casting weights to float8 before they are gathered, or None if
+        they are not cast.
         """
         if not self.config.float8_all_gather or self.gradient_world == 1:
             return None
@@ -235,7 +249,8 @@ class Mesh(Strategy):
             self.scales.update()
 
     def saved_name(self, name: str) -> str:
-        several = len(self.parts) > 1  # the model is then a list of parts
+        # The model is then a list of parts, whose index precedes the name.
+        several = len(self.parts) > 1
         return super().saved_name(name.partition(".")[2] if several else name)
 
     def after_load(self, *averages: Mapping[str, Tensor]) -> None:
@@ -306,7 +321,7 @@ class Mesh(Strategy):
             full_tensor = full(tensor.detach())
             if rank in keepers or (others and rank == holders[0]):
                 result = full_tensor.cpu().contiguous()
-            # Not held on the device while it is sent.
+            # Free it, so that it does not occupy the device while it is sent.
             del full_tensor
         if result is not None and rank == holders[0]:
             for other in others:

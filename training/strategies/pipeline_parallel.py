@@ -1,12 +1,13 @@
 """Pipeline parallel: the stages work on different micro-batches at the same time.
 
-The schedules are torch's (``training.strategy_table`` names them). 1F1B (Narayanan et al. 2019,
-PipeDream): as soon as a micro-batch is through the last stage, its backward pass begins, so a stage
-keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
+The schedules are torch's (``training.strategy_table`` lists them). 1F1B (Narayanan et al. 2019,
+PipeDream): a micro-batch's backward pass begins as soon as it has passed the last stage, so a stage
+keeps the activations of at most ``stages`` micro-batches. The interleaved schedules have several
+stages on a rank.
 
-In torch the stages describe to each other what they send by pickles. Here they do so in numbers
-(``describe_tensors``), in one more pass before the first step and in validation: no rank unpickles
-data from the network.
+In torch the stages describe to each other what they send by pickles. Here they do so by numbers
+(``describe_tensors``), in one additional pass before the first step and in validation, so that no
+rank unpickles data from the network.
 """
 
 import copy
@@ -28,7 +29,7 @@ from training.weights.initial.build_model import recorder_of
 from trainyard.common.errors import TrainingError
 
 HEADER = 64
-"""Numbers in a description of a stage's output."""
+"""Length of the description of a stage's output, in numbers."""
 
 TYPES = (
     *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
@@ -37,7 +38,8 @@ TYPES = (
 
 
 def describe_tensors(tensors: Sequence[Tensor], *, requires_grad: bool) -> list[int]:
-    """Return types and shapes as numbers, and whether gradients flow back.
+    """Return a stage's output, described by HEADER numbers: whether gradients flow back, types and
+    shapes.
 
     Raises:
         TrainingError: the output cannot be sent, or its description is too long.
@@ -59,7 +61,7 @@ def describe_tensors(tensors: Sequence[Tensor], *, requires_grad: bool) -> list[
 
 
 def make_meta_tensors(numbers: Sequence[int]) -> tuple[Tensor, ...]:
-    """Return tensors on meta that ``describe_tensors`` would describe by these numbers."""
+    """Return tensors on meta whose description (``describe_tensors``) is ``numbers``."""
     requires_grad, remainder, tensors = bool(numbers[0]), list(numbers[1:]), []
     while remainder and remainder[0]:
         kind, dimensions, *remainder = remainder
@@ -90,12 +92,12 @@ Boundary = Sequence[Tensor]
 
 
 class Pipeline:
-    """Runs this rank's stages of a strategy's model.
+    """Run this rank's stages of a strategy's model.
 
     Attributes:
-        parts: stage → its part of the model, for this rank's stages.
-        group: the ranks that hold the stages of one copy of the model.
-        not_counted: names of this rank's parameters that an earlier stage also holds, and counts.
+        parts: mapping of stage to its part of the model, for this rank's stages.
+        group: the ranks that have the stages of one copy of the model.
+        not_counted: names of this rank's parameters that an earlier stage also has, and counts.
     """
 
     def __init__(
@@ -106,13 +108,13 @@ class Pipeline:
         owners: Sequence[int],
         stage_names: Sequence[Collection[str]],
     ) -> None:
-        """Set up the pipeline; every rank must create it.
+        """Set up the pipeline. Collective: call it on every rank.
 
         Args:
             mesh: all ranks, with a dimension ``pipeline``.
-            parts: stage → its part of the model, for this rank's stages.
-            owners: the pipeline rank that has each stage.
-            stage_names: the saved names of the parameters that every stage has.
+            parts: mapping of stage to its part of the model, for this rank's stages.
+            owners: index in the pipeline of the rank that has each stage.
+            stage_names: the saved names of each stage's parameters.
         """
         self._strategy, self._mesh, self.parts = strategy, mesh, parts
         config = strategy.config
@@ -121,26 +123,30 @@ class Pipeline:
         self._rank = mesh.get_local_rank("pipeline")
         self.group = mesh["pipeline"].get_group()
         self._schedule: Any = None
-        self._shape = ""  # of the inputs that the schedule is for
+        self._shape = ""  # shape of the inputs that the schedule was created for
         self._batches: Sequence[Batch] = ()
         self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._running = 0  # the last micro-batch that went through a stage of this rank
+        # The micro-batch that passes through a stage of this rank, or did so last.
+        self._running = 0
         self._find_shared(stage_names)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
-        """Compute gradients of ``scale`` × the sum of the losses; return that sum where known."""
+        """Compute gradients of ``scale`` × the sum of the losses.
+
+        Return that sum on ranks with the last stage, and 0 on the others.
+        """
         self._batches, self._scale = batches, scale
         self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         with self._strategy.autocast():
             schedule = self._get_schedule(batches)
-            # torch cuts the targets up for the last stage; their content does not matter.
+            # torch splits the targets for the last stage; their content does not matter.
             targets = torch.zeros(len(batches))
             inputs: list[Tensor] = []
-            if 0 in self.parts:  # of all micro-batches, joined, for the first stage
+            if 0 in self.parts:  # the first stage gets the inputs of all micro-batches, joined
                 inputs_list = [self._strategy.inputs(batch) for batch in batches]
                 inputs = [torch.cat(tensors) for tensors in zip(*inputs_list, strict=True)]
             kwargs_list = [self._strategy.model_kwargs(batch) for batch in batches]
-            kwargs = {  # which every stage takes
+            kwargs = {  # every stage gets these
                 name: torch.cat([batch_kwargs[name] for batch_kwargs in kwargs_list])
                 for name in kwargs_list[0]
             }
@@ -149,14 +155,18 @@ class Pipeline:
 
     @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
-        """Return the sum of the losses where it is known, 0 elsewhere."""
+        """Return the sum of the losses on ranks with the last stage, and 0 on the others."""
         outputs, _ = self._pass_through(batch)
         if outputs is None:
             return torch.zeros((), device=self.device)
         return self._strategy.score(outputs, batch)
 
     def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
-        """Give each stage that holds a shared parameter the sum of all stages' gradients."""
+        """Give each stage that has a shared parameter the sum of all stages' gradients.
+
+        Args:
+            gradients: gradient of each parameter by name, or None; shared ones are replaced.
+        """
         parameters = dict(self._strategy.model.named_parameters())
         for names, group in self._shared_groups:
             own_parameters = [parameters[name] for name in names]
@@ -165,23 +175,25 @@ class Pipeline:
             own_gradients = [
                 gradient for name in names if (gradient := gradients[name]) is not None
             ]
-            # A rank whose stages do not use the weight adds nothing to what the others have.
+            # A rank whose stages do not use the weight adds zeros to what the others have.
             total = own_gradients[0] if own_gradients else torch.zeros_like(own_parameters[0])
             for other in own_gradients[1:]:
                 total += other
             if group is not None:
                 dist.all_reduce(getattr(total, "_local_tensor", total), group=group)
-            # Each has a tensor of its own: gradients are scaled in place, one by one.
+            # Each stage needs its own tensor, because gradients are scaled in place, one by one.
             for name, parameter in zip(names, own_parameters, strict=True):
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
     def copies(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, name of the same parameter in the last of this rank's stages with it)."""
+        """Yield (name, name of the same parameter in the last of this rank's stages that has
+        it).
+        """
         for names, _ in self._shared_groups:
             yield from ((name, names[-1]) for name in names[:-1])
 
     def _find_shared(self, stage_names: Sequence[Collection[str]]) -> None:
-        """Find the parameters that several stages hold; every rank creates every group."""
+        """Find the parameters that several stages have, and create a process group for each."""
         strategy = self._strategy
         own_names: dict[str, list[str]] = {}
         for name, _ in strategy.model.named_parameters():
@@ -201,11 +213,11 @@ class Pipeline:
                 self.not_counted |= {*(own_names[name][1:] if first else own_names[name])}
 
     def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
-        """Return the ranks of these places in this rank's pipeline; None if this rank is not in
-        it.
+        """Return the group of the ranks at ``places`` in this rank's pipeline, or None if this
+        rank is not in it.
         """
         own_group = None
-        # torch asks every rank to create every group, also those that it is not in.
+        # torch requires every rank to create every group, including those that it is not in.
         for pipeline in self._mesh.mesh.flatten(1).T.tolist():
             group = dist.new_group([pipeline[place] for place in places])
             if self._strategy.ranks.rank in [pipeline[place] for place in places]:
@@ -215,8 +227,8 @@ class Pipeline:
     def _get_schedule(self, batches: Sequence[Batch]) -> Any:
         """Return the schedule, created in the first step.
 
-        What goes between the stages is learned then by one more pass. Every rank makes it in its
-        first step, whatever its samples are: ranks that shard a stage need each other for it.
+        One additional pass then finds the shapes of what the stages send. Every rank makes it in
+        its first step, whatever its samples are, because ranks that shard a stage make it together.
 
         Raises:
             TrainingError: the inputs have other shapes than in the first step.
@@ -224,7 +236,7 @@ class Pipeline:
         shapes = {self._shape_of(batch) for batch in batches}
         if self._schedule is None:
             on_gpu = [self.device] if self.device.type == "cuda" else []
-            # A pass more than with one process must not change what dropout draws.
+            # This pass does not exist with one process, so it must not change what dropout draws.
             with torch.no_grad(), torch.random.fork_rng(on_gpu):
                 _, boundaries = self._pass_through(batches[0])
             reshard(self._strategy.model)
@@ -243,7 +255,7 @@ class Pipeline:
         return self._schedule
 
     def _shape_of(self, batch: Batch) -> str:
-        """Return types and shapes of a batch's inputs, as a message has them."""
+        """Return the types and shapes of a batch's inputs as text."""
         inputs = self._strategy.inputs(batch)
         return ", ".join(f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}" for tensor in inputs)
 
@@ -260,20 +272,24 @@ class Pipeline:
             self._strategy.micro.begin(number)
 
     def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of the micro-batch that has just left the last stage, when torch asks."""
+        """Return the loss of the micro-batch that has just left the last stage; torch calls
+        this.
+        """
         loss = self._strategy.score(outputs, self._batches[self._running])
         self._total += loss.detach()
         return loss * self._scale.to(loss.dtype)
 
-    # data between stages
+    # Data between stages.
 
     def _pass_through(
         self, batch: Batch
     ) -> tuple[Tensor | None, dict[int, tuple[Boundary, Boundary]]]:
-        """Pass a micro-batch of any size through all stages, each of which describes its output.
+        """Pass a micro-batch of any size through all stages; each stage sends its output with a
+        description.
 
-        Returns (the last output, on the rank that has it; this rank's stage → its input and output,
-        on meta).
+        Returns:
+            The last output, or None on ranks without the last stage; and a mapping of each of this
+            rank's stages to its input and output, on meta.
         """
         tensors, requires_grad = self._strategy.inputs(batch), False
         model_kwargs = self._strategy.model_kwargs(batch)
@@ -299,18 +315,19 @@ class Pipeline:
         return tensors[0] if self._count - 1 in self.parts else None, boundaries
 
     def _receive(self, stage: int, metas: Boundary) -> Boundary:
-        """Receive the previous stage's output, whose types and shapes are ``metas``."""
+        """Receive the previous stage's output, whose types and shapes are those of ``metas``."""
         tensors = [torch.empty(meta.shape, dtype=meta.dtype, device=self.device) for meta in metas]
         for tensor in tensors:
             dist.recv(tensor, self._global(stage - 1), self.group)
         return tensors
 
     def _global(self, stage: int) -> int:
+        """Return the global rank that has a stage of this rank's pipeline."""
         return dist.get_global_rank(self.group, self._owners[stage])
 
 
 class Stage(PipelineStage):
-    """A stage that identifies its micro-batches, and does not keep outputs that are never read."""
+    """torch's stage, which announces its micro-batches, and drops outputs that are never read."""
 
     def __init__(
         self, pipeline: Pipeline, stage: int, count: int, inputs: Boundary, outputs: Boundary
@@ -321,7 +338,7 @@ class Stage(PipelineStage):
             stage,
             count,
             pipeline.device,
-            # Both are passed, so torch need not ask the other stages for them.
+            # Both are given, so torch need not request them from the other stages.
             input_args=tuple(inputs),
             output_args=tuple(outputs),
             group=pipeline.group,
@@ -330,7 +347,7 @@ class Stage(PipelineStage):
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         self._pipeline.begin(fwd_chunk_id, self.stage_index)
         output = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
-        if self.output_chunks:  # all micro-batches' logits; torch before 2.9 keeps them always
+        if self.output_chunks:  # logits of all micro-batches; torch before 2.9 always keeps them
             self.output_chunks[-1] = torch.zeros(1)
         return output
 
@@ -340,11 +357,10 @@ class Stage(PipelineStage):
 
 
 def twin(model: nn.Module, taken_ids: Collection[int]) -> nn.Module:
-    """Return a copy of the model's modules over the same tensors; those in ``taken_ids`` are
-    copied.
+    """Return a copy of the model's modules that shares its tensors, except those in ``taken_ids``.
 
-    A weight held by two stages of one rank is two tensors there, as on two ranks: each stage is
-    sharded separately.
+    Tensors in ``taken_ids`` are copied: a weight in two stages of one rank is two tensors, as on
+    two ranks, because each stage is sharded separately.
     """
     tensors = [
         tensor for tensor in (*model.parameters(), *model.buffers()) if id(tensor) not in taken_ids

@@ -1,7 +1,8 @@
-"""``precision: auto``: the type of the matrix products that suits the machines.
+"""``precision: auto``: choose the type of the matrix products that suits the machines.
 
-It is chosen once the ranks have met, since all of them must multiply in the same type, and it is
-part of the training's identity: a training that goes on elsewhere keeps what it was begun in.
+It is chosen once the ranks have met, because all of them must multiply in the same type. It is part
+of the training's identity: a training that continues on other machines keeps the precision that it
+began with.
 """
 
 import logging
@@ -21,23 +22,25 @@ log = logging.getLogger(__name__)
 AUTOMATIC = ("bfloat16", "float16", "float32")
 """Types that ``auto`` may become."""
 AMPERE = (8, 0)
-"""The first compute capability whose tensor cores multiply in bfloat16."""
+"""The first compute capability whose tensor cores multiply in bfloat16 (Ampere)."""
 
 
 def choose_precision(
     config: TrainConfig, ranks: Ranks, checkpoint: tuple[int, str] = (0, "")
 ) -> TrainConfig:
-    """Return the settings with ``precision: auto`` replaced, alike on all ranks; rank 0 logs what
-    it became, and a precision that is slow here.
+    """Return the settings with ``precision: auto`` replaced, the same on all ranks.
+
+    Rank 0 logs the chosen precision, and warns of one that is slow on this machine. Collective:
+    call it on every rank.
 
     Args:
-        checkpoint: step and precision of this training's newest checkpoint on this machine;
-            (0, "") if there is none.
+        checkpoint: step and precision of this training's newest checkpoint on this machine; (0, "")
+            if there is none.
     """
     native = _native_precisions(ranks.device)
     if config.precision == "auto":
         every = ranks.gather((checkpoint, native))
-        # Machines may have different checkpoints of this training: the newest one decides.
+        # Machines may have different checkpoints of this training; the newest one decides.
         _, precision = max(newest for newest, _ in every)
         shared_types = [dtype for dtype in native if all(dtype in types for _, types in every)]
         config = _replace_precision(
@@ -57,18 +60,20 @@ def choose_precision(
 
 
 def _replace_precision(config: TrainConfig, types: list[str]) -> TrainConfig:
-    """Return the settings with the first of the types that goes with the others."""
+    """Return the settings with the first of ``types`` that is valid together with the other
+    settings.
+    """
     for precision in types:
         try:
             return TrainConfig.model_validate({**config.model_dump(), "precision": precision})
-        except ValidationError:  # float16, which some strategies cannot scale
+        except ValidationError:  # float16, whose loss some strategies cannot scale
             continue
     raise AssertionError(f"no setting refuses float32: {types}")
 
 
 def _native_precisions(device: torch.device) -> list[str]:
     """Return the types in which the device multiplies fast, fastest first; float32 is always
-    among them.
+    included.
     """
     if device.type == "cuda":
         return ["bfloat16" if torch.cuda.get_device_capability(device) >= AMPERE else "float16",
@@ -79,8 +84,9 @@ def _native_precisions(device: torch.device) -> list[str]:
 def _processor_multiplies_bfloat16() -> bool:
     """Return whether the processor has units for bfloat16.
 
-    oneDNN alone does not tell: it also takes AVX-512 without them, where a layer of a transformer
-    takes 2.7 times as long as in float32 (3.6 times less with them; AVX2 16 times more).
+    oneDNN's own check is not sufficient: it also accepts AVX-512 without them, with which a layer
+    of a transformer takes 2.7 times as long as in float32 (with them 3.6 times less; with AVX2 16
+    times more).
     """
     if not torch.backends.mkldnn.is_available():
         return False
@@ -94,15 +100,18 @@ def _processor_multiplies_bfloat16() -> bool:
 # Dynamic loss scaling, for gradients that float16 would round to zero (Micikevicius et al. 2018).
 #
 # A loss is multiplied before its backward pass and the gradient divided after it, both by a power
-# of two, which rounds nothing. The factor follows torch.amp.GradScaler: 2¹⁶ at first; halved, and
-# the step left out, if the gradient is not finite; doubled after 2,000 successful steps in a row.
-# GradScaler itself makes the host read values (``step``, ``state_dict``) and sees only what one
-# rank holds. Here everything stays on the device, and a step is judged by the gradient's norm over
-# all ranks, so that each of them leaves out the same steps.
+# of two, which causes no rounding. The factor follows torch.amp.GradScaler: 2¹⁶ at first; if the
+# gradient is not finite, it is halved and the step is skipped; after 2,000 successful steps in a
+# row it is doubled. GradScaler itself is not used because it makes the host read values (``step``,
+# ``state_dict``) and considers only what one rank holds. Here everything stays on the device, and a
+# step is judged by the gradient's norm over all ranks, so that all of them skip the same steps.
 
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
-    """Multiply in place by a 0-dim tensor, in each one's type and device (``cpu_offload``)."""
+    """Multiply the tensors in place by ``by`` (0-dim), converted to each one's type and device.
+
+    With ``cpu_offload`` the tensors are on the host.
+    """
     groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
@@ -111,12 +120,15 @@ def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
 
 
 INITIAL, GROWTH, BACKOFF, INTERVAL = 2.0**16, 2.0, 0.5, 2000
-"""Defaults of torch.amp.GradScaler."""
+"""Defaults of torch.amp.GradScaler: first scale, growth and backoff factors, steps between
+growths.
+"""
 
 LEAST = 1.0
-"""Smallest scale: a gradient that is not finite at this scale is so without scaling, and the
-training ends. The same minimum as in Megatron-LM (``--min-loss-scale``) and DeepSpeed
-(``min_loss_scale``)."""
+"""Smallest scale. A gradient that is not finite at this scale is not finite without scaling
+either, and the training ends. It is the same minimum as in Megatron-LM (``--min-loss-scale``)
+and DeepSpeed (``min_loss_scale``).
+"""
 
 REPORT_SIZE = 3
 """Number of values that ``LossScale.report`` returns."""
@@ -136,29 +148,37 @@ class LossScale:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Tensors that a checkpoint holds; loading writes into them."""
+        """Tensors that a checkpoint contains; loading writes into them."""
         return {"scale": self.scale, "good_steps": self._good, "skipped_steps": self._skipped_steps}
 
     def unscale(self, parameters: Iterable[nn.Parameter], rank_count: int) -> None:
-        """Divide the gradients by the scale, in place; ``rank_count``: number of ranks averaged
-        over.
+        """Divide the gradients by the scale, in place.
+
+        Args:
+            rank_count: number of ranks that the gradients were averaged over.
         """
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         scale(gradients, rank_count / self.scale)
 
     def has_overflow(self, norm: Tensor) -> Tensor:
-        """Return whether a gradient of this norm may have overflowed by scaling; boolean, 0-dim."""
+        """Return whether a gradient with this norm may have overflowed because of the scale;
+        boolean, 0-dim.
+        """
         return ~norm.isfinite().to(self.scale.device) & (self.scale > LEAST)
 
     def report(self, overflow: Tensor) -> Tensor:
-        """Return (3,) float64: the step's scale, whether it is left out, and the number left
-        out.
+        """Return (3,) float64: the step's scale, whether the step is skipped, and the number of
+        skipped steps.
         """
         row = self.scale, overflow, self._skipped_steps + overflow
         return torch.stack([value.double() for value in row])
 
     def update(self, overflow: Tensor) -> None:
-        """Update the scale after a step; ``overflow`` says whether it was left out."""
+        """Update the scale after a step.
+
+        Args:
+            overflow: boolean, 0-dim: whether the step was skipped.
+        """
         self._skipped_steps += overflow
         torch._amp_update_scale_(
             self.scale, self._good, overflow.float(), GROWTH, BACKOFF, INTERVAL

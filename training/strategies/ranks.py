@@ -17,17 +17,17 @@ from training.in_place_restart import Attempt
 from training.watching import flight_recorder
 from trainyard.common.errors import LostRankError, TrainingError
 
-NETWORK = 60  # longest wait for an answer of the store, in seconds
+NETWORK = 60  # longest wait for a response of the store, in seconds
 LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
 )
-"""Environment variables of the launchers: rank, local rank, world size."""
+"""The launchers' environment variables for rank, local rank and world size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those of the job."""
+    """This process's rank among the processes of the job, and its device."""
 
     rank: int
     local_rank: int
@@ -35,13 +35,17 @@ class Ranks:
     device: torch.device
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the elementwise sum over all ranks, computed in place."""
+        """Return the elementwise sum over all ranks, computed in place. Collective: call it on
+        every rank.
+        """
         if self.world > 1:
             dist.all_reduce(values)
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """Return each rank's value, in the order of the ranks."""
+        """Return each rank's value, in the order of the ranks. Collective: call it on every
+        rank.
+        """
         if self.world == 1:
             return [value]
         every: list[Any] = [None] * self.world
@@ -50,7 +54,8 @@ class Ranks:
 
 
 def read_ranks(environment: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
-    """Return (rank, local rank, world size) from the launcher's variables; (0, 0, 1) without one.
+    """Return (rank, local rank, world size) from the launcher's variables, or (0, 0, 1) without a
+    launcher.
 
     Raises:
         TrainingError: some of a launcher's variables are missing.
@@ -84,10 +89,10 @@ def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> N
 
 
 def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return ``MASTER_ADDR`` or ``MASTER_PORT``, at which rank 0 waits for the others.
+    """Return ``MASTER_ADDR`` or ``MASTER_PORT``, the address at which rank 0 waits for the others.
 
-    torchrun sets them. mpirun does not: AWS's MPI driver leaves SM_MASTER_ADDR and SM_MASTER_PORT
-    in each machine's environment (sagemaker/train/container_drivers), which serve as well.
+    torchrun sets them. mpirun does not, but AWS's MPI driver sets SM_MASTER_ADDR and SM_MASTER_PORT
+    on each machine (sagemaker/train/container_drivers), which are used instead.
 
     Raises:
         TrainingError: neither is set.
@@ -103,12 +108,13 @@ def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 @contextmanager
 def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
-    """Context that joins the process group given by the launcher's variables; leaves it at the end.
+    """Context in which this process is in the process group that the launcher's variables describe.
 
     A process without a launcher is alone and needs no group.
 
     Raises:
         TrainingError: under mpirun, the address at which the ranks meet is missing.
+        LostRankError: the ranks did not meet in time, or this attempt is already over.
     """
     rank, local_rank, world = read_ranks()
     fit_threads()
@@ -121,7 +127,7 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
         yield ranks
         return
     check_machines(world)
-    # The names that torch, ``connect`` and the libraries read, whatever the launcher calls them.
+    # torch, ``connect`` and the libraries read these names, whatever the launcher calls them.
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         os.environ[name] = read_meeting(name)
     _keep_step()
@@ -148,15 +154,15 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
 
 
 LIMITS = ("default_pg_timeout", "default_pg_nccl_timeout")
-"""Names under which torch keeps the limit of a group that is created without one."""
+"""Variables in which torch keeps the timeout of a group that is created without one."""
 
 
 @contextmanager
 def _limit_timeouts(timeout: timedelta) -> Iterator[None]:
-    """Context in which ``timeout`` is the limit of every process group.
+    """Context in which ``timeout`` is the timeout of every process group.
 
-    A group that a device mesh creates has torch's own otherwise, 10 or 30 minutes: init_device_mesh
-    takes none.
+    Otherwise a group that a device mesh creates has torch's own, 10 or 30 minutes, because
+    init_device_mesh takes no timeout.
     """
     before = {name: getattr(distributed_c10d, name) for name in LIMITS}
     for name in LIMITS:
@@ -169,7 +175,11 @@ def _limit_timeouts(timeout: timedelta) -> Iterator[None]:
 
 
 def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
-    """Open a separate connection to the job's store, which torchrun's agent or rank 0 serves."""
+    """Open a separate connection to the job's store, which torchrun's agent or rank 0 serves.
+
+    Args:
+        serve: whether this process is the one that serves the store.
+    """
     return dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
@@ -181,15 +191,18 @@ def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
 
 
 def agent_keeps_store() -> bool:
-    """Return whether torchrun's agent serves the store, which then outlives the ranks."""
+    """Return whether torchrun's agent serves the store, which then survives a restart of the
+    ranks.
+    """
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _store(first: bool, timeout_seconds: int) -> dist.Store:
     """Return the store in which the ranks of this attempt find each other.
 
-    torch 2.13's own env:// uses the agent's store directly, and restarted ranks find the addresses
-    of the dead ones in it, because AWS's driver asks for the static rendezvous.
+    torch 2.13's own env:// uses the agent's store directly. There, restarted ranks would find the
+    addresses of the dead ones, because AWS's driver uses the static rendezvous. So each attempt has
+    a prefix of its own.
     """
     store = connect(timeout_seconds, serve=first and not agent_keeps_store())
     return dist.PrefixStore(f"attempt-{Attempt.read().number}", store)
@@ -212,18 +225,19 @@ def is_lost_peer(error: BaseException | None) -> bool:
 
 
 def started_key(attempt: int) -> str:
-    """Return the key under which ranks of this attempt announce themselves."""
+    """Return the store's key under which the ranks of this attempt announce themselves."""
     return f"{attempt}/started"
 
 
 def _keep_step() -> None:
-    """Announce this attempt before the ranks meet; end if the attempt is already over.
+    """Announce this attempt before the ranks meet; raise if the attempt is already over.
 
-    Each machine's agent counts on its own. One whose ranks died again before the others noticed the
-    first failure is ahead, and ranks of different attempts never meet.
+    Each machine's agent counts attempts on its own. If the ranks of one machine died again before
+    the other machines noticed the first failure, that machine is ahead, and ranks of different
+    attempts never meet.
 
     Raises:
-        LostRankError: another machine is in a later attempt; torchrun moves this one there.
+        LostRankError: another machine is in a later attempt; torchrun then restarts this one, too.
     """
     attempt = Attempt.read()
     if not agent_keeps_store():
@@ -235,5 +249,5 @@ def _keep_step() -> None:
 
 
 def notes() -> dist.Store:
-    """Return the store in which watchdogs write; an agent's store outlives this attempt."""
+    """Return the store in which watchdogs write; an agent's store survives this attempt."""
     return dist.PrefixStore("watchdog", connect(NETWORK))

@@ -26,23 +26,24 @@ Batch = Mapping[str, Tensor]
 
 
 class Strategy:
-    """How a training step is shared by the ranks; base class of all strategies.
+    """How the ranks share a training step; base class of all strategies.
 
     Attributes:
         model: the model's weights as this rank has them, under the model's own names.
-        names: every name in the whole model's state → the one that it is saved under.
-        initial: name → initial value, for a model on meta, until ``materialize``.
-        from_base: names of weights that stay the base's, so checkpoints leave them out.
+        forward: the module to call for a forward pass in training.
+        names: mapping of every name in the whole model's state to the name under which it is saved.
+        initial: mapping of name to initial value, for a model on meta, until ``materialize``.
+        from_base: names of weights that are those of the base model, so checkpoints omit them.
         optimizer: optimizer of these weights.
-        data_rank, data_world: the part of the global batch that this rank takes: ranks that share a
+        data_rank, data_world: the part of the global batch that this rank takes. Ranks that share a
             model (tensor, pipeline) or each sequence (context) take the same samples.
         scores: whether this rank's losses and units count; true for one of the ranks that take the
             same parts of the same samples.
         clock: measures where the time of a step goes.
-        loss_scale: set with ``precision: float16``.
-        emulated: whether float8 products are emulated, because the device has none.
-        reads: whether ``update`` always makes the host wait for the device; if so,
-            each step's numbers are read at once.
+        loss_scale: set with ``precision: float16``, else None.
+        emulates_float8: whether float8 products are emulated, because the device has none.
+        reads: whether ``update`` always makes the host wait for the device; if so, each step's
+            numbers are read at once.
     """
 
     data_rank, data_world, scores = 0, 1, True
@@ -62,11 +63,11 @@ class Strategy:
 
     @staticmethod
     def backend() -> str | None:
-        """Return the process group's backend, registered; None for gloo, or nccl with GPUs."""
+        """Register and return the process group's backend; None for gloo, or nccl with GPUs."""
         return None
 
     def prepare(self, model: nn.Module) -> None:
-        """Take the fresh model, the same on every rank, and prepare it for training.
+        """Prepare the fresh model, which is the same on every rank, for training.
 
         It is on meta (``training.weights.initial``), or already real.
         """
@@ -99,13 +100,13 @@ class Strategy:
         self.micro = self.micro_batches(model)
 
     def micro_batches(self, model: nn.Module, stage: int = 0) -> MicroBatches:
-        """Create the micro-batches of the model, or of one of its stages."""
+        """Create the ``MicroBatches`` of the model, or of one of its stages."""
         seed, size = self.config.seed, self.config.micro_batch
         return MicroBatches(model, seed, size, stage, draws=self._draws)
 
     def to_stored_dtype_and_device(self, model: nn.Module) -> nn.Module:
-        """Convert the model to its stored type; move it to this rank's device unless it is on
-        meta.
+        """Convert the model to its stored type, and move it to this rank's device unless it is
+        on meta.
         """
         if self.config.precision == "float64":
             model = model.to(torch.float64)
@@ -119,7 +120,7 @@ class Strategy:
     def materialize(self, model: nn.Module) -> nn.Module:
         """Allocate memory for tensors on meta, and write this rank's part of their initial values.
 
-        Code that runs before must not read a weight.
+        Code that runs before this must not read a weight.
         """
         if self.initial is not None:
             if self.ranks.rank == 0 and (costs := describe_costly(self.initial)):
@@ -129,11 +130,11 @@ class Strategy:
         return model
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the module to call in place of the model."""
+        """Return the module to call instead of the model."""
         return model
 
     def leave(self) -> None:
-        """Release whatever must not outlive the process group, before the ranks part."""
+        """Release whatever must not outlive the process group, before the group is destroyed."""
 
     def begin(self, step: int) -> None:
         """Begin optimizer step ``step`` (from 0)."""
@@ -142,14 +143,17 @@ class Strategy:
         self.micro.step(first, self.ranks.device)
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
-        """Return groups that span the data-parallel ranks, one after the other."""
+        """Return process groups that together span the data-parallel ranks.
+
+        A reduction over all of them is one group after the other.
+        """
         world = dist.group.WORLD
         return [world] if world is not None and self.data_world > 1 else []
 
     @property
     def gradient_world(self) -> int:
-        """Number of ranks whose gradients are averaged: those with different samples or parts of
-        them.
+        """Number of ranks whose gradients are averaged: those with different samples, or with
+        different parts of the same samples.
         """
         return self.data_world
 
@@ -171,7 +175,7 @@ class Strategy:
         return {n: self._wide(tensor) for n, tensor in method(batch).items()} if method else {}
 
     def _wide(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of samples in the weights' type, if that is float64."""
+        """Return a tensor of samples, converted to float64 if the weights have that type."""
         wide = self.config.precision == "float64" and tensor.is_floating_point()
         return tensor.double() if wide else tensor
 
@@ -181,11 +185,12 @@ class Strategy:
         Args:
             units: float64, 0-dim, on the device.
 
-        Returns the sum of the losses of this rank's micro-batches, likewise.
+        Returns:
+            The sum of the losses of this rank's micro-batches, float64, 0-dim, on the device.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
         scale = self.factor(units)
-        assert isinstance(self.micro, MicroBatches)  # of stages there are none here
+        assert isinstance(self.micro, MicroBatches)  # this strategy has no pipeline stages
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             with nullcontext() if number == len(batches) else self.accumulating():
@@ -202,9 +207,9 @@ class Strategy:
     def factor(self, units: Tensor) -> Tensor:
         """Return the factor by which a loss is multiplied before its backward pass.
 
-        Ranks average their gradients; multiplied by their number, the average is the sum again. For
-        a scaled loss ``unscale`` does that, so that float16 rounding does not depend on that
-        number.
+        Ranks average their gradients; multiplied by the number of ranks, the average is the sum
+        again. For a scaled loss ``unscale`` does that multiplication, so that float16 rounding does
+        not depend on the number.
         """
         return (
             self.gradient_world / units
@@ -218,7 +223,8 @@ class Strategy:
             self.loss_scale.unscale(self.model.parameters(), self.gradient_world)
 
     def _note_waiting(self, gradient: Tensor) -> None:
-        """Mark when this rank has computed its gradients; called at the start of a backward pass.
+        """Mark the time when this rank has computed its gradients; called at the start of a
+        backward pass.
 
         Autograd runs callbacks in the order of their registration at the end of a pass. DDP and
         FSDP2 register theirs, in which they wait for the other ranks, later in the pass.
@@ -227,7 +233,9 @@ class Strategy:
         engine.queue_callback(lambda: self.clock.mark("forward_backward"))
 
     def accumulating(self) -> AbstractContextManager:
-        """Context for backward passes whose gradients need not be shared yet."""
+        """Context for backward passes after which gradients need not be summed over the ranks
+        yet.
+        """
         return nullcontext()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -236,7 +244,7 @@ class Strategy:
             return self.score(self.outputs(model, batch), batch)
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of outputs, computed in float32 or wider."""
+        """Return the loss of ``outputs``, computed in float32 or wider."""
         wide = torch.promote_types(outputs.dtype, torch.float32)
         return self.workload.loss(outputs.to(wide), batch)
 
@@ -251,7 +259,8 @@ class Strategy:
         return self.score(self.outputs(self.model, batch), batch)
 
     def clip(self) -> Tensor:
-        """Return the gradient's global L2 norm, 0-dim, and scale it down to ``grad_clip``.
+        """Return the gradient's global L2 norm, 0-dim, and scale the gradient down to
+        ``grad_clip``.
 
         ``loss_scale`` is removed from the gradient first.
         """
@@ -259,11 +268,11 @@ class Strategy:
         return nn.utils.clip_grad_norm_(list(self.model.parameters()), self.config.grad_clip)
 
     def update(self, rate: float, finite: Tensor) -> None:
-        """Take the optimizer's step at a learning rate; removes the gradients.
+        """Take the optimizer's step at learning rate ``rate``, and remove the gradients.
 
         Args:
-            finite: boolean, 0-dim, on the device; if false, weights and the optimizer's
-                state stay unchanged.
+            finite: boolean, 0-dim, on the device; if false, weights and the optimizer's state stay
+                unchanged.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -275,9 +284,10 @@ class Strategy:
         return self.ranks.sum(values if self.scores else torch.zeros_like(values))
 
     def state(self) -> dict[str, Tensor]:
-        """Return name → tensor of everything needed to resume, as this rank holds it.
+        """Return everything needed to resume, as a mapping of name to tensor, as this rank holds
+        it.
 
-        The names do not depend on the strategy; loading writes into the tensors.
+        The names do not depend on the strategy. Loading a checkpoint writes into these tensors.
         """
         parameters = self.model.named_parameters()
         names: dict[Tensor, str] = {p: self.saved_name(name) for name, p in parameters}
@@ -292,28 +302,31 @@ class Strategy:
         return state
 
     def saved_name(self, name: str) -> str:
-        """Return the name under which a checkpoint has the model's tensor ``name``."""
+        """Return the name of the model's tensor ``name`` in a checkpoint."""
         return self.names.get(name, name)
 
     def after_load(self, *averages: Mapping[str, Tensor]) -> None:
-        """React to values loaded into ``state``'s tensors and these averages (name → tensor)."""
+        """React to values that were loaded into ``state``'s tensors and into these averages
+        (tensors by name).
+        """
 
     def meta_tensors(self) -> dict[str, Tensor]:
-        """Return every name in the whole model's state → a tensor on meta of its type and shape.
+        """Return a mapping of every name in the whole model's state to a tensor on meta of its type
+        and shape.
 
-        A tensor with several names is a single object here, too.
+        A tensor with several names is a single object in the mapping, too.
         """
         tensors = {first: self.meta_tensor(first) for first in self.names.values()}
         return {name: tensors[first] for name, first in self.names.items()}
 
     def meta_tensor(self, name: str) -> Tensor:
-        """Return a tensor on meta with type and shape of the whole tensor of a name."""
+        """Return a tensor on meta with the type and shape of the whole tensor ``name``."""
         shape, kind = self._shapes[name]
         wide = self.config.precision == "float64" and kind.is_floating_point
         return torch.empty(shape, dtype=torch.float64 if wide else kind, device="meta")
 
     def holders(self, name: str) -> Sequence[int]:
-        """Return the ranks that hold a tensor, whole or in part; by its saved name."""
+        """Return the ranks that hold a tensor, given by its saved name, in whole or in part."""
         return range(self.ranks.world)
 
     def gather_full_tensors(
@@ -321,35 +334,39 @@ class Strategy:
     ) -> Iterator[Tensor | None]:
         """Yield whole tensors of the model's state, one by one, by saved names.
 
-        Each goes to the CPU of the ranks named with it; the others get None. Every rank
-        takes part, with the same arguments. At most one is held here at a time.
+        Each is on the CPU of the ranks given with its name; the other ranks get None. At most one
+        is held here at a time. Collective: call it on every rank with the same arguments.
         """
         state = self.model.state_dict(keep_vars=True)
-        # Reversed: of a tensor's names in this model the first one counts.
+        # Reversed, so that of a tensor's several names in this model the first one counts.
         tensors = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
         for name, keepers in requests:
             yield self.gather(name, tensors.get(name), keepers)
 
     def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
-        """Return the whole of a tensor that this rank holds; None on ranks that do not keep it."""
+        """Return the whole of a tensor that this rank holds, or None on ranks that are not in
+        ``keepers``.
+        """
         if self.ranks.rank not in keepers:
             return None
-        assert tensor is not None  # each rank holds every tensor
+        assert tensor is not None  # each rank has every tensor
         return tensor.detach().cpu()
 
 
-# Tied names are one weight: saved once, under the first of its names in the whole model.
+# Tied names are one weight: it is saved once, under the first of its names in the whole model.
 
 
 def first_names(model: nn.Module) -> dict[str, str]:
-    """Return every name in the model's state → the first name of the same tensor."""
+    """Return a mapping of every name in the model's state to the first name of the same tensor."""
     first: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: first.setdefault(id(tensor), name) for name, tensor in state.items()}
 
 
 def tie_again(model: nn.Module, names: Mapping[str, str]) -> None:
-    """Tie names again whose weights were split separately but ended with the same layout."""
+    """Tie names again whose weights became separate parameters by splitting, but have the same
+    layout.
+    """
     for first, name in _find_untied(model, names):
         parameters = dict(model.named_parameters(remove_duplicate=False))
         if _layout(parameters[first]) == _layout(parameters[name]):
@@ -361,7 +378,7 @@ def check(model: nn.Module, names: Mapping[str, str]) -> None:
     """Check that tied weights are still one weight after splitting and sharding.
 
     Raises:
-        TrainingError: it has become two, which would be trained separately.
+        TrainingError: a weight has become two, which would be trained separately.
     """
     for first, name in _find_untied(model, names):
         raise TrainingError(
@@ -382,5 +399,5 @@ def _find_untied(model: nn.Module, names: Mapping[str, str]) -> list[tuple[str, 
 
 
 def _layout(parameter: nn.Parameter) -> tuple[object, object]:
-    """Return how a parameter is laid out over the ranks."""
+    """Return the mesh and placements of a parameter: how it is laid out over the ranks."""
     return getattr(parameter, "device_mesh", None), getattr(parameter, "placements", None)

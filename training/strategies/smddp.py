@@ -1,8 +1,8 @@
-"""DDP over the collectives of SageMaker's distributed data parallelism library (SMDDP).
+"""DDP with the collectives of SageMaker's distributed data parallelism library (SMDDP).
 
-As in "Use the SMDDP library in your PyTorch training script" (SageMaker Developer Guide,
-data-parallel-modify-sdp-pt.html): the import registers the backend. It says, too, that with DDP
-neither further process groups nor other backends can be used beside it.
+It follows "Use the SMDDP library in your PyTorch training script" (SageMaker Developer Guide,
+data-parallel-modify-sdp-pt.html): the import registers the backend. The guide also says that with
+DDP neither further process groups nor other backends can be used at the same time.
 """
 
 from training.strategies.ddp import Ddp

@@ -1,11 +1,11 @@
 """Weights sharded by SageMaker's model parallelism library v2 (SMP), on top of PyTorch's FSDP.
 
-As in "Use the SageMaker model parallelism library v2" (SageMaker Developer Guide,
-model-parallel-use-api-v2.html): ``tsm.init()`` reads the job's settings, and an FSDP
-model is sharded over ``hybrid_shard_degree`` ranks instead of all ("Hybrid sharded data
-parallelism", where no sharding strategy is named in the script). ``tsm.transform`` and with it
-SMP's tensor parallelism are for Hugging Face models only (distributed-model-parallel-v2-reference),
-so a workload's own model goes to FSDP as it is.
+It follows "Use the SageMaker model parallelism library v2" (SageMaker Developer Guide,
+model-parallel-use-api-v2.html): ``tsm.init()`` reads the job's settings, and an FSDP model is
+sharded over ``hybrid_shard_degree`` ranks instead of all ("Hybrid sharded data parallelism", where
+the script names no sharding strategy). ``tsm.transform`` and with it SMP's tensor parallelism are
+for Hugging Face models only (distributed-model-parallel-v2-reference), so a workload's own model is
+passed to FSDP as it is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class Smp(Strategy):
     def prepare(self, model: nn.Module) -> None:
         decay = optimizers.find_decayed(model)
         super().prepare(model)
-        # FSDP's parameters are flat pieces: which ones were matrices has to be recorded before.
+        # FSDP's parameters are flat pieces, so record before wrapping which ones were matrices.
         flat = {
             n for n, _ in self.model.named_parameters() if n.replace(WRAPPED_PREFIX, "") in decay
         }
@@ -66,7 +66,7 @@ class Smp(Strategy):
             model,
             auto_wrap_policy=ModuleWrapPolicy(blocks) if blocks else None,
             device_id=self.ranks.device,
-            use_orig_params=True,  # the two groups of the optimizer are groups of whole tensors
+            use_orig_params=True,  # the optimizer's two groups need the original parameters
         )
 
     def accumulating(self) -> AbstractContextManager:
@@ -79,11 +79,11 @@ class Smp(Strategy):
         return self.forward.clip_grad_norm_(self.config.grad_clip)
 
     def state(self) -> dict[str, Tensor]:
-        """Return whole tensors, on rank 0's CPU only; every rank takes part."""
+        """Return whole tensors, on rank 0's CPU only. Collective: call it on every rank."""
         from torch.distributed.checkpoint import state_dict
 
         options = self._full_state_options()
-        # Whole states are of tensors alone; torch's types allow more.
+        # Whole states contain only tensors; torch's annotations allow more.
         model: dict[str, Any] = state_dict.get_model_state_dict(self.forward, options=options)
         optimizer: dict[str, Any] = state_dict.get_optimizer_state_dict(
             self.forward, self.optimizer, options=options
@@ -109,7 +109,7 @@ class Smp(Strategy):
         del self._handed_out
 
     def holders(self, name: str) -> Sequence[int]:
-        """Return rank 0: this FSDP provides whole tensors of the whole model, only there."""
+        """Return rank 0, because FSDP provides whole tensors only there."""
         return (0,)
 
     def gather_full_tensors(
@@ -126,7 +126,8 @@ class Smp(Strategy):
     def _full_state_options(self) -> "StateDictOptions":
         """Return options for whole tensors; with GPUs only rank 0 receives them, on its CPU.
 
-        On CPUs FSDP's offloading would return views of memory that it frees.
+        On CPUs FSDP's offloading would return views of memory that it frees, so it is not used
+        there.
         """
         from torch.distributed.checkpoint.state_dict import StateDictOptions
 

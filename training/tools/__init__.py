@@ -1,5 +1,6 @@
-"""Tools that people run beside a training: nothing here is shipped with it, or counts for its
-identity (``training.export.shipped_files``).
+"""Tools that people run by hand: nothing here is shipped with a training or counts for its identity
+(``training.export.shipped_files``).
 
-``try`` and ``contract_tests`` test a workload, ``shapes`` traces a model's shapes for foresight.
+``try`` and ``contract_tests`` test a workload; ``shapes`` and ``forward_trace`` find a model's
+shapes for ``trainyard.foresight``.
 """

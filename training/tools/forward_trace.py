@@ -1,7 +1,7 @@
-"""One forward pass, part by part: work, bytes moved, bytes kept for the backward pass.
+"""Trace one forward pass, part by part: work, bytes moved, bytes kept for the backward pass.
 
 The parts are a model's blocks, what comes before the first, and what comes after the last. Nothing
-is computed: the tensors have shapes and no numbers.
+is computed: the tensors have shapes but no values.
 """
 
 import gc
@@ -61,16 +61,18 @@ def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result
 
 
 def _size(tensor: Tensor) -> int:
-    """Return the bytes of a tensor's elements; for an expanded one, those that exist."""
+    """Return the bytes of a tensor's elements; of an expanded tensor, only those that are
+    stored.
+    """
     try:
         stored_bytes = tensor.untyped_storage().nbytes()
-    except (NotImplementedError, RuntimeError):  # none of its own, as a functional wrapper's
+    except (NotImplementedError, RuntimeError):  # no storage, as with a functional wrapper
         stored_bytes = tensor.numel() * tensor.element_size()
     return min(tensor.numel() * tensor.element_size(), stored_bytes)
 
 
 FLOAT8 = "torchao.float8."
-"""Module prefix of tensors that consist of two: 8-bit numbers, and their scales."""
+"""Module prefix of the tensors that consist of two: 8-bit numbers, and their scales."""
 
 
 @dataclass(slots=True)
@@ -78,10 +80,10 @@ class Part:
     """Memory and work of one part of a model in a forward pass of a whole batch.
 
     Attributes:
-        parameters, trained: counts on this rank.
-        replicated: parameters that tensor-parallel ranks do not share.
-        kept: bytes that the backward pass reads, except weights and the model's output; a part's
-            input counts for it, not for the part that produced it.
+        parameters, trainable: numbers of elements on this rank.
+        replicated_parameters: those of ``parameters`` that tensor-parallel ranks do not share.
+        kept_bytes: bytes that the backward pass reads, except weights and the model's output. A
+            part's input counts for this part, not for the one that produced it.
         output: bytes of the next part's input.
     """
 
@@ -138,7 +140,7 @@ class Parts(TorchDispatchMode):
     and their scales.
 
     Args:
-        count: number of parts; the first one runs at the beginning.
+        count: number of parts; the first one is running at the beginning.
     """
 
     def __init__(self, model: nn.Module, count: int) -> None:
@@ -150,7 +152,7 @@ class Parts(TorchDispatchMode):
             _storage(tensor)._cdata for tensor in (*model.parameters(), *model.buffers())
         }
         self._owners: dict[int, int] = {}  # a weight's storage → the part that read it first
-        self._alive: dict[int, list[int]] = {}  # a storage → its part, its bytes
+        self._alive: dict[int, list[int]] = {}  # a storage → its part and its bytes
 
     def __torch_dispatch__(
         self,
@@ -178,8 +180,9 @@ class Parts(TorchDispatchMode):
                 (self._leave_out if cast else self._track_storage)(leaf.untyped_storage())
 
     def take(self, tensors: Iterable[object], part: int) -> int:
-        """Assign tensors to ``part``, which reads them, whichever part made them; return their
-        bytes.
+        """Assign tensors to ``part``, which reads them, and return their bytes.
+
+        Another part may have made them.
         """
         total = 0
         for tensor in tensors:
@@ -189,19 +192,26 @@ class Parts(TorchDispatchMode):
         return total
 
     def count_bytes(self, size: int) -> None:
-        """Count bytes that an operation moves without torch seeing it."""
+        """Count bytes that an operation moves and torch does not report."""
         self.parts[self.current].elementwise_bytes += size
 
     def ends(self, outputs: Tensor) -> None:
-        """End the model's part of the pass: the loss's inputs count for the last part; what the
-        loss keeps counts for none, since it depends on how the loss is computed.
+        """End the model's part of the pass.
+
+        The loss's inputs count for the last part. What the loss itself keeps is not counted,
+        because it depends on how the loss is computed.
         """
         self._has_ended = True
         self.parts[-1].output = _storage(outputs).nbytes()
 
     def finish(self, *outputs: Tensor) -> None:
-        """End the pass, once everything that the backward pass does not read has been freed."""
-        # What only a cycle of references keeps counts as freed.
+        """End the pass: count what is still alive as kept. Call it once everything else has been
+        freed.
+
+        Args:
+            outputs: tensors that are not counted.
+        """
+        # Free what only a cycle of references keeps alive.
         gc.collect()
         left_out = {_storage(tensor)._cdata for tensor in outputs}
         for key, (part, size) in self._alive.items():
@@ -219,12 +229,15 @@ class Parts(TorchDispatchMode):
         return _storage(tensor)._cdata in self._weights
 
     def _leave_out(self, storage: torch.UntypedStorage) -> None:
-        """Exclude a weight converted to another type, or a view of it: it is not an activation."""
+        """Exclude a weight converted to another type, or a view of it, because it is not an
+        activation.
+        """
         self._ignored_storages.add(storage._cdata)
-        # Another storage may get the address once this one is gone.
+        # Another storage may get the same address once this one is freed.
         weakref.finalize(storage, self._ignored_storages.discard, storage._cdata)
 
     def _track_storage(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage for the current part until it is freed."""
         key = storage._cdata
         if (
             self._has_ended
@@ -249,13 +262,13 @@ def trace_forward(
 ) -> ForwardTrace:
     """Trace a forward pass of the batch, on this rank of ``mesh`` or alone.
 
-    In bfloat16 a model whose workload says ``follows_weights`` has bfloat16 weights, as FSDP2
+    In bfloat16 a model whose workload sets ``follows_weights`` has bfloat16 weights, as FSDP2
     gathers them; any other model runs under autocast.
 
     Args:
         policy: ``activation_checkpointing``.
-        mesh: one-dimensional, of tensor-parallel ranks; None for one rank.
-        real: compute in real memory, for a model that reads numbers.
+        mesh: one-dimensional mesh of tensor-parallel ranks; None for one rank.
+        real: compute in real memory, for a model that reads values.
 
     Raises:
         TrainingError: the workload's model cannot be split over the mesh.
@@ -300,7 +313,7 @@ def trace_forward(
 
 @contextmanager
 def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None]:
-    """Context in which ``counter`` is notified which block runs."""
+    """Context in which ``counter`` is told which block is running."""
 
     def begin(number: int) -> Callable:
         def start_block(module: nn.Module, args: tuple, kwargs: dict) -> None:
@@ -314,7 +327,7 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
     def end_block(module: nn.Module, args: tuple, output: Any) -> None:
         tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
         counter.parts[counter.current].output = sum(_storage(tensor).nbytes() for tensor in tensors)
-        counter.current += 1  # until the next block takes over
+        counter.current += 1  # what follows counts for the next part, until the next block begins
         counter.take(tensors, counter.current)
 
     handles = []
@@ -329,7 +342,9 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
 
 
 def _retype_tensor(tensor: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
-    """Return ``tensor`` with weights of this type; on meta without its numbers."""
+    """Return ``tensor``, with type ``weights`` if it is a float32 weight; on meta without its
+    values.
+    """
     is_weight = isinstance(tensor, nn.Parameter) and tensor.dtype == torch.float32
     dtype = weights if is_weight else tensor.dtype
     return (
@@ -342,10 +357,10 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage:
 
 
 def take_memory(model: nn.Module) -> None:
-    """Give tensors on meta storages, which are counted.
+    """Give tensors on meta storages, so that their bytes are counted.
 
-    A fake tensor cannot be swapped into a parameter as ``fill_memory.fill`` does; a DTensor of one
-    can.
+    A fake tensor cannot be swapped into a parameter as ``initial_values.fill`` does; a DTensor of
+    fake tensors can.
     """
     initial_values.replace(
         model, lambda tensor: _empty(tensor) if isinstance(tensor, DTensor) else tensor
@@ -374,7 +389,7 @@ def _empty(tensor: Tensor) -> Tensor:
 def standing_for(rank: int, world: int) -> Iterator[Ranks]:
     """Context in which this process acts as ``rank`` of ``world``; no other process is needed.
 
-    torch's ``fake`` backend answers each collective at once and leaves the tensors as they are.
+    torch's ``fake`` backend completes each collective at once and leaves the tensors as they are.
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -385,14 +400,17 @@ def standing_for(rank: int, world: int) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-# A trace runs on CPU tensors, because torch without CUDA has no backward pass of CUDA
-# tensors. Attention (flash on both), matrix products and the fused optimizer keep the same tensors.
+# A trace runs on CPU tensors, because torch without CUDA has no backward pass for CUDA tensors.
+# Attention (flash on both devices), matrix products and the fused optimizer keep the same tensors
+# on both; the operations below do not.
 
 
 class FusedRmsNorm(torch.autograd.Function):
-    """CUDA's ``aten::_fused_rms_norm``: keeps its input, its weight and one float32 per row.
+    """Imitates CUDA's ``aten::_fused_rms_norm``, which keeps its input, its weight and one float32
+    per row.
 
-    The CPU composes it of five operations, some in float32, and keeps what each needs.
+    The CPU composes the norm of five operations, some in float32, and keeps what each of them
+    needs.
     """
 
     @staticmethod
@@ -409,11 +427,11 @@ class FusedRmsNorm(torch.autograd.Function):
 
 @contextmanager
 def cuda_kernels(count_bytes: Callable[[int], None] = lambda size: None) -> Iterator[None]:
-    """Context in which operations keep the tensors that they keep on a CUDA device.
+    """Context in which operations keep the tensors that they would keep on a CUDA device.
 
     Args:
-        count_bytes: called with the bytes that such an operation reads and writes, which torch
-            does not see.
+        count_bytes: called with the bytes that such an operation reads and writes, which torch does
+            not report.
     """
 
     def rms_norm(

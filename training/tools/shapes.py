@@ -3,11 +3,11 @@ r"""The shapes that memory and time estimates need: JSON for ``trainyard advise 
 python -m training.tools.shapes --workload my_package.my_workload --workload-config '{…}' \
     [--data train/] [--samples 8] > shapes.json
 
-The model is traced without numbers, on one rank and on two that share its products, under each
-policy of recomputation; no weight takes memory. A workload that learns from its data (columns,
-classes), prepares its samples or has ragged ones needs a folder of its shards: ``--samples`` of
-them are the batch. Figures are per token: per unit of the workload, if a sample has
-several.
+The model is traced without values, on one rank and on two that share its products, with each policy
+of recomputation; no weight takes memory. A workload that learns from its data (columns, classes),
+prepares its samples or has ragged ones needs a folder of its shards: ``--samples`` of them are the
+batch. Figures are per token: per unit of the workload (what its loss is averaged over) if a sample
+has several, otherwise per sample.
 """
 
 import json
@@ -34,7 +34,7 @@ from trainyard.common.errors import TrainingError
 POLICIES = ("none", "selective", "full")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
-"""Torch's errors for a model that reads numbers which do not exist."""
+"""torch's errors for a model that reads values, which do not exist in a trace."""
 
 
 def main(
@@ -57,7 +57,7 @@ def main(
 
 
 def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
-    """Return the first samples of a folder of shards, or zeros.
+    """Return the first samples of a folder of shards, or zeros if no folder is given.
 
     Raises:
         TrainingError: the folder is needed but not given.
@@ -86,7 +86,7 @@ def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tens
 def shapes(
     workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
 ) -> dict[str, Any]:
-    """Return the tree that ``trainyard.foresight.model_shapes.read`` takes.
+    """Return the document that ``trainyard.foresight.model_shapes.read`` reads.
 
     Raises:
         TrainingError: the model needs data that it was not fitted on.
@@ -114,7 +114,7 @@ def shapes(
             "output_bytes": part.output / tokens,
             "count": 1,
         }
-        # Neighbours that are alike, as most blocks are, become one unit with their count.
+        # Equal neighbours, as most blocks are, become one entry with their count.
         if units and unit | {"count": units[-1]["count"]} == units[-1]:
             units[-1]["count"] += 1
         else:
@@ -132,10 +132,13 @@ def _name(number: int, count: int) -> str:
 def _share_kept_bytes(
     single_trace: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
 ) -> dict[str, float]:
-    """Return the bytes that two ranks keep whole, and those shared; one rank keeps both."""
+    """Return the bytes that each of two ranks keeps whole, and those that they share, per token.
+
+    A single rank keeps the sum of both.
+    """
     single_bytes = single_trace.parts[number].kept_bytes
     two = shared_trace.parts[number].kept_bytes if shared_trace else single_bytes
-    # Each of two ranks keeps half of what is shared: the other half is the difference.
+    # Each of two ranks keeps half of what is shared, so the other half is the difference.
     split = min(max(0, 2 * (single_bytes - two)), single_bytes)
     return {"whole": (single_bytes - split) / tokens, "split": split / tokens}
 
@@ -143,6 +146,7 @@ def _share_kept_bytes(
 def _trace(
     workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
 ) -> ForwardTrace:
+    """Trace the model on one rank; in real memory if it reads values."""
     type_ = TYPES[precision]
     try:
         return trace_forward(workload, batch, precision=type_, policy=policy)
@@ -154,7 +158,9 @@ def _trace(
 def _halves(
     workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
 ) -> ForwardTrace | None:
-    """Trace one of two tensor-parallel ranks; None for a workload whose model is not split."""
+    """Trace one of two tensor-parallel ranks, or return None if the workload's model cannot be
+    split.
+    """
     with standing_for(0, 2):
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tensor",))
         try:

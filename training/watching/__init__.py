@@ -1,16 +1,16 @@
 """Rules that watch a training while it runs: each is a pure function of the lines that it logs.
 
 They replace SageMaker's Debugger, which worked on tensors sent to S3 until it was closed to new
-customers, using only what a training logs anyway (``training.watching.metric_line``):
+customers, and use only what a training logs anyway (``training.watching.metric_line``):
 
     step=120 watch.data_bottleneck=0.62 threshold=0.5 action=warn: what it means; what to do
 
 rules/              one module per rule; every module there is a rule
 watch_rule.py       what a rule consists of
 watcher.py          the recipe's section ``train.watch``; when a rule reports, and when again
-weight_updates.py   a number that a rule needs from the device, at logged steps only (uses torch)
+step_progress.py    a training's own metric lines, with a number that a rule needs from the device
 
 The rules' memory is the history of the metric lines, which is saved with each checkpoint and read
-back up to the resumed step: a restart continues with the same memory, and repeats nothing. ``python
--m training.watching`` reads the lines of a script that has its own loop.
+back up to the resumed step. So a restarted training continues with the same memory, and repeats no
+report. ``python -m training.watching`` reads the lines of a script that has its own loop.
 """

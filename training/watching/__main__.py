@@ -4,9 +4,9 @@ python train.py | python -m training.watching
 python -m training.watching train.log --watch '{"stalled_rank": {"action": "stop"}}' --max-steps 90
 
 A line counts if it has loss=… or validation_loss=… (eval_loss=…); step=… is optional;
-docs/watching.md lists the metrics that the rules use. Prints its input, and a rule's line
-below the line that triggered it; exits with 1 once a rule with action stop reports, so that a pipe
-ends the script.
+docs/watching.md lists the metrics that the rules use. The command prints its input, and a rule's
+line below the line that triggered it. It exits with status 1 once a rule with action stop reports,
+so that the pipe ends the script.
 """
 
 import re
@@ -26,11 +26,14 @@ METRIC = re.compile(
     rf"(?:^|[\s,{{])['\"]?([A-Za-z_][\w.]*)['\"]?\s*[=:]\s*['\"]?{NUMBER}(?=['\"\s,}}]|$)"
 )
 """A name and its number, each with or without quotes: Transformers prints both in quotes since
-5."""
+version 5.
+"""
 
 SAME = {"eval_loss": "validation_loss", "val_loss": "validation_loss", "global_step": "step",
         "train_loss": "loss"}  # fmt: skip
-"""Names of metrics elsewhere (Transformers, Lightning) → the metric line's names."""
+"""Mapping of other libraries' metric names (Transformers, Lightning) to those of our metric
+lines.
+"""
 
 
 def main(
@@ -55,7 +58,7 @@ def main(
 
 
 def _read(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each line with its metrics; empty if it is not a metric line."""
+    """Yield each line with its metrics; the metrics are empty if it is not a metric line."""
     step = 0.0
     with log.open(encoding="utf-8", errors="replace") if log else sys.stdin as file:
         for text in file:
@@ -66,7 +69,7 @@ def _read(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """Return a line's metrics under our names; empty if it has no loss."""
+    """Return a line's metrics under our names; empty if it contains no loss."""
     metrics = {SAME.get(name, name): float(value) for name, value in METRIC.findall(text)}
     return metrics if metrics.keys() & {"loss", "validation_loss"} else {}
 

@@ -1,20 +1,20 @@
-"""Measures where a rank's time goes.
+"""Measure where a rank's time goes.
 
     data              waiting for the loader, and the copy to the device
     forward_backward  the model's own work, and communication that runs concurrently
     communication     waiting for the other ranks, see below
-    optimizer         clipping (with the norm's collective where weights are sharded) and the update
+    optimizer         clipping (with the norm's collective if weights are sharded) and the update
     checkpoint        the copy for which a save stops the training
 
 The rest of a step is the loop's own work (a metric line, the learning rate).
 
-Communication is what can be measured separately: the two sums over all ranks in a step (its
-units, its loss), and the wait at the end of the backward pass, from when this rank's own gradients
-are computed until those of all ranks are summed. With ddp and smddp that is all of it. The rest
-cannot be separated and stays in forward_backward: with fsdp the gathering of the weights, with
-tensor and pipeline parallel the exchange inside and between layers, with deepspeed and smp all but
-the sums; the trace of ``profile_steps`` shows it. Waiting for a slower rank counts as
-communication, too.
+Communication is what can be measured separately: the two sums over all ranks in a step (its units,
+its loss), and the wait at the end of the backward pass, from when this rank's own gradients are
+computed until those of all ranks are summed. With ddp and smddp that is all communication. With the
+other strategies the rest cannot be separated and is counted as forward_backward: with fsdp the
+gathering of the weights, with tensor and pipeline parallel the exchange inside and between layers,
+with deepspeed and smp all but the sums. The trace of ``profile_steps`` shows it. Waiting for a
+slower rank counts as communication, too.
 """
 
 import time
@@ -30,9 +30,9 @@ from trainyard.common.atomic_file import storage_errors
 
 
 class Trace:
-    """Records every operator, kernel and collective of steps ``first`` … ``first + count - 1``.
+    """Record every operator, kernel and collective of steps ``first`` … ``first + count - 1``.
 
-    A training resumed after ``first`` records none. Without steps it costs nothing.
+    A training that is resumed after ``first`` records nothing. With ``count`` 0 it costs nothing.
     """
 
     def __init__(self, folder: Path, first: int, count: int) -> None:
@@ -41,11 +41,11 @@ class Trace:
 
     @contextmanager
     def around(self, step: int) -> Iterator[None]:
-        """Context around one step; the file is written after the last one."""
+        """Context around one step; after the last one the file is written."""
         if step == self._first <= self._last:
             from torch.profiler import profile
 
-            self._profiler = profile()  # the CPU's operators, and CUDA's where there is one
+            self._profiler = profile()  # operators on the CPU, and on CUDA if there is a GPU
             self._profiler.start()
         yield
         if self._profiler is not None and step == self._last:
@@ -61,10 +61,10 @@ PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 
 
 class Clock:
-    """Sums the time between marks, by part of the step.
+    """Sum the time between marks, by part of the step.
 
     On CUDA a mark is an event on the current stream, so the host does not wait for the device
-    before ``read``, at a metric line; elsewhere it is a clock reading.
+    before ``read``, at a metric line. On other devices it is a clock reading.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -74,7 +74,7 @@ class Clock:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def mark(self, part: str) -> None:
-        """Count the time since the last mark for ``part``."""
+        """Add the time since the last mark to ``part``."""
         now = self._now()
         if self._cuda:
             self._spans.append((part, self._last, now))
@@ -83,11 +83,11 @@ class Clock:
         self._last = now
 
     def skip(self) -> None:
-        """Count the time since the last mark for no part."""
+        """Ignore the time since the last mark."""
         self._last = self._now()
 
     def read(self) -> dict[str, float]:
-        """Return the seconds of each part since the last reading; waits for the device."""
+        """Return the seconds of each part since the last reading, after waiting for the device."""
         if self._spans:
             self._spans[-1][2].synchronize()
             for part, begin, end in self._spans:
@@ -98,7 +98,7 @@ class Clock:
         return seconds
 
     def _now(self) -> Any:
-        """Return an event on CUDA, elsewhere seconds."""
+        """Return an event on CUDA, and seconds on other devices."""
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)

@@ -4,11 +4,11 @@
     attempt-<a>-trace-rank-<n>     NCCL's, for ``torchfrtrace``, which compares the ranks
 
 The watchdog writes both when another rank is lost. In a hang inside NCCL no Python code runs:
-torch's own monitor writes the second one on every rank, and ends the process.
+torch's own monitor then writes the second one on every rank, and ends the process.
 
-The names are those of torch 2.13 (FlightRecorder.hpp, its library's strings) and of releases before
-``FlightRecorderDetail.hpp``, whose FlightRecorder.cpp has the older ones; there the monitor writes
-only if ``TORCH_NCCL_DUMP_ON_TIMEOUT`` is set (ProcessGroupNCCL.cpp).
+The variables' names are those of torch 2.13 (FlightRecorder.hpp, its library's strings) and of
+releases before ``FlightRecorderDetail.hpp``, whose FlightRecorder.cpp has the older names. In those
+releases the monitor writes only if ``TORCH_NCCL_DUMP_ON_TIMEOUT`` is set (ProcessGroupNCCL.cpp).
 """
 
 import json
@@ -31,64 +31,72 @@ from training.in_place_restart import Attempt
 from trainyard.common import atomic_file
 
 COLLECTIVES = 2000
-"""Collectives that the recorder keeps per rank: torch's default, several steps of a model of 80
-blocks."""
+"""Number of collectives that the recorder keeps per rank: torch's default, which covers several
+steps of a model of 80 blocks.
+"""
 
 BUFFER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PLACE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Names of the variable now and before torch 2.9; newer versions warn of the old name."""
+"""Present name of the variable, and its name before torch 2.9; newer versions warn of the old
+one.
+"""
 
 AT_TIMEOUT = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 RENAMED_SINCE = (2, 10)
-"""First release known to have only the new names: 2.9 was not checked."""
+"""First release known to have only the new names; 2.9 was not checked."""
 
 
 def record(folder: Path | None = None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Ask torch to record, before the ranks meet; with a folder, to write there at a hang.
+    """Make torch record collectives; call it before the ranks meet.
 
-    Variables that the job's environment sets already are left unchanged.
+    Variables that are already set in the job's environment are left unchanged.
+
+    Args:
+        folder: where torch writes the record if NCCL hangs; None for nowhere.
     """
     _ask(environment, BUFFER_VARIABLES, str(COLLECTIVES))
     environment.setdefault(AT_TIMEOUT, "1")
-    if folder is not None and torch.cuda.is_available():  # gloo has no monitor that would write
+    # Gloo has no monitor that would write a record.
+    if folder is not None and torch.cuda.is_available():
         folder.mkdir(parents=True, exist_ok=True)  # torch does not create it
         _ask(environment, PLACE, str(folder / trace_prefix()))
 
 
 def trace_prefix() -> str:
-    """Return the prefix of a trace's name in this attempt: the rank follows."""
+    """Return the prefix of a trace's file name in this attempt; the rank follows."""
     return f"attempt-{Attempt.read().number}-trace-rank-"
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """What a rank does at one moment."""
+    """What a rank is doing at one moment."""
 
     waits: bool
-    """True if it has entered a collective, or a send or receive, that has not ended."""
+    """True if it has entered a collective, a send or a receive that has not ended."""
     location: str
-    """Innermost lines of its main thread outside torch; before them the collective that it is
-    in."""
+    """The collective that it is in, followed by the innermost lines of its main thread outside
+    of torch.
+    """
     seconds: float = 0.0
     """Age of the oldest collective that has not ended; 0 if torch records none."""
 
 
 def whereabouts() -> Whereabouts:
-    """Return what the main thread of this rank does; called from another thread.
+    """Return what the main thread of this rank is doing; call it from another thread.
 
-    The recorder knows the collectives, also those that run beside the main thread; gloo's sends and
-    receives are only on the stack.
+    The recorder knows the collectives, including those that run at the same time as the main
+    thread; gloo's sends and receives are only on the stack.
     """
     frames = [*walk_stack(sys._current_frames()[threading.main_thread().ident or 0])]
     content = _json()
-    # Before the first collective torch's recorder has no entries at all.
+    # Before the first collective torch's recorder has no entries.
     entries = [] if content is None else json.loads(content).get("entries", [])
     running = [e for e in entries if not e["retired"] and e["state"] != "completed"]
     if not running:
         call = _call(frames)
         return Whereabouts(bool(call), f"{call} {_lines(frames)}".strip())
     oldest = min(running, key=itemgetter("time_created_ns"))
-    name = oldest["profiling_name"].partition(":")[2]  # gloo:all_reduce
+    name = oldest["profiling_name"].partition(":")[2]  # e.g. gloo:all_reduce
     operation = (
         f"in {name} {oldest['collective_seq_id']} of group {' '.join(oldest['process_group'])},"
     )
@@ -104,17 +112,21 @@ def failed_at(error: BaseException) -> Whereabouts:
 
 TORCH = Path(torch.__file__).parent
 SHOWN_LINES = 2
-"""Lines of a stack in a message; the log has all of it."""
+"""Number of a stack's lines in a message; the log has the whole stack."""
 
 
 def _call(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return ``in recv,`` if the innermost call, the first, is torch.distributed's; else ""."""
+    """Return ``in recv,`` if the innermost function is torch.distributed's; otherwise "".
+
+    Args:
+        frames: frames and line numbers, innermost first.
+    """
     for frame, _ in frames:
         path = Path(frame.f_code.co_filename)
         if path.is_relative_to(TORCH / "distributed"):
             return f"in {frame.f_code.co_name},"
         if not path.is_relative_to(TORCH) or path.is_relative_to(TORCH / "nn"):
-            return ""  # the model computes
+            return ""  # the model is computing
     return ""
 
 
@@ -133,7 +145,7 @@ def _lines(frames: Iterable[tuple[FrameType, int]]) -> str:
 
 
 def _json() -> bytes | None:
-    """Return the recorder's content, or None if torch keeps none.
+    """Return the recorder's content, or None if torch has no recorder.
 
     torch has a recorder for NCCL and one for gloo, whose collectives are not recorded before 2.8.
     """
@@ -145,12 +157,15 @@ def _json() -> bytes | None:
 
 
 def _kind() -> str:
+    """Return the name of torch's function that returns the record: NCCL's or the general one."""
     nccl = torch.cuda.is_available() and hasattr(c10d, "_dump_nccl_trace")
     return "_dump_nccl_trace" if nccl else "_dump_fr_trace"
 
 
 def dump(folder: Path, rank: int) -> Path | None:
-    """Write this rank's last collectives; return the file to read, or None if torch keeps none."""
+    """Write this rank's last collectives; return the readable file, or None if torch has no
+    recorder.
+    """
     content = _json()
     if content is None:
         return None
@@ -158,13 +173,16 @@ def dump(folder: Path, rank: int) -> Path | None:
     readable = folder / f"attempt-{Attempt.read().number}-rank-{rank}.json"
     atomic_file.write(readable, content)
     trace = folder / f"{trace_prefix()}{rank}"
-    # torch 2.13's gloo does not say which ranks a group has, and torchfrtrace cannot read that.
-    if _kind() == "_dump_nccl_trace" and not trace.exists():  # else the monitor has written it
+    # torchfrtrace cannot read the trace of torch 2.13's gloo, which does not say which ranks a
+    # group has.
+    # If it exists, the monitor has written it.
+    if _kind() == "_dump_nccl_trace" and not trace.exists():
         atomic_file.write(trace, getattr(c10d, _kind())())
     return readable
 
 
 def _ask(environment: MutableMapping[str, str], names: tuple[str, str], value: str) -> None:
+    """Set a variable under the names that this torch reads, unless one of them is set."""
     if not any(name in environment for name in names):
         release = tuple(int(part) for part in torch.__version__.split(".")[:2])
         for name in names[: 1 if release >= RENAMED_SINCE else 2]:

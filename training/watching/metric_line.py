@@ -18,11 +18,12 @@ NAMES = {
     "train:loss": "loss",
     "train:learning_rate": "learning_rate",
     "train:grad_norm": "grad_norm",
-    # with float16: what the loss was scaled by, and the steps so far that were left out because
-    # their gradient overflowed; such a step has no grad_norm (training/strategies/precision.py)
+    # with float16: the factor by which the loss was scaled, and the number of steps so far that
+    # were skipped because their gradient overflowed; such a step has no grad_norm
+    # (training/strategies/precision.py)
     "train:loss_scale": "loss_scale",
     "train:skipped_steps": "skipped_steps",
-    # of all ranks together; a unit is what the loss is a mean over: a token, a row
+    # of all ranks together; a unit is what the loss is averaged over: a token, a row
     "train:samples_per_second": "samples_per_second",
     "train:units_per_second": "units_per_second",
     "train:units_per_second_per_rank": "units_per_second_per_rank",
@@ -33,36 +34,42 @@ NAMES = {
     "train:communication_seconds": "communication_seconds",
     "train:optimizer_seconds": "optimizer_seconds",
     "train:checkpoint_seconds": "checkpoint_seconds",
-    # the slowest rank's own work over the median of the ranks (step_progress.py); of several
+    # the slowest rank's own work divided by the median of the ranks (step_progress.py), and that
+    # rank; only if several ranks do the same work
     "train:straggler_ratio": "straggler_ratio",
     "train:straggler_rank": "straggler_rank",
-    # share of rank 0's time in which it waited for the loader
+    # share of rank 0's time that it waited for the loader
     "train:data_stall": "data_stall",
-    # model FLOPs utilisation: operations of a unit × units a second / (ranks × a device's peak);
+    # model FLOPs utilisation: operations per unit × units per second / (ranks × a device's peak);
     # not on a CPU, nor on a device that training/watching/step_progress.py does not know
     "train:mfu": "mfu",
-    # megabytes at most so far, of the rank with most: tensors on a CUDA device, else resident
+    # peak so far in megabytes, of the rank with most: tensors on a CUDA device, otherwise resident
+    # memory
     "train:memory_mb": "memory_mb",
-    # ‖update‖ / ‖weights‖ in the last step, median of the matrices (watching/weight_updates.py)
+    # ‖update‖ / ‖weights‖ in the last step, median of the matrices (measure_updates in
+    # training/watching/step_progress.py)
     "train:update_ratio": "update_ratio",
-    # steps since the last whole checkpoint, and saves that failed since then
+    # steps since the last complete checkpoint, and saves that failed since then
     "train:unsaved_steps": "unsaved_steps",
     "train:checkpoint_failures": "checkpoint_failures",
     "validation:loss": "validation_loss",
-    # what a rule has found, when it speaks (training/watching)
+    # the value of a rule's finding, in the line in which it reports (training/watching)
     **{f"watch:{rule}": f"watch.{rule}" for rule in RULES},
 }
-"""SageMaker's name of a metric → the name in the line."""
+"""Mapping of SageMaker's name of a metric to its name in the line."""
 
 METRICS: tuple[tuple[str, str], ...] = tuple(
     (name, rf"(?:^|\s){key}={NUMBER}") for name, key in NAMES.items()
 )
-"""SageMaker's MetricDefinitions as (name, regular expression with the value as its group). At most
-40."""
+"""SageMaker's MetricDefinitions: (name, regular expression with the value as its group).
+SageMaker allows at most 40.
+"""
 
 
 def metric_line(metrics: Mapping[str, float]) -> str:
-    """Return ``key=value`` pairs separated by spaces; six significant digits, integers whole."""
+    """Return ``key=value`` pairs separated by spaces; floats with six significant digits,
+    integers whole.
+    """
     return " ".join(
         f"{key}={value}" if isinstance(value, int) else f"{key}={value:.6g}"
         for key, value in metrics.items()

@@ -1,4 +1,6 @@
-"""TensorBoard and MLflow: rank 0's metrics outside the log. Imported on demand."""
+"""TensorBoard and MLflow: rank 0's metrics outside of the log. Their packages are imported on
+demand.
+"""
 
 import json
 import logging
@@ -19,13 +21,15 @@ from trainyard.common.errors import TrainingError
 log = logging.getLogger(__name__)
 
 TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
-"""Name in the metric line → tag such as ``train/loss``, ``validation/loss``."""
+"""Mapping of a name in the metric line to a tag such as ``train/loss``, ``validation/loss``."""
 URI = "MLFLOW_TRACKING_URI"
 
 
 def tag(key: str) -> str:
-    """Return a tracker's name for a line's: ``train/loss``; for ``validation_loss.web``, of an
-    input or a rank, ``validation/loss/web``.
+    """Return a tracker's name of a metric: ``loss`` becomes ``train/loss``.
+
+    A metric of an input or a rank, such as ``validation_loss.web``, becomes
+    ``validation/loss/web``.
     """
     name, _, suffix = key.partition(".")
     base_tag = TAGS.get(name, f"train/{name}")
@@ -44,14 +48,16 @@ class Tracker(Protocol):
 
 
 def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
-    """Return MLflow's tracking URI, ``local`` for a file of the job; None without MLflow."""
+    """Return MLflow's tracking URI, ``local`` for a file of the job, or None without MLflow."""
     if config.mlflow_tracking_uri == "environment":
         return environment.get(URI) or None
     return None if config.mlflow_tracking_uri == "off" else config.mlflow_tracking_uri
 
 
 def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
-    """Return module → pip requirement that provides it, for the modules that the trackers need."""
+    """Return a mapping of each module that the trackers need to the pip requirement that
+    provides it.
+    """
     requirements = {"tensorboard": "tensorboard>=2.15,<3"} if config.tensorboard else {}
     if uri is None:
         return requirements
@@ -103,7 +109,7 @@ class TensorBoard:
     def begin(self, history: Sequence[Mapping[str, float]]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Files of an earlier process are obsolete: everything is written again.
+        # Files of an earlier process are obsolete, because everything is written again.
         self._writer = SummaryWriter(str(self._folder), purge_step=0, flush_secs=30)
         for line in history:
             self.log(line)
@@ -122,7 +128,8 @@ class TensorBoard:
 class MLflow:
     """A run on a tracking server, or in a local file.
 
-    MLflow's own thread sends: the training does not wait for the server, and goes on without it.
+    MLflow's own thread sends the metrics: the training does not wait for the server, and continues
+    if it fails.
     """
 
     def __init__(self, uri: str, name: str, parameters: Mapping[str, Any]) -> None:
@@ -133,9 +140,9 @@ class MLflow:
         """Begin a run, which has the training's earlier lines, too.
 
         Raises:
-            TrainingError: the server does not answer, or refuses.
+            TrainingError: the server does not respond, or rejects the request.
         """
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # sends nothing to third parties
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # send nothing to third parties
         if self._uri.startswith("sqlite:///"):
             Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
 
@@ -163,7 +170,7 @@ class MLflow:
         )
 
     def close(self, *, has_failed: bool) -> None:
-        """Wait until everything is sent; metrics that were not accepted do not fail the
+        """Wait until everything is sent. Metrics that the server did not accept do not fail the
         training.
         """
         from mlflow.exceptions import MlflowException
@@ -180,6 +187,7 @@ class MLflow:
             )
 
     def _create_run(self) -> str:
+        """Create a run with the training's parameters, and the experiment if it is missing."""
         from mlflow.entities import Param
 
         client = self._client
@@ -197,11 +205,12 @@ class MLflow:
 
 
 class Reports:
-    """Rank 0 prints, keeps and forwards each metric line to the trackers; other ranks do nothing.
+    """Report metric lines on rank 0: print, keep and forward them to the trackers; other ranks do
+    nothing.
 
-    The history is written beside the checkpoints whenever one is saved, whole and in one step, and
-    read back up to the resumed step: so it holds each step once, since the beginning of
-    the training and not of the process.
+    The history is written to the folder of the checkpoints whenever one is saved, completely and
+    atomically, and is read back up to the resumed step. So it contains each step once, since the
+    beginning of the training and not of the process.
 
     Args:
         path: the history's file, in the folder that SageMaker synchronises with S3.
@@ -220,7 +229,10 @@ class Reports:
             tracker.close(has_failed=kind is not None)
 
     def begin(self, step: int) -> None:
-        """Start reporting before the first step of this process; ``step`` steps are done.
+        """Start reporting before the first step of this process.
+
+        Args:
+            step: number of steps that are already done.
 
         Raises:
             TrainingError: a tracker cannot be reached.
@@ -239,12 +251,12 @@ class Reports:
         self._add(metric_line(metrics), metrics)
 
     def event(self, event: Event) -> None:
-        """Report what a rule has found; called on rank 0 only."""
+        """Report what a rule has found; call it on rank 0 only."""
         self._add(event.line, event.metrics)
 
     def keep(self) -> None:
-        """Write the history before a checkpoint is saved, so that each is resumed with its
-        curve.
+        """Write the history; called before a checkpoint is saved, so that a resumed training has
+        its curve.
         """
         if self._first:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -259,7 +271,9 @@ class Reports:
 
 
 def read_history(path: Path, step: int) -> list[dict[str, float]]:
-    """Return the metric lines up to a step; none, with a warning, if missing or damaged."""
+    """Return the metric lines up to a step; if they are missing or damaged, warn and return
+    none.
+    """
     if not step:
         return []
     try:

@@ -39,18 +39,22 @@ class Plan:
 
 @dataclass(slots=True)
 class History:
-    """The lines so far, in their order."""
+    """The metric lines so far, in their order."""
 
     lines: list[Line] = field(default_factory=list)
     """Lines of training steps; they have a loss."""
 
     def last(self, key: str, count: int) -> list[float]:
-        """Return the values of a metric in the last ``count`` lines, from those that have it."""
+        """Return the values of a metric in the last ``count`` lines, from those lines that have
+        it.
+        """
         return [line[key] for line in self.lines[-count:] if key in line]
 
     def warm(self, count: int, plan: Plan) -> bool:
-        """Return whether there are ``count`` lines, all after the warm-up: until then the learning
-        rate is not yet at its peak, and weights that begin at 0 have barely moved.
+        """Return whether there are ``count`` lines, all of them after the warm-up.
+
+        Before that, the learning rate is not at its peak, and weights that begin at 0 have barely
+        moved.
         """
         return len(self.lines) >= count and self.lines[-count]["step"] > plan.warmup_steps
 
@@ -76,9 +80,11 @@ class Rule:
     """A rule; its name is that of its module."""
 
     says: str
-    """What is wrong where it reports: its field's description in a recipe's schema."""
+    """What is wrong if the rule reports; also the description of its field in a recipe's schema."""
 
     check: Check
-    """Examines the history after its newest line; returns None if all is well."""
+    """Function that examines the history after its newest line; returns None if nothing is
+    wrong.
+    """
 
     settings: type[RuleSettings] = RuleSettings

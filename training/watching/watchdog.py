@@ -1,18 +1,18 @@
-"""Finds out which rank is missing when the ranks wait in vain.
+"""Find out which rank is missing when the ranks wait in vain.
 
-Every second each rank writes its progress into the process group's store. When a collective fails
-or takes too long, the others see there which rank is silent, and report it: NCCL and gloo only know
-that some rank did not come. After a restart in place the store, which torchrun's agent keeps, still
-has what the previous ranks wrote.
+Every second each rank writes its progress into the process group's store: a beat. When a collective
+fails or takes too long, the other ranks read there which rank is silent, and report it; NCCL and
+gloo only know that some rank did not come. After a restart in place the store, which torchrun's
+agent keeps, still has what the previous ranks wrote.
 
     <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
-    <attempt>/end-<n>    {"reason": "…", "lost": true}; null for a rank that lives, or was killed
+    <attempt>/end-<n>    {"reason": "…", "lost": true}; null for a rank that is alive, or was killed
     <attempt>/lost       the missing rank, as another found it, if the store ends with rank 0
-    <attempt>/asked      how often a rank asked where the others are; each then answers
+    <attempt>/asked      how often a rank asked where the others are; each then responds
     <attempt>/at-<n>     {"asked": 1, "waits": false, "at": "at model.py:12 in forward, of …"}
 
-A rank that lives but does not come is the one that is in no collective while the others are in
-one. If all are in one, they wait for each other, and each is named with its own.
+A rank that is alive but does not come is the one that is in no collective while the others are in
+one. If all ranks are in a collective, they wait for each other, and each is reported with its own.
 """
 
 import faulthandler
@@ -46,17 +46,19 @@ from trainyard.common.errors import LostRankError
 
 log = logging.getLogger(__name__)
 
-BEAT = 1.0  # seconds between two signs of life
-STORE_BEATS = 30  # most beats for which rank 0 keeps the store after a failure
-PATIENCE = 3  # beats that a rank may miss; a busy interpreter may be late
-MOST_NAMED = 8  # ranks in a message
-# Share of the time limit in a collective after which a rank says who is not in one.
+BEAT = 1.0  # seconds between two beats
+STORE_BEATS = 30  # largest number of beats for which rank 0 keeps the store after a failure
+PATIENCE = 3  # beats that a rank may miss, because a busy interpreter may be late
+MOST_NAMED = 8  # ranks that a message lists at most
+# Share of the time limit of a collective after which a rank logs which ranks are not in one.
 WARNING_SHARE = 0.8
 
 
 def training_has_ended() -> bool:
-    """Return whether every rank of the attempt before ended well: torchrun started this one for a
-    process that died later, and ranks of other machines may be gone for good.
+    """Return whether every rank of the previous attempt ended successfully.
+
+    In that case torchrun started this attempt for a process that died later, and ranks of other
+    machines may be gone for good.
     """
     attempt = Attempt.read()
     if not attempt.number or not agent_keeps_store():
@@ -70,13 +72,15 @@ def training_has_ended() -> bool:
 
 
 class Watch:
-    """Signals that this rank lives; names the rank whose silence ended the job.
+    """Signal that this rank is alive, and report the rank whose silence ended the job.
 
     Args:
-        timeout_seconds: how long a rank may be silent before this process ends; a collective's
-            own limit is the same, and ends first if the rank is alive but does something else.
+        timeout_seconds: how long a rank may be silent before this process ends. A collective's own
+            limit is the same, and ends the process first if the rank is alive but does something
+            else.
         folder: folder for the flight recorder's dump; must survive a failed job.
-        end: ends the process, whose main thread may be stuck inside a collective, with a message.
+        end: function that ends the process with an error, although its main thread may be stuck
+            inside a collective.
 
     Attributes:
         step: function that returns the current step.
@@ -89,7 +93,7 @@ class Watch:
         self.step: Callable[[], int] = lambda: 0
         self._attempt = Attempt.read()
         self._last_answer, self._has_warned = 0, False
-        self._broken: Whereabouts | None = None  # where its collective failed
+        self._broken: Whereabouts | None = None  # where this rank's collective failed
         self._done_event, self._ending = threading.Event(), threading.Event()
         self._watches = dist.is_initialized()
         if self._watches:
@@ -105,7 +109,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        """Report how this rank ended.
+        """Publish how this rank ended.
 
         Raises:
             LostRankError: it ended because of another rank, which the message names.
@@ -119,7 +123,8 @@ class Watch:
             if not lost_peer:
                 self._publish_end(f"{kind.__name__}: {error}" if kind else "")
                 return
-            self._publish_end("", lost=True)  # before the look: torchrun may not leave time for it
+            # Before the search, for which torchrun may not leave time.
+            self._publish_end("", lost=True)
             lost = self._find_missing(error)
             self._report_lost(lost)
         finally:
@@ -129,7 +134,7 @@ class Watch:
         raise lost from error
 
     def previous(self) -> str:
-        """Return why the ranks were restarted; empty for the first start, or without torchrun."""
+        """Return why the ranks were restarted; empty at the first start, or without torchrun."""
         if not self._watches or not self._attempt.number:
             return ""
         before = self._attempt.number - 1
@@ -143,27 +148,32 @@ class Watch:
         )
         silent = [
             self._describe([rank], "ended without a word, killed or crashed", before)
-            for rank in gone[:1]  # torchrun may have killed others, which had no time to report
+            # Only the first: torchrun may have killed the others before they could report.
+            for rank in gone[:1]
         ]
         reason = (own_reasons or lost_reasons or silent or ["torchrun did not say why"])[0]
         return f"restart {self._attempt.number} of {self._attempt.most}: {reason}"
 
-    # this rank's signs of life
+    # This rank's signs of life.
 
     def _handle_sigterm(self, number: int, frame: object) -> None:
-        """Handle SIGTERM while nothing is trained: torchrun stops the ranks beside a dead one."""
+        """Handle SIGTERM outside of the training loop: torchrun stops the other ranks when one
+        is dead.
+        """
         self._publish_end("", lost=True)
         os._exit(128 + number)
 
     def _run_thread(self) -> None:
-        """Run the watchdog's thread; it checks the others only if this rank makes no progress."""
+        """Run the watchdog's thread; it checks the other ranks only if this rank makes no
+        progress.
+        """
         began, step = time.monotonic(), -1
         while not self._done_event.wait(BEAT):
             try:
                 self._publish_beat()
-                # Adding 0 reads the counter, also before anybody has asked.
+                # Adding 0 reads the counter, even if no rank has asked yet.
                 self._answer(self._store.add(self._question_key, 0))
-                # Ranks of another machine have been restarted already.
+                # The ranks of another machine have already been restarted.
                 if self._attempt.another and self._store.check(
                     [started_key(self._attempt.number + 1)]
                 ):
@@ -188,34 +198,41 @@ class Watch:
 
     def _publish_end(self, reason: str, *, lost: bool = False) -> None:
         end = json.dumps({"reason": reason, "lost": lost})
-        with suppress(dist.DistError):  # rank 0 may be gone already, and the store with it
+        with suppress(dist.DistError):  # rank 0 may already be gone, and the store with it
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)
 
     def _report_lost(self, lost: LostRankError) -> None:
-        """Report the missing rank. If rank 0 serves the store (mpirun), its end breaks connections,
-        and a rank waiting only for rank 0 would take that one for missing: so rank 0 ends last.
+        """Publish which rank is missing.
+
+        If rank 0 serves the store (mpirun), its end breaks the connections, and a rank that waits
+        only for rank 0 would consider rank 0 missing. So rank 0 ends last.
         """
         self._publish_end(str(lost), lost=True)
         if agent_keeps_store():
             return
         with suppress(dist.DistError):
-            # Without the path of this rank's dump: each rank that reads it names its own.
+            # Without the path of this rank's dump, because each rank that reads this adds its own.
             self._store.set(f"{self._attempt.number}/lost", str(lost).partition("; this rank's")[0])
             if self._ranks.rank == 0:
                 self._keep_store()
 
     def _read_lost(self) -> str:
-        """Return the failure that another rank found, while this one waits for a live rank."""
+        """Return the failure that another rank found, or "" if there is none.
+
+        Used when the store ends with rank 0 and this rank waits for a rank that is alive.
+        """
         key = f"{self._attempt.number}/lost"
         if agent_keeps_store() or self._ending.is_set() or not self._store.check([key]):
             return ""
         return self._store.get(key).decode()
 
     def _end_with_reason(self, reason: str) -> None:
-        """End with another rank's finding, unless this rank's collective fails meanwhile."""
+        """End with another rank's finding, unless this rank's own collective fails in the next
+        beats.
+        """
         if not self._ending.wait(PATIENCE * BEAT):
             self._give_up(reason)
-        # The main thread looks by itself, and needs a rank that lives.
+        # The main thread now searches itself, and needs this rank's beats.
         while not self._done_event.wait(BEAT):
             with suppress(dist.DistError):
                 self._publish_beat()
@@ -234,22 +251,23 @@ class Watch:
             time.sleep(BEAT / 10)
 
     def _find_silent(self, seconds: float) -> list[int]:
-        """Return the ranks, not ended, without a sign of life for ``seconds`` and during this
-        look.
+        """Return the ranks that have not ended, and gave no sign of life for ``seconds`` and
+        during this call.
         """
         before = self._beats()
         late = [rank for rank, beat in before.items() if time.time() - beat >= seconds]
         if late:
-            self._done_event.wait(PATIENCE * BEAT)  # machines' clocks differ
+            # Compare twice, because the machines' clocks differ.
+            self._done_event.wait(PATIENCE * BEAT)
             after = self._beats()
             late = [rank for rank in late if after.get(rank) == before[rank]]
         return late
 
     def _beats(self, *, looking: bool = False) -> dict[int, float]:
-        """Return rank → time of its last sign of life, for ranks that have not ended.
+        """Return a mapping of each other rank that has not ended to the time of its last beat.
 
         Args:
-            looking: whether ranks that end, and still look for the one that is missing, count, too.
+            looking: whether to include ranks that are ending and still search for the missing one.
         """
         number = self._attempt.number
         entries = zip(self._read("rank", number), self._read("end", number), strict=True)
@@ -262,10 +280,12 @@ class Watch:
         return beats
 
     def _follow(self) -> None:
-        """End this rank if the failed collective does not: the others wait in a later attempt.
+        """End this rank if no failed collective does so, because the others wait in a later
+        attempt.
 
-        If no collective was under way, as between two steps, this reports which rank is gone. It
-        looks twice: a rank that torchrun replaces at once has signalled just before the first look.
+        If no collective was running, as between two steps, this reports which rank is gone. It
+        checks twice: a rank that torchrun replaces at once has sent a beat just before the first
+        check.
         """
         for _ in range(2):
             if silent := self._find_silent(PATIENCE * BEAT):
@@ -277,7 +297,9 @@ class Watch:
         return self._give_up("the ranks of another machine were started again")
 
     def _give_up(self, message: str) -> None:
-        """End this process from the watchdog's thread: the main thread may be stuck forever."""
+        """End this process from the watchdog's thread, because the main thread may be stuck
+        forever.
+        """
         if self._done_event.is_set():
             return
         lost = LostRankError(message + self._dump())
@@ -285,15 +307,16 @@ class Watch:
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self._end(lost)
 
-    # who waits, and who lets the others wait
+    # Which rank waits, and which rank the others wait for.
 
     @property
     def _question_key(self) -> str:
         return f"{self._attempt.number}/asked"
 
     def _answer(self, question: int) -> None:
-        """Say where this rank is, once for each question; who does not wait shows all its
-        stacks.
+        """Publish what this rank is doing, once for each question.
+
+        A rank that does not wait also writes all its stacks to the log.
         """
         if question <= self._last_answer:
             return
@@ -304,11 +327,14 @@ class Watch:
             faulthandler.dump_traceback(file=sys.__stderr__ or 2)
 
     def _ask(self) -> dict[int, dict[str, Any]]:
-        """Return rank → its answer, of those that answer within some beats."""
+        """Ask all ranks what they are doing; return the response of each rank that responds in
+        time.
+        """
         question = self._store.add(self._question_key, 1)
         end = time.monotonic() + PATIENCE * BEAT
         while True:
-            self._answer(self._store.add(self._question_key, 0))  # others may ask at the same time
+            # Other ranks may ask at the same time.
+            self._answer(self._store.add(self._question_key, 0))
             answers = dict(enumerate(self._read("at", self._attempt.number)))
             current_answers = {
                 rank: answer
@@ -320,7 +346,9 @@ class Watch:
             time.sleep(BEAT / 10)
 
     def _warn(self) -> None:
-        """Log, once, who lets this rank wait, before NCCL ends the processes without a word."""
+        """Log, once, which rank this rank waits for, before NCCL ends the processes without a
+        message.
+        """
         seconds = 0.0 if self._has_warned else whereabouts().seconds
         if seconds > WARNING_SHARE * self._timeout:
             self._has_warned, answers = True, self._ask()
@@ -329,7 +357,9 @@ class Watch:
                 log.warning("%s", reason)
 
     def _name_idle(self, answers: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
-        """Return which ranks are in no collective while others are, and where; "" if none is."""
+        """Return which ranks are in no collective while others are, and where; "" if there is
+        none.
+        """
         if not (idle := [rank for rank, answer in answers.items() if not answer["waits"]]):
             return ""
         how = (
@@ -339,13 +369,14 @@ class Watch:
         more = f"; nor is rank {', '.join(map(str, idle[1:MOST_NAMED]))}" if idle[1:] else ""
         return self._describe(idle[:1], how) + more
 
-    # reports of the other ranks
+    # Reports of the other ranks.
 
     def _find_missing(self, error: Exception) -> LostRankError:
-        """Find the missing rank by a look that takes some beats; return the error that names it."""
+        """Find the missing rank, which takes some beats; return the error that names it."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
-            answers = self._ask() if patient else {}  # at once: who sleeps may wake up
+            # Ask at once, because a rank that sleeps may wake up.
+            answers = self._ask() if patient else {}
             silent, failure = self._find_silent(0), self._find_failure()
             if silent:
                 how = self._fell_silent if patient else "is gone, killed or crashed"
@@ -357,7 +388,8 @@ class Watch:
             else:
                 ends = self._read("end", self._attempt.number)
                 reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
-                # What a rank found that ended before because of another, without its own dump.
+                # What was found by a rank that ended earlier because of another, without that
+                # rank's dump.
                 earlier = reasons[0].partition("; this rank's")[0] if reasons else ""
                 message = earlier or (
                     f"the connection of the ranks broke, though all of them live: {error}"
@@ -379,7 +411,7 @@ class Watch:
         return f"{names} {how}; last seen in step {step}{suffix}"
 
     def _find_failure(self) -> str:
-        """Return the reason of another rank that ended by itself."""
+        """Return the reason of another rank that failed by itself, or ""."""
         entries = self._read("rank", self._attempt.number)
         for rank, end in enumerate(self._read("end", self._attempt.number)):
             if end and end["reason"] and not end["lost"]:
@@ -387,8 +419,9 @@ class Watch:
         return ""
 
     def _describe_waits(self, answers: Mapping[int, Mapping[str, Any]]) -> str:
-        """Return the message if all ranks live, by their answers: one does something else, or they
-        are in different collectives.
+        """Return the message for the case that all ranks are alive.
+
+        According to their responses, one does something else, or they are in different collectives.
         """
         if idle := self._name_idle(answers, self._timeout):
             return idle
@@ -401,14 +434,17 @@ class Watch:
         )
 
     def _read(self, kind: str, attempt: int) -> list[dict[str, Any] | None]:
-        """Return what every rank wrote; with two requests if all did, since ranks may be many."""
+        """Return what every rank wrote, or None for a rank that wrote nothing.
+
+        If all wrote, this takes only two requests, because there may be many ranks.
+        """
         keys = [f"{attempt}/{kind}-{rank}" for rank in range(self._ranks.world)]
         if self._store.check(keys):
             return [json.loads(value) for value in self._store.multi_get(keys)]
         return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
 
     def _dump(self) -> str:
-        """Save the flight recorder's last collectives; return the end of a message with their
+        """Save the flight recorder's last collectives; return the end of a message, with their
         path.
         """
         path = flight_recorder.dump(self._folder, self._ranks.rank)

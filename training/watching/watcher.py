@@ -1,4 +1,4 @@
-"""Decides when a rule reports: once when its problem begins, and again after a long absence."""
+"""Decide when a rule reports: once when its problem begins, and again only after a long absence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _FIELDS: dict[str, Any] = {
 
 if TYPE_CHECKING:
 
-    class Watching(_Rules):  # the fields of the other rules are known only at run time
+    class Watching(_Rules):  # at run time it also has the fields of the other rules
         cost_beyond_plan: CostBeyondPlan = CostBeyondPlan()
 
 else:
@@ -39,10 +39,10 @@ else:
 
 
 def read_watching(text: str) -> Watching:
-    """Parse the job's setting ``watch``, JSON; defaults if it is empty.
+    """Parse the job's setting ``watch``, which is JSON; return the defaults if it is empty.
 
     Raises:
-        TrainingError: a field is unknown or wrong; names it.
+        TrainingError: a field is unknown or wrong; the message names it.
     """
     try:
         return Watching.model_validate_json(text or "{}")
@@ -52,15 +52,17 @@ def read_watching(text: str) -> Watching:
 
 
 GONE = 20
-"""Runs of a rule without a finding after which it may report again."""
+"""Number of checks of a rule without a finding after which it may report again."""
 
 REPLAYED_LINES = 200
-"""Lines of a resumed training from which earlier findings are reconstructed: twice the longest
-window of a rule."""
+"""Number of lines of a resumed training from which earlier findings are reconstructed: twice the
+longest window of a rule.
+"""
 
 TIMED_SUFFIXES = ("_seconds", "data_stall", "straggler_ratio")
-"""Suffixes of metrics that are unusual in a process's first line, when it starts threads, compiles
-kernels and fills its loader."""
+"""Suffixes of metrics that are unusual in a process's first line, because it starts threads,
+compiles kernels and fills its loader then.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Event:
 
 @dataclass(slots=True)
 class Watcher:
-    """Examines each line as it arrives.
+    """Examine each metric line as it arrives, and return the rules' events.
 
     Args:
         settings: the recipe's ``train.watch``.
@@ -101,7 +103,7 @@ class Watcher:
     plan: Plan = field(default_factory=Plan)
     history: History = field(default_factory=History)
     _quiet_runs: dict[str, int] = field(default_factory=dict)
-    """Rule → runs without a finding since its last report."""
+    """Mapping of rule to the number of checks without a finding since its last report."""
     _cold: bool = True
 
     def begin(self, lines: Sequence[Line]) -> None:
@@ -112,7 +114,7 @@ class Watcher:
         self._cold = True
 
     def add(self, line: Line) -> list[Event]:
-        """Add a line; return the rules' events."""
+        """Add a line; return the events of rules that report now."""
         if self._cold and "loss" in line:
             line = {name: v for name, v in line.items() if not name.endswith(TIMED_SUFFIXES)}
             self._cold = False
@@ -124,7 +126,7 @@ class Watcher:
         ]
 
     def _find_new(self, line: Line) -> list[tuple[str, Finding]]:
-        """Store a line of training; return the findings that are new."""
+        """Store a training line; return the findings that are new."""
         if "loss" not in line:
             return []
         self.history.lines.append(line)
@@ -134,7 +136,7 @@ class Watcher:
             if settings.action == "off":
                 continue
             if (finding := rule.check(self.history, settings, self.plan)) is None:
-                # After GONE runs without a finding the rule may report again.
+                # After GONE checks without a finding the rule may report again.
                 if name in self._quiet_runs:
                     self._quiet_runs[name] += 1
                     if self._quiet_runs[name] >= GONE:

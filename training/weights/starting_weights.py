@@ -1,8 +1,9 @@
-"""Start of a training from weights that are not fresh: always an explicit setting.
+"""Start a training from weights that are not fresh; this is always an explicit setting.
 
-On its own a training resumes only its own checkpoints (``training.identity``). To go on from
-other code, with another schedule or on other data, or to begin with a registered model, the recipe
-says so in ``train.start_from``. No torch here: recipes are checked with it.
+Without that setting a training resumes only its own checkpoints (``training.identity``). To
+continue from other code, with another schedule or on other data, or to begin with a registered
+model, the recipe sets ``train.start_from``. No torch here, because recipes are checked with this
+module.
 """
 
 import json
@@ -22,8 +23,9 @@ from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
 BASE, BASE_MODEL = "base", "base_model"
-"""Input channels of the evaluation: the model that a training started from, and the baseline model
-made of it."""
+"""Input channels of the evaluation: the model that a training started from, and the baseline
+model that was made from it.
+"""
 DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
              *TrainConfig.model_fields}  # fmt: skip
 """Values that ``may_differ`` may contain."""
@@ -77,11 +79,13 @@ class StartFrom(BaseModel):
 
     @property
     def uri(self) -> str | None:
-        """URI of the job's input channel; None until the registry has been asked."""
+        """URI of the job's input channel; None for a model package until it is looked up in the
+        registry.
+        """
         if self.model and self.model.endswith(ARCHIVE):
             return self.model
         folder = self.checkpoint or self.hugging_face or self.model
-        # Without the slash the prefix of step-5 would also be that of step-50.
+        # Without the slash the prefix of step-5 would also match step-50.
         return folder and folder.rstrip("/") + "/"
 
     def words(self) -> str:
@@ -124,7 +128,7 @@ class StartFrom(BaseModel):
 
 @dataclass(frozen=True)
 class Start:
-    """The checkpoint or model that a job was given to start from, opened."""
+    """The checkpoint or model that a job starts from, opened."""
 
     start_from: StartFrom
     folder: Path
@@ -138,22 +142,22 @@ class Start:
 
     @property
     def lineage(self) -> Lineage | None:
-        """The lineage recorded in the checkpoint."""
+        """The lineage recorded in the checkpoint; None for a model."""
         return self.metadata.lineage if self.metadata else None
 
     @property
     def part(self) -> dict[str, Any]:
-        """The part of the training's identity: content, not locations."""
+        """The part of the training's identity: what the content is, not where it is."""
         if self.start_from.hugging_face:
             return {"hugging_face": self.sha256}
         if self.metadata is None:
             return {"model": self.sha256, "model_package": self.start_from.model_package}
-        assert self.lineage is not None  # noqa: S101 (``open_start`` has looked)
+        assert self.lineage is not None  # noqa: S101 (``open_start`` checked it)
         return {"checkpoint": self.lineage.parts.name, "step": self.metadata.step}
 
     @property
     def base(self) -> dict[str, Any] | None:
-        """Entry for the base in the finished model's description; None for a checkpoint."""
+        """Entry for the base model in the finished model's description; None for a checkpoint."""
         if self.metadata is not None:
             return None
         return {
@@ -169,11 +173,11 @@ def read_start(text: str) -> StartFrom | None:
 
 
 def open_start(start_from: StartFrom, channel: Path) -> Start:
-    """Open what lies in the channel.
+    """Open the checkpoint or model in the channel.
 
     Raises:
-        TrainingError: it holds no checkpoint with a lineage; or the model is not the expected one.
-        DataError: it holds no model.
+        TrainingError: there is no checkpoint with a lineage; or the model is not the expected one.
+        DataError: there is no model.
     """
     return (
         _open_model(start_from, channel)
@@ -209,7 +213,10 @@ def _open_model(start_from: StartFrom, channel: Path) -> Start:
 
 
 def _find_newest(start_from: StartFrom, channel: Path) -> Start:
-    """Return the checkpoint, or the newest in a training's folder; its files are hashed later."""
+    """Return the checkpoint in the channel, or the newest one if it is a training's folder.
+
+    Its files are hashed later.
+    """
     if (channel / marker.NAME).is_file():
         folders = [channel]
     else:
@@ -217,7 +224,7 @@ def _find_newest(start_from: StartFrom, channel: Path) -> Start:
     damage = ""
     for folder in folders:
         try:
-            # A channel is not named after its step, as a folder in a training's folder is.
+            # The channel's folder is not named after a step, unlike those in a training's folder.
             metadata = marker.load_marker(folder, check_name=folder != channel)
         except DamagedMarkerError as error:
             damage = damage or f" ({folder.name}: {error})"
@@ -238,7 +245,11 @@ def _find_newest(start_from: StartFrom, channel: Path) -> Start:
 
 
 def check_step(start: Start, config: TrainConfig) -> None:
-    """Raises: TrainingError: nothing is left to train after the checkpoint."""
+    """Check that the checkpoint is before the last step.
+
+    Raises:
+        TrainingError: nothing is left to train after the checkpoint.
+    """
     if start.metadata is not None and start.metadata.step >= config.max_steps:
         raise TrainingError(
             f"start_from.checkpoint {start.start_from.checkpoint} is after step "
@@ -248,28 +259,31 @@ def check_step(start: Start, config: TrainConfig) -> None:
 
 
 def _list_phases(parts: Parts, step: int) -> list[dict[str, Any]] | None:
-    """Return the mixture's phases in the first ``step`` steps; None without a mixture."""
+    """Return the mixture's phases that begin in the first ``step`` steps; None without a
+    mixture.
+    """
     if parts.mixture is None:
         return None
     return [phase for phase in parts.mixture if phase["step"] < step]
 
 
 def check_differences(start: Start, parts: Parts) -> dict[str, str]:
-    """Return part → how this training differs from the checkpoint's, in words.
+    """Return a mapping of each part that differs from the checkpoint's training to a description of
+    how.
 
     Raises:
-        TrainingError: it differs in something that the recipe does not name.
+        TrainingError: there is a difference that ``may_differ`` does not name.
     """
     if start.lineage is None:
         return {}
     before = start.lineage.parts
     differences = parts.differences(before)
-    differences.pop("start", None)  # start_from itself makes this difference
+    differences.pop("start", None)  # start_from itself causes this difference
     may_differ = start.start_from.may_differ
     if start.metadata and _list_phases(parts, start.metadata.step) == _list_phases(
         start.lineage.parts, start.metadata.step
     ):
-        # The past is the same, and the future has not happened yet.
+        # The mixture was the same up to the checkpoint; later changes are allowed.
         may_differ = (*may_differ, "mixture")
     refusals = {n: w for n, w in differences.items() if n.partition(".")[0] not in may_differ}
     if refusals:

@@ -6,10 +6,10 @@ A workload is a package of three modules:
 ``packing``   holds ``Packing``: raw records become samples; without torch, the shard step runs it
 ``workload``  holds ``Workload``: model, loss, scores
 
-A recipe names it by its package (``my_package.my_workload``), or by its bare name if it is
-one of those in this folder. Most need not implement all of this: ``training.workloads.simple`` has
-defaults for all but columns, model, inputs and loss, and a workload that derives from it may be one
-module; missing parts of ``SPEC`` and ``Packing`` are derived from its class.
+A recipe names it by its package (``my_package.my_workload``), or by its bare name if it is one of
+those in this folder. Most workloads need not implement all of this: ``training.workloads.simple``
+has defaults for everything except columns, model, inputs and loss. A workload that derives from it
+may be a single module; missing parts of ``SPEC`` and ``Packing`` are derived from its class.
 """
 
 import json
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 class Packer(Protocol):
-    """Turns the records of one raw object and split into samples, in the records' order."""
+    """Turn the records of one raw object and split into samples, in the records' order."""
 
     def add(self, records: "pa.RecordBatch") -> "Samples":
-        """Add records; return the samples that are now complete, perhaps none."""
+        """Add records; return the samples that are now complete, which may be none."""
 
     def flush(self) -> "Samples":
         """Return the remaining samples."""
@@ -57,7 +57,9 @@ class Packing(Protocol):
     columns: Mapping[str, Column]
     """Raw columns that it reads."""
     identity: tuple[str, ...]
-    """Columns in which two duplicates are equal; empty if duplicates cannot be detected."""
+    """Columns whose values decide whether two records are duplicates; empty if this cannot be
+    decided.
+    """
     fields: Mapping[str, "Field"]
     """Fields of a sample."""
     info: dict[str, Any]
@@ -75,7 +77,7 @@ class Packing(Protocol):
     def __init__(self, config: BaseModel, assets: Path | None) -> None: ...
 
     def files(self) -> Mapping[str, bytes]:
-        """Return files that must travel with the dataset, by name."""
+        """Return files that must be stored with the dataset, by name."""
 
     def packer(self) -> Packer: ...
 
@@ -99,70 +101,82 @@ class Workload(Protocol):
     packing: Packing
 
     by_batch: bool
-    """True if another micro_batch makes another training: the model draws torch's random numbers by
-    other means than torch's modules (``functional.dropout``), or a sample's loss depends on those
-    beside it in the micro-batch (InfoNCE); optional, default False."""
+    """True if another micro_batch makes it another training: the model draws torch's random
+    numbers by other means than torch's modules (``functional.dropout``), or a sample's loss
+    depends on the other samples in the micro-batch (InfoNCE). Optional, default False.
+    """
 
     loss_parallel: bool
-    """True if ``loss`` accepts outputs that are a DTensor, sharded over the classes, and computes
-    their loss by ``functional.cross_entropy`` (or log_softmax and nll_loss): no rank holds whole
-    logits then. Optional; by default ``loss`` gets outputs that ``tensor_parallel`` left sharded as
-    whole tensors."""
+    """True if ``loss`` accepts outputs that are a DTensor, sharded over the classes, and
+    computes their loss by ``functional.cross_entropy`` (or log_softmax and nll_loss); no rank
+    then has whole logits. Optional; by default ``loss`` gets outputs that ``tensor_parallel``
+    left sharded as whole tensors.
+    """
 
     follows_weights: bool
     """True if the model computes in the type of its weights, from the embedding to the outputs.
     With precision bfloat16 under fsdp it then runs without autocast, in bfloat16 throughout; any
-    other model's operations take the types that autocast chooses. Inputs are not cast. Optional,
-    default False."""
+    other model's operations use the types that autocast chooses. Inputs are not cast. Optional,
+    default False.
+    """
 
     def __init__(self, packing: Packing) -> None: ...
 
     def fit(self, train: "Dataset") -> None:
-        """Learn what the model needs to know of the training split from its statistics."""
+        """Learn what the model needs to know about the training split from its statistics."""
 
     def files(self) -> Mapping[str, bytes]:
-        """Return files that must travel with the model: the dataset's, and what ``fit`` learned."""
+        """Return files that must be stored with the model: the dataset's, and what ``fit``
+        learned.
+        """
 
     def model(self) -> "torch.nn.Module":
-        """Return the model with fresh weights from torch's current random state."""
+        """Return the model with fresh weights, drawn from torch's current random state."""
 
     def prepare(
         self, sample: "Mapping[str, np.ndarray]", seed: int | None
     ) -> "Mapping[str, np.ndarray]":
-        """Prepare one stored sample for the model: decode, crop, augment; optional.
+        """Prepare one stored sample for the model: decode, crop, augment. Optional.
 
         Called in threads of the loader (``training.data.loader``); ``units``, ``inputs`` and
-        ``loss`` receive its results, stacked. Every sample of a batch has the same
-        fields, shapes and types. Randomness must come from ``seed`` alone, which no other sample
-        and epoch has; None: prepare the sample as for evaluation.
+        ``loss`` receive its results, stacked. Every sample of a batch has the same fields, shapes
+        and types. Randomness must come from ``seed`` alone, which is different for each sample and
+        epoch; if it is None, prepare the sample as for evaluation.
         """
 
     def units(self, batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """Return how many units (tokens, rows) n samples hold, 0-dim; the loss is their mean."""
+        """Return how many units (tokens, rows) n samples have, 0-dim; the loss is averaged over
+        units.
+        """
 
     def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
         """Return the model's inputs for n samples in stored types; the first dimension is n."""
 
     def model_kwargs(self, batch: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
-        """Return the keyword inputs of every pipeline stage's forward pass, beside its inputs or
-        the previous stage's output; the first dimension is n. Optional.
+        """Return the keyword inputs of every pipeline stage's forward pass, in addition to its
+        inputs or the previous stage's output; the first dimension is n. Optional.
         """
 
     def loss(self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """Return the sum of the losses over n samples' units, 0-dim; outputs are float32 or wider.
 
-        A sum, not a mean: so ranks and micro-batches with unequal counts add up correctly.
+        It is a sum, not a mean, so that the losses of ranks and micro-batches with unequal counts
+        add up correctly.
         """
 
     def flops(self, model: "torch.nn.Module") -> float:
         """Return the floating-point operations per unit, forward and backward, of the model."""
 
     def blocks(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
-        """Return the repeated parts, sharded, recomputed and compiled one by one; may be empty."""
+        """Return the repeated parts of the model, which are sharded, recomputed and compiled one
+        by one; may be empty.
+        """
 
     def embeddings(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
-        """Return the tables, of the part of the model given, that are only looked up (not tied to
-        the outputs); optional. Each is sharded separately, and gathered once per micro-batch.
+        """Return the embedding tables in ``model``, a part of the model, that are only looked up
+        (not tied to the outputs).
+
+        Optional. Each is sharded separately, and gathered once per micro-batch.
         """
 
     def tensor_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
@@ -176,16 +190,20 @@ class Workload(Protocol):
 
     def sequence_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
         """Split like ``tensor_parallel``, and shard the tensors between the split layers along the
-        sequence; optional, called instead if the training sets ``sequence_parallel``.
+        sequence.
+
+        Optional; called instead of ``tensor_parallel`` if the training sets ``sequence_parallel``.
         """
 
     def context_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> "torch.Tensor":
-        """Make the model compute this rank's part of each sequence, in place; optional.
+        """Make the model compute this rank's part of each sequence, in place. Optional.
 
-        The ranks of the one-dimensional mesh hold the same weights and samples. ``model``, whole or
-        a stage, then takes the inputs of a ``part`` and gives its outputs; the model itself
-        handles what crosses parts (attention), forward and backward. Returns the positions of this
-        rank's part within the sequence, (t,).
+        The ranks of the one-dimensional mesh have the same weights and samples. Afterwards
+        ``model``, whole or a stage, takes the inputs of a ``part`` and returns its outputs; the
+        model itself handles what crosses parts (attention), forward and backward.
+
+        Returns:
+            The positions of this rank's part within the sequence, (t,).
 
         Raises:
             TrainingError: the model does not support it.
@@ -194,16 +212,17 @@ class Workload(Protocol):
     def part(
         self, batch: "Mapping[str, torch.Tensor]", index: int, count: int
     ) -> "Mapping[str, torch.Tensor]":
-        """Return context rank ``index``'s part of n samples; optional, like ``context_parallel``.
+        """Return the part of n samples that context rank ``index`` of ``count`` computes.
 
-        ``units``, ``inputs``, ``model_kwargs`` and ``loss`` accept it like a batch. Every unit is
-        in one part: units and losses of the parts add up to those of the batch.
+        Optional, together with ``context_parallel``. ``units``, ``inputs``, ``model_kwargs`` and
+        ``loss`` accept it like a batch. Every unit is in one part, so that units and losses of the
+        parts add up to those of the batch.
         """
 
     def stage(self, model: "torch.nn.Module", index: int, count: int) -> "torch.nn.Module":
         """Return stage ``index`` of ``count`` of the model; parameters keep their names.
 
-        A parameter that two stages hold is one parameter: its gradients are summed.
+        A parameter that two stages have counts as one parameter: its gradients are summed.
 
         Raises:
             TrainingError: the model does not support it.
@@ -214,27 +233,34 @@ class Workload(Protocol):
     ) -> "tuple[Mapping[str, torch.Tensor], dict[str, Any]]":
         """Return the model's state under other libraries' names, and entries for config.json.
 
-        ``export_parts`` says that it may be given a part of the state, too; it is first called
-        with tensors on the device ``meta``, which have types and shapes but no numbers.
+        If ``export_parts`` exists, it may be given only a part of the state. It is first called
+        with tensors on the device ``meta``, which have types and shapes but no values.
         """
 
     def export_parts(self, names: "Sequence[str]") -> "Iterable[Sequence[str]]":
-        """Return the state's names in parts that ``export`` can be given one at a time; optional.
+        """Return the state's names in parts that ``export`` can be given one at a time. Optional.
 
-        The parts' results together must equal that of the whole state. A model is then exported by
-        many ranks, none of which has all of it. If it is missing or None, or belongs
-        to a base class of the one that defines ``export``, rank 0 takes all weights at once.
+        The parts' results together must equal the result for the whole state. A model is then
+        exported by many ranks, none of which has all of it. If this method is missing or None, or
+        belongs to a base class of the one that defines ``export``, rank 0 gathers all weights at
+        once.
         """
 
     def export_adapters(
         self, adapters: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
         """Return ``<layer>.lora_A`` and ``<layer>.lora_B`` under the layers' names in ``export``'s
-        model; optional, for a workload whose ``export`` renames layers.
+        model.
+
+        Optional, for a workload whose ``export`` renames layers.
         """
 
     def restore(self, weights: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
-        """Return the state that ``export`` was given. Raises: KeyError: a weight is missing."""
+        """Return the state that ``export`` was given.
+
+        Raises:
+            KeyError: a weight is missing.
+        """
 
     def scores(
         self,
@@ -246,51 +272,61 @@ class Workload(Protocol):
         """Yield blocks with a row for every example of the split; columns are in
         ``training.scores``.
 
-        It streams: memory does not grow with the split. Rows, their order, and their
-        ``example``, ``group`` and slices depend on the split alone: ``model`` may be any other
-        that takes the same samples. Runs on the model's device. ``slices`` are among the spec's.
+        It streams: memory does not grow with the split. Rows, their order, and their ``example``,
+        ``group`` and slices depend on the split alone: ``model`` may be any other model that takes
+        the same samples. It runs on the model's device.
 
-        With a ``share`` only that share's rows are yielded: those of all shares, one after the
-        other, are the rows of the whole, bit for bit (``Dataset.stream`` cuts between batches). An
-        example of several samples belongs to the share that it begins in. The argument is optional:
-        with it the evaluation scores on all GPUs at once.
+        Args:
+            slices: those of the spec's slices that are requested.
+            share: yield only this share's rows. The rows of all shares, one after the other, are
+                the rows of the whole split, bit for bit (``Dataset.stream`` cuts between batches).
+                An example of several samples belongs to the share in which it begins. The argument
+                is optional: if it exists, the evaluation scores on all GPUs at once.
         """
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Return the spec's metrics of the rows that ``scores`` gave, with standard errors over
-        groups; ``blocks`` may be read twice.
+        groups.
+
+        Args:
+            blocks: rows of ``scores``; may be iterated twice.
         """
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
         """Yield ``example`` of every example of any split, and ``group`` if the data have groups.
 
-        Equal content has equal ``example``, also across splits; so leaked examples are found.
+        Equal content has equal ``example``, also in different splits, so that leaked examples are
+        found.
         """
 
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Return baseline → metric → value on the test split, fitted on ``limit`` train units."""
+        """Return a mapping of baseline to metric to value on the test split, fitted on ``limit``
+        train units.
+        """
 
     def baseline_scores(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> "Mapping[str, Iterator[Block]]":
-        """Return baseline → its rows, as of ``scores``. Optional: where
-        ``WorkloadSpec.baselines_scored`` says that it exists, it replaces ``baselines``.
+        """Return a mapping of baseline to its rows, in the form of ``scores``.
+
+        Optional: it replaces ``baselines`` if ``WorkloadSpec.baselines_scored`` is set.
         """
 
     def answers(
         self, model: "torch.nn.Module", requests: Sequence[Mapping[str, Any]]
     ) -> Sequence[dict[str, Any]]:
-        """Answer an endpoint's requests, JSON objects, in one pass of the model; optional.
+        """Return the responses to an endpoint's requests, JSON objects, in one pass of the model.
+        Optional.
 
         Raises:
-            DataError: one is not understood; they are asked again in smaller batches.
+            DataError: a request is not understood; they are then passed again in smaller batches.
         """
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
-        """The raw columns of a request, for batch scoring; optional, with ``request``."""
+        """The raw columns of a request, for batch scoring. Optional, together with ``request``."""
 
     def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the request for a record of ``request_columns``, whose values are JSON's."""
@@ -352,7 +388,11 @@ def read_settings(text: str) -> dict[str, Any]:
 
 
 def _part(name: str, part: str, attribute: str) -> Any:
-    """Return the workload's ``attribute``, from its module ``part`` or that of its Workload."""
+    """Return the workload's ``attribute``, from its module ``part`` or that of its Workload.
+
+    Raises:
+        TrainingError: the workload does not exist, or does not have this attribute.
+    """
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
         raise TrainingError(f"workload {name!r}: is not a name of a Python package")
     package = name if "." in name else f"{__name__}.{name}"

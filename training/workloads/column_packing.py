@@ -3,14 +3,14 @@
 ``number``     as a number of the column's ``dtype``; a missing one as NaN (integers have none)
 ``list``       as an array of such numbers, of the column's ``length`` or of any
 ``timestamp``  as microseconds since 1970, int64
-``category``   as 64 bits that identify the value (``training.workloads.column_packing``)
+``category``   as 64 bits that identify the value (``value_hashes``)
 ``text``       as its UTF-8 bytes, uint8, of any number
 ``bytes``      as they are, uint8, of any number
 
 A missing value is 0 or empty, unless stated otherwise.
 
-A workload that packs differently derives from ``Packing``, defines ``fields``, and
-overrides ``pack``.
+A workload that packs differently derives from ``Packing``, defines ``fields``, and overrides
+``pack``.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,10 @@ TOO_LARGE = 2.0**128 - 2.0**103
 
 
 class Packing:
-    """See ``training.workloads.Packing``; it is its own packer, since records are independent."""
+    """The default packing, see ``training.workloads.Packing``.
+
+    It is also its own packer, because records are independent of each other.
+    """
 
     columns: Mapping[str, Column] = {}
     fields: Mapping[str, Field] = {}
@@ -59,7 +62,7 @@ class Packing:
         return self.pack(records)
 
     def flush(self) -> Samples:
-        """Return no samples: none are held back."""
+        """Return no samples, because none are held back."""
         return no_samples(self.fields)
 
     def statistics(self) -> dict[str, Any]:
@@ -70,7 +73,7 @@ class Packing:
         """Pack each record as one sample.
 
         Raises:
-            DataError: the column's ``dtype`` has no value for a number, or a missing one.
+            DataError: the column's ``dtype`` cannot represent a number, or a missing one.
         """
         samples: Samples = {}
         for name, column in self.columns.items():
@@ -84,11 +87,13 @@ class Kind:
 
     field: Callable[[Column], Field]
     pack: Callable[[Packing, str, pa.Array], Samples]
-    """Function of (packing, the column's name, its values) that returns the field of that name."""
+    """Function that takes (packing, the column's name, its values) and returns the field of that
+    name.
+    """
 
 
 def _limit_column(name: str, column: Column) -> Column:
-    """Return the column with a check that refuses records with numbers that would become infinite.
+    """Return the column, with a limit that rejects records with numbers that would become infinite.
 
     Raises:
         TrainingError: numbers may be missing, and the type has no value for that.
@@ -116,16 +121,16 @@ def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
     if shape is None:
         return {name: numbers, f"{name}_offsets": np.cumsum([0, *lengths], dtype=np.int64)}
     array = np.zeros((len(values), *shape), numbers.dtype)
-    # A missing list stays zeros.
+    # A missing list remains zeros.
     array[lengths > 0] = numbers.reshape(-1, *shape)
     return {name: array}
 
 
 def _convert_numbers(packing: Packing, name: str, numbers: pa.Array) -> np.ndarray:
-    """Return the numbers in the column's type; readers give whole ones in it already.
+    """Return the numbers in the column's type. Readers give whole numbers in that type already.
 
     Raises:
-        DataError: the type has no value for one of them.
+        DataError: the type cannot represent one of them.
     """
     dtype = np.dtype(packing.columns[name].dtype)
     if dtype.kind == "f":
@@ -158,6 +163,9 @@ def _bytes(packing: Packing, name: str, values: pa.Array) -> Samples:
 
 
 def _pieces(name: str, pieces: list[bytes]) -> Samples:
+    """Return byte strings as a variable-width field: their bytes one after the other, and
+    offsets.
+    """
     ends = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
     return {name: np.frombuffer(bytearray().join(pieces), np.uint8), f"{name}_offsets": ends}
 
@@ -177,19 +185,19 @@ KINDS: dict[str, Kind] = {
 }
 
 
-# The Arrow type in which a column's values are given, and the way of whole numbers into it.
+# The Arrow type of a column's values, and the conversion of whole numbers to it.
 #
-# A float64 holds only every second whole number beyond 2**53. So a column whose dtype is an
-# integer never goes through one: not in a parser, not for the sake of a gap. Its values are exact,
-# or refused before anything rounds them.
+# A float64 represents only every second whole number beyond 2**53. So a column whose dtype is an
+# integer is never converted to float64: not in a parser, and not because a value is missing. Its
+# values are exact, or are rejected before anything rounds them.
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 BITS = np.finfo(np.float64).nmant + 1
 
 
 def number_type(dtype: str) -> pa.DataType:
-    """Return the type of a column's numbers in record batches: an integer dtype itself, else
-    float64.
+    """Return the type of a column's numbers in record batches: an integer dtype itself,
+    otherwise float64.
     """
     kind = pa.from_numpy_dtype(np.dtype(dtype))
     return kind if pa.types.is_integer(kind) else pa.float64()
@@ -211,20 +219,20 @@ def record_type(column: Column) -> pa.DataType:
 
 
 def whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> int:
-    """Return the value as an integer that ``dtype`` holds; a text must be a decimal number.
+    """Return the value as an integer that ``dtype`` can hold; a text must be a decimal number.
 
-    A float, or a text written like one, is taken below 2**bits alone: from there on its writer may
-    have rounded another number to it, as pandas does with a gap in the column.
+    A float, or a text written like one, is accepted only below 2**bits: from there on its writer
+    may have rounded another number to it, as pandas does in a column with missing values.
 
     Raises:
-        ValueError: the value is none; the message is what is expected instead.
+        ValueError: the value is not such an integer; the message says what is expected.
     """
     info = np.iinfo(dtype)
     expectation = f"a whole number from {info.min} to {info.max} ({dtype})"
     try:
         exact = Decimal(value)
         is_within = info.min <= exact <= info.max and exact == exact.to_integral_value()
-    except ArithmeticError:  # NaN; an exponent beyond 10**18
+    except ArithmeticError:  # NaN, or an exponent beyond 10**18
         is_within = False
     if not is_within:
         raise ValueError(expectation)
@@ -237,19 +245,22 @@ def whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> 
 
 
 def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str]]:
-    """Return numbers of any Arrow type as ``dtype``; also place → what is expected, of those that
-    are bad, which are null. A float that is not finite is missing.
+    """Return numbers of any Arrow type as ``dtype``, and a mapping of index to what is expected
+    there.
+
+    The mapping has the indices of bad numbers, which become null. A float that is not finite counts
+    as missing.
     """
     kind, bits, precise = number_type(dtype), BITS, True
     if pa.types.is_floating(values.type):
         bits = np.finfo(values.type.to_pandas_dtype()).nmant + 1
         values = pc.if_else(pc.is_finite(values), values, None)
-        # Below 2**bits a float holds every whole number, so Arrow's own cast loses none.
+        # Below 2**bits a float represents every whole number, so Arrow's own cast loses none.
         precise = (pc.max(pc.abs(values.cast(pa.float64()))).as_py() or 0) < 2**bits
     if precise:
         try:
             return values.cast(kind), {}
-        except pa.ArrowInvalid:  # one of them does not fit
+        except pa.ArrowInvalid:  # one of the values does not fit
             pass
     integers: list[int | None] = []
     reasons: dict[int, str] = {}
@@ -262,7 +273,7 @@ def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str
     return pa.array(integers, kind), reasons
 
 
-# Values of categories as 64-bit hashes, the same on every machine, in every run.
+# Values of categories as 64-bit hashes, the same on every machine and in every run.
 
 MISSING = 0  # the hash of a missing value
 
@@ -285,19 +296,21 @@ class EncodedColumn:
 
 
 class Codes:
-    """Hashes the values of a dictionary only once if it recurs with other rows.
+    """Hash the values of a dictionary only once if it occurs again with other rows.
 
-    It does recur: three splits share a batch's dictionary, as do the batches of a Parquet row
-    group.
+    It does occur again: three splits share a batch's dictionary, and so do the batches of a Parquet
+    row group.
     """
 
     def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
         self._encode = encode or value_hashes
         self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
-        """Column → its last dictionary, that with a null appended, and their codes."""
+        """Mapping of column to its last dictionary, that dictionary with a null appended, and
+        their hashes.
+        """
 
     def encode_column(self, name: str, column: pa.Array) -> EncodedColumn:
-        """Encode the column of this name: strings, or a dictionary of strings."""
+        """Encode the values of column ``name``: strings, or a dictionary of strings."""
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         dictionary, indices = column.dictionary, column.indices
@@ -307,13 +320,14 @@ class Codes:
             self._last[name] = dictionary, values, codes
         _, values, codes = self._last[name]
         if indices.null_count:
-            # A missing value has the last place, behind the dictionary's own.
+            # A missing value has the last index, after those of the dictionary.
             indices = indices.fill_null(len(dictionary))
         return EncodedColumn(values, codes, indices.to_numpy())
 
 
 def value_hashes(values: list[str]) -> np.ndarray:
     """Return the values' hashes as samples store them: SipHash-2-4 with pandas' key, as int64."""
-    from pandas.util import hash_array  # importing pandas takes half a second per rank
+    # Imported here: importing pandas takes half a second per rank.
+    from pandas.util import hash_array
 
     return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)

@@ -1,6 +1,6 @@
-"""A workload for which only columns, model, inputs and loss have to be written.
+"""Base class of a workload that defines only its columns, model, inputs and loss.
 
-It may be a single module, which the recipe then names. The shard step and the recipe's
+Such a workload may be a single module, which the recipe then names. The shard step and the recipe's
 check import it without torch, so import torch where it is used, and keep the network in a separate
 module:
 
@@ -18,8 +18,8 @@ module:
             from torch.nn.functional import cross_entropy
             return cross_entropy(outputs, batch["digit"], reduction="sum")
 
-Everything else in ``training.workloads`` has a default here, and may be overridden; the module
-may also define its own ``Packing`` (see ``column_packing``) or ``SPEC``.
+Everything else in ``training.workloads`` has a default here, and may be overridden. The module may
+also define its own ``Packing`` (see ``column_packing``) or ``SPEC``.
 """
 
 import sys
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
     Batch = Mapping[str, Tensor]
 else:
-    Complete = object  # a workload lacks the optional members that it does not define
+    Complete = object  # at run time, so that optional members are missing unless defined
 
 
 class NoSettings(BaseModel):
-    """Settings of a workload without settings."""
+    """Settings of a workload that has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -57,17 +57,18 @@ class Simple(Complete):
     """See ``training.workloads.Workload``; the unit is the sample."""
 
     columns: Mapping[str, Column] = {}
-    """Raw columns; ``column_packing`` describes the batch's field of each."""
+    """Raw columns. ``column_packing`` describes the field of each in a batch."""
 
     settings: type[BaseModel] = NoSettings
-    """Type of ``workload.config`` and of ``self.config``."""
+    """Type of ``workload.config``, and so of ``self.config``."""
 
     better: Mapping[str, Literal["lower", "higher"]] = {"loss": "lower"}
-    """Metrics of ``measure`` → which values are better; the first is the primary one."""
+    """Metrics of ``measure`` to their better values. The first one is the primary metric."""
 
     fitted_baselines: tuple[Literal["constant"], ...] = ()
-    """Baselines to fit. ``constant``: the same outputs for every sample, those of the least loss on
-    the training split; for a cross-entropy the class shares, for a squared error the mean."""
+    """Baselines to fit. ``constant``: the same outputs for every sample, those with the lowest loss
+    on the training split. For a cross-entropy these are the class shares, for a squared error the
+    mean."""
 
     group: str | None = None
     """Category column whose equal values mark examples that depend on each other."""
@@ -76,7 +77,7 @@ class Simple(Complete):
     """See ``training.workloads.Workload``."""
 
     at_once = 256
-    """Number of samples scored together."""
+    """Number of samples that are scored together."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -91,8 +92,8 @@ class Simple(Complete):
     def derive_spec(cls) -> WorkloadSpec:
         """Return the ``SPEC`` of a module that does not define one.
 
-        Samples depend on settings only if the module defines a packing: with columns alone,
-        changing settings does not shard again.
+        Samples depend on settings only if the module defines a packing. With columns alone, a
+        change of settings does not cause a new sharding.
         """
         optional = not any(field.is_required() for field in cls.settings.model_fields.values())
         has_packing = hasattr(sys.modules[cls.__module__], "Packing")
@@ -127,22 +128,22 @@ class Simple(Complete):
         raise self._unwritten("inputs")
 
     def loss(self, outputs: "Tensor", batch: "Batch") -> "Tensor":
-        """Return the sum of the losses of the samples."""
+        """Return the loss, summed over the samples."""
         raise self._unwritten("loss")
 
     def measure(
         self, outputs: "Tensor", batch: "Batch"
     ) -> "Mapping[str, Tensor | tuple[Tensor, Tensor]]":
-        """Return metric → value of each sample, (n,), or (sum, weight) of each.
+        """Return metric to the value of each sample, (n,), or to (sum, weight) of each.
 
-        Default: ``loss``, the loss of each sample alone, over its units.
+        Default: ``loss``, the loss of each sample divided by its units.
         """
         from training.defaults import default_scores
 
         return default_scores.losses(self, outputs, batch)
 
     def fit(self, train: "Dataset") -> None:
-        """Keep a sample for ``flops``."""
+        """Keep a training sample for ``flops``."""
         self.sample = train.read([0])
 
     def files(self) -> Mapping[str, bytes]:
@@ -156,13 +157,13 @@ class Simple(Complete):
         return default_scores.count(batch)
 
     def flops(self, model: "nn.Module") -> float:
-        """Return three times the operations counted in a forward pass of one sample."""
+        """Return three times the floating-point operations of a forward pass of one sample."""
         from training.defaults import flop_count
 
         return flop_count.count_flops(self, model, self.sample)
 
     def blocks(self, model: "nn.Module") -> "Sequence[nn.Module]":
-        """Return no blocks."""
+        """Return no blocks: none are known."""
         return ()
 
     def tensor_parallel(self, model: "nn.Module", mesh: "DeviceMesh") -> None:
@@ -191,8 +192,9 @@ class Simple(Complete):
         slices: Sequence[str] = (),
         share: "Share | None" = None,
     ) -> "Iterator[Block]":
-        """Yield a row per sample with ``measure``'s values. Slice ``source``: the sample's
-        input.
+        """Yield a row per sample with the values of ``measure``.
+
+        The slice ``source`` is the input that the sample comes from.
         """
         from training.defaults import default_scores
 
@@ -205,7 +207,7 @@ class Simple(Complete):
         return ratios(blocks)
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
-        """Yield a hash per sample, over all its fields."""
+        """Yield a hash of each sample, over all its fields."""
         from training.defaults import default_scores
 
         for _, identity in default_scores.rows(self, dataset):
@@ -214,7 +216,7 @@ class Simple(Complete):
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Return the metrics of the baselines in ``fitted``."""
+        """Return the metrics of the baselines in ``fitted_baselines``."""
         if not self.fitted_baselines:
             return {}
         from training.defaults import constant_baseline
@@ -223,7 +225,7 @@ class Simple(Complete):
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
-        """The columns whose fields ``inputs`` reads; all, if the workload prepares samples."""
+        """Return the columns that ``inputs`` reads, or all if the workload prepares samples."""
         from training.defaults import request_batch
 
         return request_batch.used_columns(self)
@@ -234,8 +236,9 @@ class Simple(Complete):
     def answers(
         self, model: "nn.Module", requests: Sequence[Mapping[str, Any]]
     ) -> Sequence[dict[str, Any]]:
-        """Return ``outputs`` for each ``{"record": {column: value, …}}``; unused columns may be
-        left out.
+        """Return ``outputs`` for each request ``{"record": {column: value, …}}``.
+
+        Columns that the model does not use may be left out.
         """
         from training.defaults import request_batch
 
@@ -244,9 +247,11 @@ class Simple(Complete):
         return [{"outputs": values} for values in outputs.tolist()]
 
     def _unwritten(self, method: str) -> NotImplementedError:
+        """Return the error for a required method that the workload does not define."""
         return NotImplementedError(f"{type(self).__module__}: Workload has no {method}()")
 
     def _unsplit(self, setting: str, method: str = "") -> TrainingError:
+        """Return the error for a method that would split the model."""
         return TrainingError(
             f"{type(self).__module__}: Workload has no {method or setting}(), so its model is not "
             f"split: set {setting} to 1"

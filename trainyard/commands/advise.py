@@ -2,12 +2,12 @@
 
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
-trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.tools.shapes prints
-them trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
+trainyard advise --shapes shapes.json --tokens 20B   # what python -m training.tools.shapes prints
+trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
-Starts nothing; only --calibrate asks AWS. Exit status 0; 3: no layout fits; 1:
-an error, in a row, too.
+It starts nothing, and only --calibrate sends requests to AWS. Exit status: 0; 3 if no layout fits;
+1 for an error, also in a row.
 """
 
 import json
@@ -46,8 +46,8 @@ NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
 MOST_NODES, REGION = 64, "us-east-1"
 BATCH_TOKENS = 4e6
-"""Tokens per optimizer step where neither --global-batch nor a published model gives them: Llama
-2's (arXiv 2307.09288, table 1)."""
+"""Tokens per optimizer step if neither --global-batch nor a published model gives them: Llama 2's
+(arXiv 2307.09288, table 1)."""
 
 _SPACE = TypeAdapter(Space)
 LAYOUT_FIELDS = frozenset(field.name for field in fields(Space)) - {
@@ -55,7 +55,7 @@ LAYOUT_FIELDS = frozenset(field.name for field in fields(Space)) - {
     "hybrid",
     "shortest_share",
 }
-"""Fields of a setting that make up a layout: the given values are chosen from."""
+"""Fields of a setting that belong to the layout. Several values may be given, to choose from."""
 
 DERIVED_FIELDS = {
     "gpu",
@@ -69,18 +69,18 @@ DERIVED_FIELDS = {
 
 
 def needs_shape(values: Mapping[str, Any]) -> bool:
-    """Return whether the command line describes a training, and no model that is known by name."""
+    """Return whether the options must describe the model, because they do not name a known one."""
     alternatives = ("model", "shapes", "rows", "learn_from")
     return not any(values[name] is not None for name in alternatives)
 
 
 def needs_tokens(values: Mapping[str, Any]) -> bool:
-    """Return whether no published model says how many tokens it was trained with."""
+    """Return whether --tokens is needed, because no published model gives the number of tokens."""
     if any(values[name] is not None for name in ("rows", "learn_from")):
         return False
     if (name := values["model"]) is None:
         return True
-    # The verb refuses the name itself.
+    # An unknown name is an error, which the verb reports itself.
     if name not in MODELS:
         return False
     adapts = any("lora_rank" in text for text in values["given"])
@@ -174,8 +174,8 @@ def main(
 ) -> None:
     """Advise machines and a layout for a training.
 
-    An application's arguments: ``subject`` returns the fields of the question; ``setting_of`` reads
-    a job's setting; ``conclude`` is called with the advice when it was shown.
+    An application may pass three arguments: ``subject`` returns the fields of the question;
+    ``setting_of`` reads a job's setting; ``conclude`` is called with the advice after it was shown.
     """
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
@@ -184,7 +184,7 @@ def main(
             assert setting is not None  # noqa: S101 (the verb needs it)
             fixed_setting = _setting(setting)
             setting_of = lambda job: fixed_setting  # noqa: E731
-        # It loads boto3, which nothing else here needs.
+        # Imported here, because it loads boto3, which nothing else here needs.
         from trainyard.runs.training_speed import calibrate
 
         for line in calibrate(learn_from, setting_of):
@@ -227,7 +227,7 @@ def _model(
     tokens: str | None,
     fine_tune: bool,
 ) -> dict[str, Any]:
-    """Return the question's fields about a published model, shapes, or a size."""
+    """Return the question's fields for a published model, for shapes, or for a model's size."""
     fields, layout = _fields(settings)
     offers = multiplying(offers, layout.get("precision", "bf16").split(","))
     model = _make_setting({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
@@ -243,7 +243,7 @@ def _model(
         batch = ADAPTED_BATCH if partial else TUNED_BATCH
     else:
         published_tokens = architecture.batch_tokens if architecture else None
-        # A power of two, like the size of a cluster.
+        # Rounded to a power of two, like the usual sizes of clusters.
         batch = 2 ** max(0, round(log2((published_tokens or BATCH_TOKENS) / model.sequence)))
     return {
         "model": model,
@@ -256,7 +256,7 @@ def _model(
 
 
 def _fields(assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (fields of the training, choices of layouts) from --set."""
+    """Return (fields of the training, choices of layouts) from the values of --set."""
     values = pairs("--set", assignments)
     layout = {name: values.pop(name) for name in [*values] if name in LAYOUT_FIELDS}
     for name in values:
@@ -277,7 +277,7 @@ def _fields(assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]
 def _make_setting(
     fields: Mapping[str, Any], model: Model | None, read: Shapes | None, gpu: str
 ) -> Setting:
-    """Return the training's setting, from a published model's shape, from shapes or fields.
+    """Return the training's setting, from a published model's shape, from shapes, or from fields.
 
     Raises:
         RecipeError: a field is missing, unknown or wrong.
@@ -291,7 +291,7 @@ def _make_setting(
 
 
 def _setting(place: Path) -> Setting:
-    """Return the setting of the training to learn from, which cannot be read from the job."""
+    """Read the setting of the training to learn from, for jobs from which it cannot be read."""
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -313,6 +313,7 @@ def _shapes(place: Path | None) -> Shapes | None:
 
 
 def _tokens(text: str | None, model: Model | None) -> float:
+    """Return the number of tokens to train on: those given, or those of the published model."""
     if text is not None:
         return number("--tokens", text)
     assert model is not None  # noqa: S101 (else the verb needs --tokens)
@@ -321,8 +322,9 @@ def _tokens(text: str | None, model: Model | None) -> float:
 
 
 def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return the question's fields that correct predictions by your own trainings; empty where the
-    working directory has no calibration.
+    """Return the question's fields that correct predictions by the user's own trainings.
+
+    They are empty if the working directory has no calibration.
     """
     corrections = measured_corrections.read()
     counts = {offer.machine.gpu: corrections.count(offer.machine.gpu) for offer in offers}
@@ -336,7 +338,7 @@ def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
 
 
 def _space(assignments: Mapping[str, str]) -> Space:
-    """Return the layouts to choose from, with the values given for a field (``4,8``) in order.
+    """Return the layouts to choose from; values that are given for a field (``4,8``) are sorted.
 
     Raises:
         RecipeError: a value is invalid.
@@ -350,7 +352,7 @@ def _space(assignments: Mapping[str, str]) -> Space:
         name: sorted(getattr(read, name), key=order[name].index if name in order else None)
         for name in assignments
     }
-    # Context parallelism that is asked for is tried on short sequences, too.
+    # If context parallelism is asked for, it is also tried on short sequences.
     if "context" in assignments:
         choices["shortest_share"] = 1
     return replace(read, **choices)

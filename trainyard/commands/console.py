@@ -2,9 +2,9 @@
 
 trainyard console [--port P] [--region R] [--write]
 
-Prints an address of this machine with a key; serves until Ctrl-C. It shows what the AWS CLI would
-see: the emulator when its lines are in the environment, else AWS, where it changes nothing without
---write. Where no AWS is configured it shows what trainyard run left in this folder.
+Prints an address of this machine with a key, and serves until Ctrl-C. It shows what the AWS CLI
+would see: the emulator if the environment points at it, otherwise AWS, where it changes nothing
+without --write. If no AWS is configured, it shows what trainyard run left in this folder.
 """
 
 import secrets

@@ -4,8 +4,8 @@ trainyard emulator [--port P] [--state DIR] [--python PATH] [--internet] [--keep
                   [--no-capacity TYPE] [--iam enforce|warn|off] [--scp FILE] [--console]
                   [--containers auto|always|never]
 
-Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
-command.
+Serves until Ctrl-C, and prints the lines that point a shell at it. trainyard run starts an emulator
+for a single command.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ def main(
 
 @contextlib.contextmanager
 def _console(endpoint: Endpoint) -> Iterator[None]:
-    """Run the console in its own process, which prints its address on stderr, in the block."""
+    """Run the console in a process of its own during the block. It prints its address on stderr."""
     environment = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
     command = [sys.executable, "-m", "trainyard", "console"]
     with subprocess.Popen(command, env=environment | endpoint.env, stdout=sys.stderr) as process:
@@ -140,7 +140,7 @@ def serving(
     control: tuple[Policy, ...] = (),
     containers: ContainerMode | None = None,
 ) -> Iterator[Endpoint]:
-    """Serve the endpoint that the command line asks for; messages go to stderr."""
+    """Serve the endpoint that the options describe during the block; messages go to stderr."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
     if verbose:
         logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
@@ -151,8 +151,8 @@ def serving(
 
     scarce = no_capacity or ()
     with contextlib.ExitStack() as stack:
-        # A state of 10,000 executions is a million objects. Visited by every garbage collection,
-        # they would make the start longer by half, and sometimes delay a request by half a second.
+        # A state of 10,000 executions is a million objects. If every garbage collection visited
+        # them, the start would take half as long again, and a request sometimes half a second more.
         with exclude_from_gc():
             endpoint = stack.enter_context(
                 serve(

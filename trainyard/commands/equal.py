@@ -2,9 +2,9 @@
 
 trainyard equal before.json after.json [--put s3://BUCKET/KEY=FILE ...] [--parameter NAME=VALUE ...]
 
-The answer is equal, equal but for what is listed, or different. Either may also be the name of a
-deployed pipeline. What is written alike is executed, each side on an emulator of its own. Exit
-status 0: equal, or equal but for what is listed; 2: different; 1: an error.
+The answer is: equal, equal but for what is listed, or different. Each side may also be the name of
+a deployed pipeline. If the definitions may be equal, both are executed, each on an emulator of its
+own. Exit status 0: equal, or equal but for what is listed; 2: different; 1: an error.
 """
 
 import json
@@ -43,7 +43,7 @@ def main(
     region: RegionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether two definitions do the same, and where not; executes both."""
+    """Say whether two definitions do the same, and where they differ; executes both."""
     bodies = [_read(text, region) for text in (first, second)]
     for body, name in zip(bodies, (first, second), strict=True):
         refuse_errors(body, name)
@@ -68,7 +68,7 @@ def _read(text: str, region: str | None) -> str:
 def lines(answer: Answer) -> list[str]:
     """Return the answer as lines for people."""
     if cause := answer.cause:
-        # A cause that belongs to no step would leave two spaces.
+        # If the cause belongs to no step, its empty name would leave two spaces.
         texts = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]
         texts += [f"  first   {_value(cause.first)}", f"  second  {_value(cause.second)}"]
         texts += [f"  {cause.note}"] if cause.note else []

@@ -37,7 +37,11 @@ def _token() -> str:
 
 
 def _emulator() -> tuple[str, str]:
-    """Return (address without scheme, secret). Raises ServiceError: the environment names none."""
+    """Return (address without scheme, secret) of the emulator in the environment.
+
+    Raises:
+        ServiceError: the environment does not point at an emulator on this machine.
+    """
     address = urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
     if address.hostname not in HOSTS or not secret:
@@ -49,7 +53,7 @@ def _emulator() -> tuple[str, str]:
 
 
 def _scrape() -> str:
-    """Return scrape_configs as JSON, which is YAML, too."""
+    """Return scrape_configs as JSON, which is also valid YAML."""
     job = {
         "job_name": "trainyard",
         "metrics_path": "/metrics",

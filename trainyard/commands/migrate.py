@@ -2,11 +2,11 @@
 
 trainyard migrate my_pipeline.py [--write] [--prove --old-python PYTHON [--put s3://B/KEY=FILE]]
 
-What has no counterpart is named by line, and so is each call of the new code that does not fit the
-signatures of the SDK v3 under --new-python. With --prove, the old script runs under a Python that
-has SDK v2, the new one under this one, and `trainyard equal` decides about their definitions. Exit
-status 0: everything is moved and fits (and is proven equal); 2: lines remain, do not fit or were
-not compared, or different; 1: an error.
+What has no counterpart in v3 is listed by line, and so is each call of the new code that does not
+fit the signatures of the SDK v3 under --new-python. With --prove, the old script runs under a
+Python that has SDK v2 and the new one under --new-python, and `trainyard equal` compares their
+definitions. Exit status 0: everything is converted and fits (and is proven equal); 2: lines remain,
+do not fit, were not compared, or the definitions differ; 1: an error.
 """
 
 import difflib
@@ -101,6 +101,7 @@ def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
 def _lines(
     script: Path, old: str, migration: Migration, calls: Fit, answer: Answer | None
 ) -> Iterator[str]:
+    """Yield the result as lines for people: the diff, the remarks and the proof."""
     names = f"a/{script.name}", f"b/{script.name}"
     yield from difflib.unified_diff(
         old.splitlines(), migration.code.splitlines(), *names, lineterm=""

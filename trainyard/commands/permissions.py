@@ -6,9 +6,9 @@ trainyard permissions definition.json --name demo --region us-east-1 \
 trainyard permissions --pipeline NAME --check roles.yaml
 
 A file needs neither AWS nor credentials. A resource that no definition names (the application of an
-EMR step, a model from another pipeline) is a gap, named on stderr and in the template's Metadata,
-to be filled by hand: the exit status is then 2. It is 1 where --check finds a shortage or, without
-gaps, an excess.
+EMR step, a model from another pipeline) is a gap. Gaps are listed on stderr and in the template's
+Metadata, to be filled in by hand; the exit status is then 2. It is 1 if --check finds that the
+policy allows too little or, if there are no gaps, too much.
 """
 
 from collections.abc import Callable
@@ -62,8 +62,8 @@ def main(
 ) -> None:
     """Derive least-privilege policies from a definition.
 
-    An application's arguments: ``root``, s3://… under which an upsert writes; ``deliver``, what
-    else is done with the subject.
+    An application may pass: ``root``, the s3:// prefix to which an upsert writes; ``deliver``, a
+    function that is called with the subject instead of printing the policies.
     """
     if subject:
         pipeline_subject = subject()

@@ -33,17 +33,17 @@ from trainyard.validate import refuse_errors
 from trainyard.validate.all_checks import JsonOption
 
 CHANGES = 2
-"""Exit status where something would change."""
+"""Exit status if something would change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSubject:
-    """What is planned: a definition or a pipeline here, and an application's own."""
+    """What is planned: a definition or a pipeline here, or an application's own."""
 
     make: Callable[[], Plan]
     as_json: Callable[[Plan], Mapping[str, Any]] = Plan.as_json
     conclude: Callable[[Plan], None] = lambda plan: None
-    """Called with the plan when it was shown; raises TrainyardError if it must not be applied."""
+    """Called with the plan after it was shown. Raises TrainyardError if it must not be applied."""
 
 
 @needs(Need(("definition", "pipeline"), exclusive=False))
@@ -68,7 +68,7 @@ def main(
 
 
 def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
-    """Return the plan of a pipeline that only gets another definition, if one is given."""
+    """Return the plan of a pipeline as deployed, or of one that gets another definition."""
     body = definition_of(definition, None if definition else pipeline, region)
     name = pipeline or (definition.stem if definition else "")
     refuse_errors(body, str(definition or pipeline))

@@ -2,8 +2,8 @@
 
 trainyard prices --region us-east-1       # needs pricing:GetProducts
 
-A table of your own is the file that the environment variable TRAINYARD_PRICES names; it begins with
-the shipped one.
+The environment variable TRAINYARD_PRICES may name a file with a table of your own, which starts as
+a copy of the shipped table.
 """
 
 from pathlib import Path

@@ -2,8 +2,9 @@
 
 trainyard prune [--state DIR] [--days N] [--gb N] [--cached] [--inputs] [--dry-run]
 
-Works only while no emulator has the directory open. It keeps everything that a registered package
-came from or refers to, that a pipeline's latest definition names, or that the step cache may reuse.
+It works only while no emulator has the directory open. It keeps everything that a registered
+package was made from or refers to, that a pipeline's latest definition names, or that the step
+cache may reuse.
 """
 
 import time

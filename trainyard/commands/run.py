@@ -3,10 +3,10 @@
 trainyard run [--state DIR] [--python PATH] [--put s3://BUCKET/KEY=FILE] [--iam enforce|warn|off]
               [--containers auto|always|never] [--no-wait] -- COMMAND ...
 
-The command's environment points at the embedded AWS instead of the real one. When it ends with
-status 0, executions and jobs that still run are waited for, and the status becomes 1 when an
-execution that it started, or a job that was waited for, has failed. After another status, or with
---no-wait, executions and jobs that still run are stopped.
+The command's environment points at the embedded AWS instead of the real one. If the command ends
+with status 0, executions and jobs that still run are waited for. The status is then 1 if an
+execution that the command started, or a job that was waited for, has failed. If the command fails,
+or with --no-wait, executions and jobs that still run are stopped.
 """
 
 import signal
@@ -46,7 +46,7 @@ from trainyard.permissions.policy_documents import control_policies
 from trainyard.runs.live_watch import watch
 
 REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
+SETTINGS = {"allow_interspersed_args": False}  # options after COMMAND belong to it
 
 
 def main(
@@ -86,7 +86,7 @@ def main(
             people.print(line, markup=False)
         start_time = datetime.now(UTC)
         status = command_status = _run(command)
-        # Each region that the command has used has executions of its own.
+        # The command may have used several regions, each of which has executions of its own.
         for region in endpoint.app.worlds.names:
             with apply_environment(endpoint.env | {name: region for name in REGION_NAMES}):
                 if command_status:
@@ -99,8 +99,8 @@ def main(
 
 
 def _run(command: list[str]) -> int:
-    """Return the command's exit status, 128 + N after signal N, as in a shell."""
-    # Until the child exists, a signal is only noted: it is for the child.
+    """Run the command; return its exit status, or 128 + N if signal N ended it, as in a shell."""
+    # Signals are for the child process. Until it exists, they are only recorded.
     early: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: early.append(number))
@@ -111,13 +111,13 @@ def _run(command: list[str]) -> int:
         return 127
 
     def pass_on(number: int, _: object) -> None:
-        # Ctrl-C in a terminal reaches the child anyway, other signals do not.
+        # In a terminal, Ctrl-C reaches the child anyway; other signals do not.
         if number == signal.SIGTERM or not sys.stdin.isatty():
             child.send_signal(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_on)
-    # A signal came before the child existed.
+    # A signal was received before the child existed.
     if early:
         child.terminate()
     status = child.wait()
@@ -127,8 +127,10 @@ def _run(command: list[str]) -> int:
 
 
 def _conclude(start_time: datetime) -> int:
-    """Wait for everything that still runs; return 1 if something started since ``start_time``
-    failed.
+    """Wait for everything that still runs.
+
+    Return 1 if an execution started since ``start_time``, or one that was waited for, or a job has
+    failed, otherwise 0.
     """
     sagemaker = client("sagemaker")
     status = 0
@@ -145,7 +147,7 @@ def _conclude(start_time: datetime) -> int:
 
 
 def _print_failures(start_time: datetime) -> None:
-    """Print why executions since ``start_time`` failed: the failed command often does not say."""
+    """Print why executions started since ``start_time`` failed; the command often does not."""
     for execution in _executions(client("sagemaker")):
         if (
             execution["StartTime"] >= start_time
@@ -156,7 +158,7 @@ def _print_failures(start_time: datetime) -> None:
 
 
 def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
-    """Iterate over every execution of every pipeline, in the order in which they were started."""
+    """Return an iterator over all executions of all pipelines, in the order of their start."""
     pages = sagemaker.get_paginator("list_pipelines").paginate()
     names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
     listing = sagemaker.get_paginator("list_pipeline_executions")
@@ -166,7 +168,7 @@ def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
 
 
 def _wait_for_jobs(sagemaker: Any) -> int:
-    """Wait for jobs that no pipeline started; return 1 if one of them failed."""
+    """Wait for jobs that were started outside a pipeline; return 1 if one of them failed."""
     status = 0
     for kind in KINDS:
         pages = sagemaker.get_paginator(f"list_{kind.lower()}_jobs").paginate(
@@ -177,8 +179,8 @@ def _wait_for_jobs(sagemaker: Any) -> int:
             people.print(f"waiting for {kind.lower()} job {name}")
             waiter = sagemaker.get_waiter(f"{kind.lower()}_job_completed_or_stopped")
             try:
-                # botocore's waiters look every minute or two, and give up: here only the job's own
-                # limit counts.
+                # By default botocore's waiters check only every minute or two, and give up. Here
+                # the only limit is the job's own.
                 request = {f"{kind}JobName": name}
                 waiter.wait(**request, WaiterConfig={"Delay": 1, "MaxAttempts": sys.maxsize})
             except WaiterError as failure:
@@ -187,20 +189,21 @@ def _wait_for_jobs(sagemaker: Any) -> int:
     return status
 
 
-# Public buckets (s3://sagemaker-sample-files, s3://sagemaker-example-files-prod-<region>) are not
-# in the embedded AWS, and nothing is fetched from the internet.
+# The embedded AWS does not contain public buckets (s3://sagemaker-sample-files,
+# s3://sagemaker-example-files-prod-<region>), and fetches nothing from the internet. So --put
+# uploads what a command needs.
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A ``s3://bucket/key=FILE`` of --put; a folder stands for its files, each below the key."""
+    """One ``s3://bucket/key=FILE`` of --put. Each file of a folder is put below the key."""
 
     bucket: str
     key: str
     source: Path
 
     def files(self) -> Iterator[tuple[Path, str]]:
-        """Iterate over (file, key) of each file."""
+        """Yield (file, key) of each file."""
         if self.source.is_file():
             name = self.source.name if not self.key or self.key.endswith("/") else ""
             yield self.source, f"{self.key}{name}"
@@ -212,7 +215,11 @@ class Put:
 
 
 def parse_put(text: str) -> Put:
-    """Parse one ``--put``. Raises :class:`EmulatorError`."""
+    """Parse one ``--put``.
+
+    Raises:
+        EmulatorError: the text is not of the form s3://bucket/key=FILE, or FILE does not exist.
+    """
     address, equals, file = text.partition("=")
     scheme, _, rest = address.partition("://")
     bucket, _, key = rest.partition("/")
@@ -236,7 +243,7 @@ def put(s3: Any, puts: list[Put]) -> Iterator[str]:
 
 
 def describe_misses(objects: Any) -> list[str]:
-    """Return lines for people about requested objects whose buckets do not exist here."""
+    """Return messages about requested objects whose buckets do not exist here."""
     missing = [address for address in objects.missing_buckets if not objects.has_bucket(address[0])]
     names = [f"s3://{bucket}/{key}" if key else f"s3://{bucket}" for bucket, key in missing]
     if not names:

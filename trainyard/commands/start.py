@@ -2,8 +2,9 @@
 
 trainyard start --from STEP [--execution ARN] [--pipeline NAME] [--parameter NAME=VALUE] [--wait]
 
-The step and all steps that depend on it run, with the earlier execution's parameters except those
-given. Without --execution the newest execution is reused, of --pipeline or of any pipeline.
+The step and all steps that depend on it run, with the parameters of the earlier execution except
+those given. Without --execution, the newest execution is reused: that of --pipeline, or of any
+pipeline.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ StopOption = Annotated[
 
 
 def start_again(parameters: Mapping[str, str], rerun: RerunPlan | None, region: str | None) -> str:
-    """Start any pipeline from one of its steps; return the execution's ARN."""
+    """Start a pipeline again from one of its steps; return the new execution's ARN."""
     assert rerun is not None  # noqa: S101 (the verb needs a step)
     for line in rerun.lines(parameters):
         console.print(line, highlight=False, markup=False)
@@ -65,8 +66,8 @@ def main(
 ) -> None:
     """Start a pipeline, or again from one of its steps with the results that it needs.
 
-    An application's ``start`` may start all of a pipeline; its ``follow`` watches, and does what
-    comes after the end.
+    An application may pass its own ``start``, which may also start a whole pipeline, and its own
+    ``follow``, which watches the execution and does what comes after its end.
     """
     parameters = pairs("--parameter", parameter or [])
     rerun = selective_rerun.plan(step, execution, pipeline, region) if step else None

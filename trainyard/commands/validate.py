@@ -31,7 +31,8 @@ def main(
 ) -> None:
     """Find what is wrong with a definition. Exit 0 when there is no error, 1 when there is one.
 
-    ``subject``: returns an application's definition ("" without one), and all findings in it.
+    ``subject`` is an application's function. It returns the definition ("" if there is none) and
+    all findings in it.
     """
     if subject:
         body, findings = subject()

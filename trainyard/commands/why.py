@@ -28,7 +28,7 @@ from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, err
 UNKNOWN = 2
 
 LONGEST = 16 << 20
-"""Bytes examined at the end of a text: the first cause is not far from it."""
+"""Bytes at the end of a text that are examined, because the first cause is near the end."""
 
 
 def main(
@@ -59,12 +59,12 @@ def main(
 
 @serve_local_state()
 def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[Cause]:
-    """Return the causes; none, and say so, if nothing failed."""
+    """Return the causes of the failure. If nothing failed, say so and return an empty list."""
     run = Execution(execution or latest_execution(pipeline))
     if causes := causes_of(run):
         return causes
     answer = run.describe()
-    # The execution itself failed, before any step had begun.
+    # No step has failed: the execution itself failed before any step began.
     if reason := answer.get("FailureReason"):
         return [diagnose(Evidence(step="", reason=reason))]
     status = answer["PipelineExecutionStatus"]
@@ -74,7 +74,7 @@ def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[C
 
 
 def _read(path: Path) -> str:
-    """Return the file's text; of a long file only the end, with a note on standard error."""
+    """Return the file's text, or for a long file its end, with a note on standard error."""
     try:
         text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Code shared by all rooms: errors, atomic writes, hashes, the list of measures.
+"""Code shared by all packages: errors, atomic writes, hashes, the list of measures.
 
-Standard library only, since it travels into containers, and is all that steps, training and
-conditions may import of ``trainyard``. Something belongs here when a job and a tool both need it.
+It uses only the standard library, because it is copied into containers. It is all of ``trainyard``
+that steps, training and conditions may import. Code belongs here if a job and a tool both need it.
 """

@@ -1,8 +1,9 @@
-"""Files that are complete under their name, or not there.
+"""Write files atomically: under its name, a file is either complete or does not exist.
 
-Content is written to a draft: a file beside the target, with a name of its own. Once flushed to the
-disk it is renamed. A writer killed at any point leaves the old file or the new one, and perhaps a
-draft. One that fails says which file, what it needs, what is free, and what to do.
+The content is written to a draft: a file in the same folder, with a temporary name. After it is
+flushed to the disk, it is renamed. If the writer is killed at any point, the old or the new file
+remains, and perhaps a draft. An error says which file could not be written, how many bytes it
+needs, how many are free, and what to do.
 """
 
 import errno
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 
 from trainyard.common.errors import StorageError
 
-LONGEST = 240  # characters of the target's name in the draft's: file systems take 255 bytes
+LONGEST = 240  # characters of the target's name to keep in the draft's name, which may have 255
 
 
 REMEDIES = {
@@ -25,15 +26,17 @@ REMEDIES = {
     errno.EDQUOT: "delete what is not needed there, or have the quota raised",
     errno.EFBIG: "raise the limit of a file's size (ulimit -f), or take another file system",
 }
-"""Why no more can be written → what to do."""
+"""Error number of a failed write to what to do about it."""
 
 
 def storage_error(path: Path, error: OSError, size: int = 0, freed_bytes: int = 0) -> StorageError:
-    """Return the error to raise in place of one whose ``errno`` is in ``REMEDIES``.
+    """Return the error to raise instead of one whose ``errno`` is in ``REMEDIES``.
 
     Args:
+        path: file that cannot be written.
+        error: the original error.
         size: bytes of the whole file, if known.
-        freed_bytes: bytes on the disk that are free again after the error.
+        freed_bytes: bytes on the disk that will be free again after the error.
     """
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
     stats = os.statvfs(folder)
@@ -50,10 +53,10 @@ def storage_error(path: Path, error: OSError, size: int = 0, freed_bytes: int = 
 
 @contextmanager
 def storage_errors(path: Path, size: int = 0) -> Iterator[None]:
-    """Context in which something is written to ``path``, by whatever means.
+    """Translate errors of the block, which writes something to ``path`` by any means.
 
     Raises:
-        StorageError: the disk is full, a quota or a limit is reached.
+        StorageError: the disk is full, or a quota or a limit is reached.
     """
     try:
         yield
@@ -64,7 +67,7 @@ def storage_errors(path: Path, size: int = 0) -> Iterator[None]:
 
 
 class _Descriptor(io.FileIO):
-    """An open file whose failing writes say what and where, whoever calls them."""
+    """An open file whose failing writes raise ``StorageError``, no matter what code calls them."""
 
     def __init__(self, descriptor: int, path: Path, size: int) -> None:
         super().__init__(descriptor, "wb")
@@ -76,22 +79,24 @@ class _Descriptor(io.FileIO):
         except OSError as error:
             if error.errno not in REMEDIES:
                 raise
-            # stat(2) counts in units of 512 bytes, whatever the file system's are.
+            # st_blocks of stat(2) is in units of 512 bytes, whatever the file system's block size.
             freed_bytes = os.fstat(self.fileno()).st_blocks * 512
             raise storage_error(self._path, error, self._size, freed_bytes) from error
 
 
 class Draft:
-    """A file that has no name yet: write ``file``, then ``finish`` or ``discard``.
+    """A file that does not have its name yet: write ``file``, then ``finish`` or ``discard``.
 
-    A ``with`` block yields ``file``; the block's end finishes it, an error discards it. The
-    temporary name is unique: a process that was believed dead may still write the same target.
+    A ``with`` block provides ``file``. It finishes the file at the end, and discards it on an
+    error. The temporary name is unique, because a process that was believed dead may still be
+    writing to the same target.
     """
 
     def __init__(self, path: Path, mode: int = 0o666, size: int = 0) -> None:
-        """Begin a draft of ``path``, whose folder must be there; the umask narrows ``mode``.
+        """Create a draft of ``path``, whose folder must exist; the umask restricts ``mode``.
 
-        ``size``: bytes that the file will have, if known; for the message if they do not fit.
+        ``size`` is the number of bytes that the file will have, if known. It is used in the error
+        if they do not fit.
         """
         self.path, self._size = path, size
         self.temporary = path.with_name(f".{path.name[:LONGEST]}.{secrets.token_hex(4)}.tmp")
@@ -100,32 +105,32 @@ class Draft:
         self.file: BinaryIO = io.BufferedWriter(_Descriptor(descriptor, path, size))
 
     def finish(self, *, durable: bool = True) -> None:
-        """Give the file its name; another thread than the writer's may do so.
+        """Rename the draft to its target. It may be called from another thread than the writer's.
 
         Args:
-            durable: True if the content, and then the name, must survive a power cut.
+            durable: True if the content, and then the name, must survive a power failure.
 
         Raises:
-            StorageError: the disk is full, a quota or a limit is reached.
+            StorageError: the disk is full, or a quota or a limit is reached.
         """
         try:
             self.file.close()
-            # A network's file system may say only now that its disk is full.
+            # A network file system may report only now that its disk is full.
             with storage_errors(self.path, self._size):
-                # By name: a library that was given the draft may have replaced the file.
+                # By name, because a library that was given the draft may have replaced the file.
                 if durable:
                     sync(self.temporary)
                 self.temporary.replace(self.path)
         except BaseException:
             self.discard()
             raise
-        # The name lies in the folder, and survives a power cut only with it.
+        # The name is stored in the folder, so the folder has to be flushed too.
         if durable:
             sync(self.path.parent)
 
     def discard(self) -> None:
         """Remove the draft."""
-        # Closing flushes again, and fails again.
+        # Closing flushes again, so it may fail again.
         with suppress(OSError):
             self.file.close()
         self.temporary.unlink(missing_ok=True)
@@ -146,7 +151,7 @@ class Draft:
 
 
 def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
-    """Write a draft of all parts; ``finish`` waits for the disk and gives it its name."""
+    """Write a draft of all parts and return it. ``finish`` waits for the disk and renames it."""
     views = [memoryview(part.encode() if isinstance(part, str) else part) for part in parts]
     draft = Draft(path, size=sum(part.nbytes for part in views))
     try:
@@ -160,12 +165,12 @@ def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
 
 
 def write(path: Path, *parts: str | bytes | memoryview) -> None:
-    """Replace ``path`` by the parts (text as UTF-8); its folder must be there."""
+    """Replace ``path`` by the parts (text as UTF-8), atomically. Its folder must exist."""
     begin(path, *parts).finish()
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or the names in a folder, survive a power cut."""
+    """Flush a file's content, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

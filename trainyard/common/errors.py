@@ -1,32 +1,32 @@
 """Errors that Trainyard raises on purpose.
 
-    TrainyardError            its message says what to do: shown without a traceback
+    TrainyardError            its message says what to do; it is shown without a traceback
     ├── RecipeError           a recipe's field, or a --set, is wrong
     ├── DefinitionError       a pipeline definition cannot be built, or cannot be run
     ├── PlanError             a plan is over budget, or cannot be applied as things are now
     ├── ServiceError          AWS (or the emulator) refused or could not be reached
     ├── DataError             raw data, a shard or a manifest is missing or damaged
     ├── StorageError          a file cannot be written (also an OSError)
-    ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
-    │   └── LostRankError     another rank's fault: a restart continues
+    ├── TrainingError         training cannot start or continue (settings, NaN, checkpoint)
+    │   └── LostRankError     another rank has failed; a restart continues the training
     ├── GateError             the gate cannot be evaluated on what it was given
-    ├── ForesightError        a training cannot be foreseen
+    ├── ForesightError        a training's time, memory or cost cannot be predicted
     └── EmulatorError         the emulator cannot start or cannot run a job
 
 A message names the file, field or step, the value, what was expected, and the fix.
-Command lines print it as one line and exit with status 1; steps write it to
+Command lines print it as one line, and exit with status 1. Steps write it to
 ``/opt/ml/output/failure`` (training) or ``/opt/ml/output/message`` (processing), from which
-SageMaker takes the failure reason.
+SageMaker reads the failure reason.
 """
 
 from difflib import SequenceMatcher, get_close_matches
 
 FEW = 5
-"""Valid names that a message lists, at most."""
+"""Maximum number of valid names that a message lists."""
 
 
 class TrainyardError(Exception):
-    """Base class of the tree: caught once, at the edge of a command line or of a step."""
+    """Base class of the tree. It is caught only in the main function of a command or step."""
 
 
 class RecipeError(TrainyardError):
@@ -42,7 +42,7 @@ class PlanError(TrainyardError):
 
 
 class ServiceError(TrainyardError):
-    """AWS, or the emulator in its place, refused a call or could not be reached."""
+    """AWS, or the emulator instead of it, refused a call or could not be reached."""
 
 
 class DataError(TrainyardError):
@@ -50,19 +50,19 @@ class DataError(TrainyardError):
 
 
 class StorageError(TrainyardError, OSError):
-    """A file cannot be written: the disk is full, a quota or a limit is reached."""
+    """A file cannot be written: the disk is full, or a quota or a limit is reached."""
 
     def __str__(self) -> str:
-        # OSError's own has errno and strerror, once they are set.
+        # OSError's own text would show errno and strerror once they are set.
         return str(self.args[0])
 
 
 class TrainingError(TrainyardError):
-    """Training cannot start or go on."""
+    """Training cannot start or continue."""
 
 
 class LostRankError(TrainingError):
-    """Another rank is dead or silent; started again, the training goes on."""
+    """Another rank is dead or does not respond. If it is restarted, the training continues."""
 
 
 class GateError(TrainyardError):
@@ -70,7 +70,7 @@ class GateError(TrainyardError):
 
 
 class ForesightError(TrainyardError):
-    """A training cannot be foreseen: the message says why, without a subject."""
+    """A training cannot be predicted. The message says why, but does not name the training."""
 
 
 class EmulatorError(TrainyardError):
@@ -78,7 +78,10 @@ class EmulatorError(TrainyardError):
 
 
 def edits(first: str, second: str) -> int:
-    """Return how many letters were inserted, left out, changed or exchanged with the next."""
+    """Return the number of edits from one word to the other (Damerau-Levenshtein distance).
+
+    An edit inserts, removes or changes a letter, or exchanges two neighbouring ones.
+    """
     before, row = [], [*range(len(second) + 1)]
     for i, letter in enumerate(first, 1):
         earlier, before, row = before, row, [i]
@@ -91,7 +94,7 @@ def edits(first: str, second: str) -> int:
 
 
 def nearest(name: str, valid: list[str]) -> str:
-    """Return ``nearest valid name: x`` when one is close, else the nearest few of all."""
+    """Return a hint: ``nearest valid name: x`` if one is close, otherwise a few of the names."""
     if close := get_close_matches(name, valid, n=FEW, cutoff=0.5):
         return f"nearest valid name: {min(close, key=lambda candidate: edits(name, candidate))}"
     if not valid:

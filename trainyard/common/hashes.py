@@ -1,6 +1,6 @@
-"""SHA-256 of files, of lines and of JSON values, computed the same way everywhere.
+"""SHA-256 of files, of lines and of JSON values, computed in the same way everywhere.
 
-Apart: every room needs it.
+This is a separate module because every package needs it.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-BLOCK = 2**20  # bytes at a time
+BLOCK = 2**20  # bytes per read
 
 
 def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
@@ -30,7 +30,7 @@ def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) 
 
 
 def file_sha256_or_none(path: Path) -> str | None:
-    """Return the SHA-256 of a file's content; None if the file does not exist."""
+    """Return the SHA-256 of a file's content, or None if the file does not exist."""
     try:
         return file_sha256(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -38,15 +38,15 @@ def file_sha256_or_none(path: Path) -> str | None:
 
 
 def lines_sha256(lines: Iterable[str]) -> str:
-    """Return the SHA-256 of lines joined by newlines: one hash for several."""
+    """Return the SHA-256 of lines joined by newlines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def files_sha256(hashes: Mapping[str, str]) -> str:
-    """Return one hash of several files, given as name → hash, as ``sha256sum`` lists them."""
+    """Return one hash of several files (name to hash), over the lines that ``sha256sum`` prints."""
     return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
 
 
 def json_sha256(value: Any) -> str:
-    """Return the SHA-256 of a JSON value; the order of an object's keys does not count."""
+    """Return the SHA-256 of a JSON value. The order of an object's keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

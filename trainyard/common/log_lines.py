@@ -1,7 +1,8 @@
-"""Beginnings of lines that the emulator writes into a job's log and ``why`` reads there.
+"""Starts of lines that the emulator writes into a job's log, and that ``why`` looks for there.
 
-Apart: neither room may import the other.
+This is a separate module because the packages of the emulator and of ``why`` must not import each
+other.
 """
 
 STANDS_IN = "This Python stands in for"
-"""Names what this Python has of other versions than the image."""
+"""Start of the line that lists packages of which this Python has other versions than the image."""

@@ -1,8 +1,8 @@
-"""The list of all metrics: names for Prometheus, and where CloudWatch has the same.
+"""The list of all metrics: their names for Prometheus, and their counterparts in CloudWatch.
 
-/metrics of the emulator, the dashboards for Grafana and CloudWatch, and the
-alarms derive from it. Names follow prometheus.io/docs/practices/naming: one prefix, base units,
-``_total`` for counters, ratios from 0 to 1. No label has a value for each execution or job.
+It is used by the emulator's /metrics, the dashboards for Grafana and CloudWatch, and the alarms.
+Names follow prometheus.io/docs/practices/naming: one prefix, base units, ``_total`` for counters,
+ratios from 0 to 1. No label has a value per execution or job, which would create too many series.
 
     prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4
 """
@@ -28,33 +28,33 @@ class Source:
     namespace: str
     name: str
     scale: float = 1.0
-    """Measure's units per unit of CloudWatch."""
+    """Number by which CloudWatch's value is multiplied to get the measure's unit."""
 
     labels: Labels = field(default_factory=dict)
-    """Labels that CloudWatch's metric name implies."""
+    """Labels whose values follow from the metric's name in CloudWatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A family of metrics."""
+    """A family of metrics with the same name."""
 
     name: str
     kind: Kind
     says: str
     sources: tuple[Source, ...]
     dimensions: Labels = field(default_factory=dict)
-    """CloudWatch's dimension → label."""
+    """Dimension in CloudWatch to label."""
 
     @property
     def series(self) -> tuple[str, ...]:
-        """Names of the samples: for a summary, its sum and its count."""
+        """Return the names of the samples: for a summary, those of its sum and its count."""
         ends = ("_sum", "_count") if self.kind == "summary" else ("",)
         return tuple(f"{self.name}{end}" for end in ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of one series at one time; of a summary, ``value`` is the sum of ``count``."""
+    """A value of one series at one time. Of a summary, ``value`` is the sum of ``count`` values."""
 
     labels: Labels
     value: float
@@ -68,6 +68,7 @@ _OUTCOMES = ("Started", "Succeeded", "Failed", "Stopped")
 
 
 def _outcomes(word: str) -> tuple[Source, ...]:
+    """Return one source per outcome, each with a label for it."""
     return tuple(
         Source(PIPELINES, f"{word}{outcome}", labels={"outcome": outcome.lower()})
         for outcome in _OUTCOMES
@@ -96,11 +97,11 @@ OF_SERVICE = (
     Measure("trainyard_endpoint_overhead_seconds", "summary", "How long the service took beside",
             (Source(ENDPOINTS, "OverheadLatency", 1e-6),), _ENDPOINT),
 )  # fmt: skip
-"""Measures of pipelines and endpoints: served by the emulator, and on AWS in CloudWatch."""
+"""Measures of pipelines and endpoints. The emulator serves them; on AWS they are in CloudWatch."""
 
 
 def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "") -> Measure:
-    """Return a measure of a metric line; of several keys, the part before ``_`` is a label."""
+    """Return a measure of metric lines. With several keys, each key's name is a label ``part``."""
     sources = tuple(
         Source(TRAINING, metric or f"train:{key}", scale,
                {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {})
@@ -143,7 +144,7 @@ OF_TRAINING = (
             tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule})
                   for rule in RULES)),
 )  # fmt: skip
-"""Measures of a training, in CloudWatch: nothing reaches a job to ask it."""
+"""Measures of a training. They are only in CloudWatch, because a job cannot be queried directly."""
 
 ALL = (*OF_SERVICE, *OF_TRAINING)
 
@@ -154,6 +155,7 @@ def text(series: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
 
 
 def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
+    """Return the lines of one measure, in Prometheus' text format."""
     if not samples:
         return
     yield f"# HELP {measure.name} {measure.says}."

@@ -1,4 +1,4 @@
-"""A process of ours: it ends with its parent, knows its cores, and keeps its memory shared."""
+"""Helpers for processes: end with the parent, count usable cores, exclude objects from the GC."""
 
 import contextlib
 import ctypes
@@ -16,21 +16,23 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """End this process when its parent ends: an orphan would write what the next run writes, too.
+    """Make this process end when its parent ends.
 
-    On Linux the kernel does this, even while a long call into C holds Python's lock.
+    Otherwise an orphan could write the same files as the next run. On Linux the kernel ends the
+    process, even while a long call into C holds Python's lock.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        # The parent died while this process was starting.
+        # The parent may have died while this process was starting.
         if not parent.is_alive():
             os._exit(1)
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
 
 
 def _end_after(parent: BaseProcess) -> None:
+    """End this process after the parent has ended."""
     parent.join()
     os._exit(1)
 
@@ -41,28 +43,32 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def cores(quota: Path = QUOTA) -> int:
-    """Return how many cores this process may use: its affinity, and a container's quota (cgroup
-    v2).
+    """Return how many cores this process may use.
+
+    The number is limited by its CPU affinity and by a container's quota (cgroup v2).
     """
     known = hasattr(os, "sched_getaffinity")
     allowed = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
     try:
         limit, period = quota.read_text().split()
     except (OSError, ValueError):
-        # This controller is missing outside a container.
+        # Outside of a container, this file does not exist.
         return allowed
     return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
 
 
 # Exclude long-lived objects from garbage collection.
 #
-# torch with its compiler is some 300,000 objects. Scanning them while torch is imported, and again
-# at the process's end, takes about a second of a processor: a quarter of a small training's.
+# torch with its compiler has some 300,000 objects. Scanning them while torch is imported, and again
+# when the process ends, takes about one second of CPU time: a quarter of that of a small training.
 
 
 @contextlib.contextmanager
 def exclude_from_gc() -> Iterator[None]:
-    """Exclude objects created in the block from garbage collection, now and later."""
+    """Exclude all objects that exist at the end of the block from garbage collection, for good.
+
+    There is also no garbage collection during the block.
+    """
     gc.disable()
     try:
         yield

@@ -1,8 +1,8 @@
 """Unpack an archive from an untrusted source.
 
-``tarfile`` can do so from Python 3.11.4 on (``filter="data"``), and safely only from 3.11.13,
-3.12.11 and 3.13.4 on (CVE-2025-4517): before, a file could follow a symbolic link out of the
-folder. This module never creates a symbolic link.
+``tarfile`` can do this from Python 3.11.4 on (``filter="data"``), but safely only from 3.11.13,
+3.12.11 and 3.13.4 on (CVE-2025-4517): before, a file could be written outside of the folder through
+a symbolic link. This module never creates a symbolic link.
 """
 
 import os
@@ -13,13 +13,13 @@ from pathlib import Path
 
 
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of ``tar`` below ``folder``, to which no other process may write.
+    """Write the files of ``tar`` below ``folder``. No other process may write to that folder.
 
-    Of a file's mode only the executable bit is kept. A link to a file becomes a hard link, and a
+    Of a file's mode, only the executable bit is kept. A link to a file becomes a hard link, and a
     link to a folder becomes a folder of hard links.
 
     Raises:
-        tarfile.TarError: a member would lie outside ``folder``, is a device or a pipe, links to
+        tarfile.TarError: a member would be outside ``folder``, is a device or a pipe, links to
             something that is not in the archive, or has the path of a member of another kind; or
             the archive is cut off.
     """
@@ -38,17 +38,17 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
             links[name] = _target(name, member.linkname)
         else:
             raise tarfile.ExtractError(f"{member.name}: is a device or a pipe, not a file")
-    # tarfile ends silently at a torn header, so the members must end where the archive does.
-    assert tar.fileobj is not None  # it was read
+    # tarfile stops without an error at a damaged header. So check that the archive ends here.
+    assert tar.fileobj is not None  # the archive was opened for reading
     tar.fileobj.seek(tar.offset)
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
         raise tarfile.ReadError(f"is cut off or damaged at byte {tar.offset} of its content")
-    # Links come last: what one leads to may stand behind it in the archive.
+    # Links come last, because the target of a link may come after it in the archive.
     _link(folder, links, files)
 
 
 def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
-    """Make the links, each when what it leads to is there; ``files``: those that are."""
+    """Create the links, each one after its target exists; ``files`` are those that exist."""
     while ready := {
         name: resolution for name in links if (resolution := _resolve_link(links, name, files))
     }:
@@ -63,9 +63,9 @@ def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
 
 
 def _resolve_link(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
-    """Map each file that the link ``name`` leads to to its own path.
+    """Return each file that the link ``name`` leads to, with the path that it gets by the link.
 
-    The map is empty while a file of the folder that it leads to may still come from another link.
+    Return nothing while files of the linked folder may still be created by another link.
     """
     target = links[name]
     if target in files:
@@ -77,7 +77,7 @@ def _resolve_link(links: dict[str, str], name: str, files: set[str]) -> dict[str
 
 
 def _inside(name: str) -> str:
-    """Return ``name`` without "." and ".." and, as tar reads it, without a leading slash."""
+    """Return ``name`` without "." and "..", and without a leading slash, as tar interprets it."""
     plain = posixpath.normpath(name.lstrip("/"))
     if plain.split("/")[0] == "..":
         raise tarfile.ExtractError(f"{name}: would lie outside the folder")
@@ -85,24 +85,25 @@ def _inside(name: str) -> str:
 
 
 def _target(name: str, link: str) -> str:
-    """Return the member that the symbolic link ``name`` leads to."""
+    """Return the name of the member that the symbolic link ``name`` leads to."""
     if link.startswith("/"):
         raise tarfile.ExtractError(f"{name}: links to {link}, outside the folder")
     return _inside(posixpath.join(posixpath.dirname(name), link))
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Write a regular file."""
     content = tar.extractfile(member)
     assert content is not None  # it is a file
     mode = 0o777 if member.mode & 0o100 else 0o666
-    # O_EXCL: nothing that lies there already is written through.
+    # O_EXCL, so that nothing is written through an existing file or link.
     descriptor = os.open(_free(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "wb") as file:
         shutil.copyfileobj(content, file)
 
 
 def _free(path: Path) -> Path:
-    """Return ``path`` after creating its folder and removing an earlier member of that name."""
+    """Return ``path`` after creating its folder and removing an earlier member of this name."""
     _directory(path.parent)
     if path.is_dir():
         raise tarfile.ExtractError(f"{path}: is a file and a folder in one archive")

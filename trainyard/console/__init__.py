@@ -1,5 +1,5 @@
-"""A console in the browser, over AWS's API.
+"""A console in the browser, based on AWS's API.
 
-What reads AWS raises ServiceError where AWS refuses, cannot be reached, or lacks what is asked for;
-docstrings here do not repeat that.
+Functions that read from AWS raise ServiceError if AWS refuses, cannot be reached, or does not have
+what is requested. The docstrings here do not repeat that.
 """

@@ -1,7 +1,7 @@
-"""The AWS account that the console shows, with a cache of recent answers.
+"""The AWS account that the console shows, with a cache of recent responses.
 
-Many pages need the same data at the same time. An answer is reused for ``seconds``; the first
-request for it reads it for all.
+Many pages need the same data at the same time. A response is reused for ``seconds``. If several
+requests need it, only the first one reads it.
 """
 
 import hashlib
@@ -28,22 +28,23 @@ from trainyard.runs.execution import Execution, Step, search
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-CACHE_SIZE = 4_096  # most answers remembered; the least recently used is dropped first
+CACHE_SIZE = 4_096  # maximum number of cached responses; the least recently used is dropped first
 
 EMULATOR, AWS = 0.5, 5.0
-"""Seconds for which an answer is reused: AWS throttles clients that ask more often for long."""
+"""Seconds for which a response is reused. AWS throttles clients that call it more often for long.
+"""
 
 SERVICES = ("sagemaker", "logs", "s3", "cloudwatch", "sts")
-THREADS = 8  # readings at a time, in the background or for one page
-A_DAY = 86_400.0  # seconds for which an answer that never changes is reused
-# Not a day, as for other things that have ended: an ended execution may be retried.
-SETTLED_SECONDS = 5.0  # seconds for which the answer about an ended execution is reused
+THREADS = 8  # number of reads at a time, in the background or for one page
+A_DAY = 86_400.0  # seconds for which a response that never changes is reused
+# Not A_DAY as for other things that have ended, because an ended execution may be retried.
+SETTLED_SECONDS = 5.0  # seconds for which the response about an ended execution is reused
 _DEFAULT_NAME = re.compile(r"execution-\d{13}")
-"""Display name that SageMaker gives where people give none."""
+"""Display name that SageMaker gives an execution if the user gives none."""
 
 
 def run_title(pipeline: str, name: str, start_time: datetime | None, execution: str) -> str:
-    """Return the name that people gave a run; else its pipeline and the time of its start."""
+    """Return the name that the user gave the execution, or its pipeline and time of start."""
     if name and name != execution and not _DEFAULT_NAME.fullmatch(name):
         return name
     return f"{pipeline} {start_time.astimezone():%d %b %H:%M}" if start_time else execution
@@ -53,27 +54,27 @@ def run_title(pipeline: str, name: str, start_time: datetime | None, execution: 
 class Snapshot:
     """An execution's state at one moment."""
 
-    described: dict[str, Any]  # DescribePipelineExecution's answer
+    described: dict[str, Any]  # response of DescribePipelineExecution
     steps: tuple[Step, ...]
 
     @property
     def status(self) -> str:
-        """Status of the execution, such as ``Executing``."""
+        """Return the status of the execution, such as ``Executing``."""
         return str(self.described.get("PipelineExecutionStatus", "Unknown"))
 
     @property
     def is_ended(self) -> bool:
-        """True if no part of it runs any more."""
+        """Return whether no part of the execution runs any more."""
         return self.status in END_STATUSES
 
     def title(self, pipeline: str, execution: str) -> str:
-        """Return the name that people gave the run, or pipeline and time."""
+        """Return the name that the user gave the execution, or its pipeline and time."""
         name = self.described.get("PipelineExecutionDisplayName", "")
         return run_title(pipeline, name, self.described.get("CreationTime"), execution)
 
 
 class _Answer:
-    """A cached answer, or one being read."""
+    """A cached response, or one that is being read."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -82,10 +83,10 @@ class _Answer:
 
 
 class Account:
-    """Clients of one account and region, and their recent answers. Thread-safe.
+    """Clients of one account and region, and their recent responses. Thread-safe.
 
-    ``may_write``: pages offer, and carry out, actions that change something. ``patient``: pages
-    wait for slow readings; otherwise they show them later.
+    ``may_write``: whether pages offer actions that change something. ``patient``: whether pages
+    wait for slow reads; otherwise they show the data later.
     """
 
     def __init__(
@@ -101,23 +102,23 @@ class Account:
         self._lock = threading.Lock()
 
     def __getattr__(self, service: str) -> Any:
-        """Return the client of one of ``SERVICES``, which is created once."""
+        """Return the client of one of ``SERVICES``. It is created at the first use."""
         if service not in SERVICES:
             raise AttributeError(service)
-        # Python asks this only for what is no attribute yet; setdefault keeps the client of the
-        # thread that came first.
+        # Python calls this only for attributes that do not exist yet. setdefault keeps the client
+        # of the first thread.
         with self._lock:
             service_client = self.__dict__.setdefault(service, client(service, self.region))
         return service_client
 
     def connect(self) -> None:
-        """Create all clients, for the present environment; later changes of it have no effect."""
+        """Create all clients for the current environment. Later changes of it have no effect."""
         for service in SERVICES:
             getattr(self, service)
 
     @property
     def caller(self) -> str:
-        """ARN of the user or role whose credentials the console uses."""
+        """Return the ARN of the user or role whose credentials the console uses."""
 
         def read() -> str:
             with service_errors("asking who the caller is"):
@@ -133,15 +134,16 @@ class Account:
     ) -> Result:
         """Return the cached result of ``read`` for ``key``; call ``read`` if it is too old.
 
-        ``seconds``: time for which an answer is reused, or a function that returns it for an
-        answer.
+        ``seconds`` is the time for which a result is reused, or a function that returns it for a
+        result.
         """
         with self._lock:
             answer = self._answers.setdefault(key, _Answer())
             self._answers.move_to_end(key)
             while len(self._answers) > CACHE_SIZE:
                 self._answers.popitem(last=False)
-        # The answer's own lock, not the account's: a slow reading holds up only who needs it.
+        # The lock of this response, not the account's, so that a slow read blocks only those who
+        # need it.
         with answer.lock:
             if time.monotonic() >= answer.until:
                 answer.value = read()
@@ -150,8 +152,9 @@ class Account:
             return cast(Result, answer.value)
 
     def later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
-        """Return the result of ``read``, which is called once, in the background; until it is
-        known ``instead``, and the browser asks for the page again.
+        """Return the result of ``read``, which is called once, in the background.
+
+        Until the result is known, return ``instead``, and make the browser ask for the page again.
         """
         with self._lock:
             if key not in self._readings:
@@ -160,18 +163,18 @@ class Account:
             while len(self._readings) > CACHE_SIZE:
                 self._readings.popitem(last=False)
             future = self._readings[key]
-        # Outside of the lock: a patient page waits here for as long as the reading takes.
+        # Outside of the lock, because a patient page waits here for the result.
         if self._patient or future.done():
             return cast(Result, future.result())
         ask_again()
         return instead
 
     def close(self) -> None:
-        """Drop the readings in the background that have not begun; further ones fail."""
+        """Drop the background reads that have not started. Further ones will fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Drop all cached answers, because something was changed."""
+        """Drop all cached responses. Call it after something was changed."""
         with self._lock:
             self._answers.clear()
 
@@ -188,7 +191,7 @@ class Account:
         seconds: float | Callable[[Any], float] | None = None,
         **request: Any,
     ) -> dict[str, Any]:
-        """Return SageMaker's answer to a Describe or List operation, a recent one if there is."""
+        """Return SageMaker's response to a Describe or List operation, from the cache if recent."""
 
         def read() -> dict[str, Any]:
             with service_errors(_words(operation, request)):
@@ -198,7 +201,7 @@ class Account:
         return self.read_cached((operation, *request.items()), read, seconds)
 
     def all_of(self, operation: str, member: str, **request: Any) -> list[dict[str, Any]]:
-        """Return the items of all pages of a List operation, which are its answer's ``member``."""
+        """Return the items of all pages of a List operation: the response's field ``member``."""
 
         def read() -> list[dict[str, Any]]:
             with service_errors(_words(operation, request)):
@@ -208,12 +211,12 @@ class Account:
         return self.read_cached((operation, *request.items()), read)
 
     def pipelines(self) -> list[dict[str, Any]]:
-        """Return PipelineSummaries of all pipelines."""
+        """Return the PipelineSummaries of all pipelines."""
         summaries = self.all_of("list_pipelines", "PipelineSummaries")
         return [summary for summary in summaries if summary.get("PipelineName")]
 
     def execution(self, pipeline: str, execution: str) -> Execution:
-        """Return the execution with that id, for data beyond its snapshot."""
+        """Return the execution with that id, for data that is not in its snapshot."""
         return self.read_cached(
             ("execution", pipeline, execution),
             lambda: self.execution_of(self.arn(pipeline, execution)),
@@ -221,11 +224,11 @@ class Account:
         )
 
     def execution_of(self, arn: str) -> Execution:
-        """Return the execution with that ARN; it uses this account's clients."""
+        """Return the execution with that ARN. It uses this account's clients."""
         return Execution(arn, self.region, lambda service, region: getattr(self, service))
 
     def snapshot(self, pipeline: str, execution: str) -> Snapshot:
-        """Return the execution's state, at most ``seconds`` old."""
+        """Return the execution's state. It is at most ``self.seconds`` old while it runs."""
         run = self.execution(pipeline, execution)
         return self.read_cached(
             ("snapshot", run.arn),
@@ -236,18 +239,19 @@ class Account:
         )
 
     def job(self, step: Step) -> dict[str, Any]:
-        """Return Describe…Job's answer for the step's job; empty if it has no job."""
+        """Return the response of Describe…Job for the step's job, or {} if it has no job."""
         if step.job is None:
             return {}
         kind, name = step.job
-        # The description of a job that is over never changes: a retry starts another job.
+        # The description of a job that has ended never changes, because a retry starts another job.
         is_over = step.ended is not None
         good = A_DAY if is_over else 2 * self.seconds
         return self.ask(f"describe_{xform_name(kind)}", good, **{f"{kind}Name": name})
 
     def describe_charged(self, step: Step) -> dict[str, Any]:
-        """Return the description of what the step is charged for: of its job, or of its tuning job
-        with all training jobs; empty without one.
+        """Return the description of what the step is charged for.
+
+        It is that of its job, or of its tuning job with all training jobs, or {} if it has none.
         """
         if (name := step.tuning_job) is None:
             return self.job(step)
@@ -263,39 +267,40 @@ def account() -> Account:
 
 
 def _words(operation: str, request: Mapping[str, Any]) -> str:
-    """Return what was asked, for a message: ``describe pipeline churn``."""
+    """Return the words for an operation in a message, such as ``describe pipeline churn``."""
     return " ".join([*operation.split("_"), *map(str, request.values())])
 
 
 def read_items(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return what ``read`` returns for each item, in order; several are read at a time."""
+    """Return what ``read`` returns for each item, in order. Several are read at a time."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(read, items))
 
 
 def ask_again() -> None:
-    """Let the browser ask for the present page again: a part of it is still being read."""
+    """Make the browser ask for the current page again, because a part of it is still being read."""
     g.unfinished = True
 
 
-# Pages of named fragments of HTML.
+# Pages consist of named fragments of HTML.
 #
-# While something goes on, a browser asks for the page again every few seconds, with the version
-# that it has: the answer is 304, or the page, whose changed fragments the script swaps.
+# While something is running, the browser asks for the page again every few seconds, and sends the
+# version that it has. The response is 304, or the page, of which the script replaces the changed
+# fragments.
 
-Fragments = Mapping[str, str]  # id of an element → HTML inside it
-EVERY = 2.0  # least seconds between two requests of a browser for one page
+Fragments = Mapping[str, str]  # id of an element to the HTML inside it
+EVERY = 2.0  # minimum seconds between two requests of a browser for one page
 _COUNTER = re.compile(r"<span data-(?:paid-)?since=[^>]*>[^<]*")
-"""Text that the browser counts on: it differs at each reading although nothing has changed."""
+"""Text that the browser counts up. It differs at each read although nothing has changed."""
 
 
 def answer(template: str, fragments: Fragments, *, goes_on: bool, **values: Any) -> Response:
     """Return the page, or status 304 if the browser has this version of it.
 
-    The template extends ``page.html.j2`` and has ``{{ live("id") }}`` for each fragment, or ``{{
-    still("id") }}`` for one that must not be replaced, such as a form being filled in.
+    The template extends ``page.html.j2``. It has ``{{ live("id") }}`` for each fragment, or ``{{
+    still("id") }}`` for one that must not be replaced, such as a form that is being filled in.
 
-    ``goes_on``: the browser asks again, as it does while a part is read in the background.
+    If ``goes_on``, the browser asks again later, as it does while a part is being read.
     """
     poll = int(1000 * max(EVERY, account().seconds)) if goes_on or g.get("unfinished") else 0
     digest = _digest(f"{poll}{fragments}")
@@ -303,7 +308,7 @@ def answer(template: str, fragments: Fragments, *, goes_on: bool, **values: Any)
         return Response(status=304)
 
     def live(name: str) -> Markup:
-        # A template has made it, and escaped it.
+        # The HTML was rendered, and escaped, by a template.
         inner = Markup(fragments[name])
         return Markup('<div id="{}" data-live="{}">{}</div>').format(name, _digest(inner), inner)
 

@@ -1,7 +1,7 @@
 """Extension points for an application: panels on the pages and in the report, actions, outcomes.
 
-A panel names what it reads of a run, and makes HTML of it. ``METRICS`` is on every page whose
-application has no panels of its own.
+A panel declares what it reads of an execution, and renders it as HTML. The panel ``METRICS`` is
+used if the application has no panels of its own.
 """
 
 import base64
@@ -19,26 +19,26 @@ from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import training_metrics
 
 Reader = Callable[[Execution, Mapping[str, Step]], Any]
-"""(execution, its steps by name) → data for a panel; None if the run has none."""
+"""Function from (execution, its steps by name) to data for a panel, or None if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A part of a run's page, and of related pages."""
+    """A part of an execution's page, and of related pages."""
 
     reads: Mapping[str, Reader]
-    """Name → function that reads it. Panels with the same name share the data."""
+    """Name to the function that reads it. Panels with the same name share the data."""
 
     html: Callable[[Mapping[str, Any]], str]
-    """Data by name → HTML of the panel, empty if there is nothing to show. It must be escaped, and
-    have no script and no ``style``, which the console forbids."""
+    """Function from the data by name to the panel's HTML, empty if there is nothing to show. The
+    HTML must be escaped, and must not contain a script or ``style``, which the console forbids."""
 
     steps: tuple[str, ...] = ()  # names of the steps whose pages also have the panel
     in_file: bool = False
-    """True if only the report has the panel, since pages have curves that the browser draws."""
+    """True if only the report has the panel, because on pages the browser draws such curves."""
 
     packages: bool = False
-    """True if the page of the model package that the run registered also has the panel."""
+    """True if the panel is also on the page of the model package that the execution registered."""
 
 
 Panels = Sequence[Panel]
@@ -47,7 +47,7 @@ Panels = Sequence[Panel]
 def read_panels(
     panels: Iterable[Panel], execution: Execution, steps: Mapping[str, Step]
 ) -> tuple[Markup, ...]:
-    """Return the HTML of each panel of a run."""
+    """Return the HTML of each panel of an execution."""
     panels = tuple(panels)
     readers = {name: read for panel in panels for name, read in panel.reads.items()}
     readings = {name: read(execution, steps) for name, read in readers.items()}
@@ -56,9 +56,9 @@ def read_panels(
 
 
 def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
-    """Return an environment for the templates of ``folder``; inserted values are escaped.
+    """Return a Jinja environment for the templates in ``folder``; inserted values are escaped.
 
-    It has the console's filters, and ``image(description)``.
+    It has the console's filters, and the filter ``image(description)``.
     """
     environment = Environment(
         loader=FileSystemLoader(folder),
@@ -71,9 +71,10 @@ def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
 
 
 def image(svg: str | None, description: str) -> Markup:
-    """Return a picture drawn elsewhere, e.g. by matplotlib; empty without one.
+    """Return an ``img`` with a picture drawn elsewhere, e.g. by matplotlib; empty without one.
 
-    Inside an ``img`` its styles are not the page's, which allows only its own style sheet.
+    The picture is in an ``img`` so that its styles are allowed: the page itself allows only its own
+    style sheet.
     """
     if not svg:
         return Markup()
@@ -92,20 +93,21 @@ METRICS = Panel(reads={"metrics": training_metrics}, html=_metrics)
 
 
 Description = Mapping[str, Any]
-"""AWS's description of the thing that an action is about, such as DescribeModelPackage's answer."""
+"""AWS's description of the resource that an action is about, such as the response of
+DescribeModelPackage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """An action that an application carries out on its own things, by its own rules."""
+    """An action that an application executes on its own resources, by its own rules."""
 
     action: str
     owns: Callable[[Description], bool]
     says: Callable[[Description], Sequence[str]]
-    """Returns sentences about the effects; raises TrainyardError if it would refuse."""
+    """Returns sentences about the effects. Raises TrainyardError if it would refuse."""
     do: Callable[[Description, Mapping[str, str]], Mapping[str, Any]]
-    """(description, typed values) → the answer that AWS's call would have given, as far as known;
-    raises TrainyardError if it refuses."""
+    """Function from (description, typed values) to the response that AWS's call would have given,
+    as far as known. Raises TrainyardError if it refuses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +115,8 @@ class Application:
     """Everything that an application adds to the console."""
 
     owners: Sequence[Owner] = ()
-    panels: Panels = (METRICS,)  # panels about its runs on the pages
-    judge: Judge = no_judge  # returns the outcome of its own runs, for the list
+    panels: Panels = (METRICS,)  # panels about its executions on the pages
+    judge: Judge = no_judge  # returns the outcome of its own executions, for the list
 
 
 NONE = Application()
@@ -126,6 +128,6 @@ def application() -> Application:
 
 
 def owner(action: str, description: Description) -> Owner | None:
-    """Return the owner of the action on that thing; None if no application owns it."""
+    """Return the owner of the action on that resource, or None if no application owns it."""
     owners = (o for o in application().owners if o.action == action and o.owns(description))
     return next(owners, None)

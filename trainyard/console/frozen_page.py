@@ -20,8 +20,8 @@ from trainyard.console.web_server import create
 _NOT_THERE = re.compile(
     r' href="/[^"]*"|<button\b.*?</button>|<ul class="actions">.*?</ul>', re.DOTALL
 )
-"""Elements that a file cannot have: links to the console's other pages, and the script's buttons.
-Texts contain no quotes or angle brackets: they are escaped."""
+"""Elements that a file cannot have: links to the console's other pages, and buttons that need the
+script. Texts contain no quotes or angle brackets, because they are escaped."""
 
 
 def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None) -> None:
@@ -30,7 +30,7 @@ def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None =
 
 
 def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
-    """Return the page of an execution as it is now."""
+    """Return the page of an execution in its current state, as HTML."""
     address = place(arn)
     if address is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")

@@ -1,5 +1,6 @@
-"""The steps of an execution with their dependencies, from its definition; their graph and their
-timeline, as drawn.
+"""The graph of an execution's steps and dependencies, and its timeline, as they are drawn.
+
+The steps and dependencies come from the execution's definition.
 """
 
 import math
@@ -24,7 +25,7 @@ WORDS: Mapping[str, str] = {
     "NotRun": "not run",
     "Waiting": "waits for an answer",
 }
-"""Status that the service does not have → its words on the pages."""
+"""Status that the service does not have to its text on the pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +34,13 @@ class Node:
 
     name: str
     title: str
-    type: str  # type in the definition; empty if that is not known
+    type: str  # type in the definition; empty if it is not known
     status: str  # status of the service, or one of ``WORDS``
-    step: Step | None = None  # the execution's step; None before it has begun
+    step: Step | None = None  # the execution's step; None if it has not begun
 
     @property
     def said(self) -> str:
-        """Status in words, with the source of a reused result."""
+        """Return the status as text, with ``cached`` or ``reused`` for a reused result."""
         word = WORDS.get(self.status, self.status)
         if self.step is None:
             return word
@@ -48,7 +49,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """``target`` waits for ``source``."""
+    """A dependency: ``target`` waits for ``source``."""
 
     source: str
     target: str
@@ -59,26 +60,29 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The steps, each after those that precede it in the definition."""
+    """The steps, each after those that precede it in the definition, and their dependencies."""
 
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
 
     def before(self, name: str) -> Iterator[str]:
-        """Iterate over the steps that it waits for."""
+        """Return an iterator over the steps that the step waits for."""
         return (edge.source for edge in self.edges if edge.target == name)
 
 
 def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]) -> Flow:
-    """Return the steps of the definition ``document`` in an execution of that status.
+    """Return the steps of a definition in an execution with that status.
 
-    ``started_steps``: steps that have begun. A step that is not in the definition (an iteration of
-    a loop, or any step without a known definition) takes the place of its loop's body step, or is
-    alone.
+    Args:
+        document: the definition.
+        status: status of the execution.
+        started_steps: steps that have begun. An iteration of a loop replaces the loop's body step.
+            A step that is not in the definition (or if the definition is unknown) is added without
+            dependencies.
     """
     steps_by_name = {step.name: step for step in started_steps}
     definitions = {step.name: step for step in steps_of(document.get("Steps"))}
-    # An iteration of a loop's body step is called <name>-<index>.
+    # An iteration of a loop's body step is named <name>-<index>.
     bodies = {
         name: [
             step.name
@@ -105,6 +109,7 @@ def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]
 
 
 def _node(name: str, definition: StepDefinition | None, step: Step | None, unbegun: str) -> Node:
+    """Return the node; ``unbegun`` is its status if it has no step of the execution."""
     document = definition.document if definition else {}
     status = step.status if step else unbegun
     if step and status == "Executing" and step.metadata.get("Callback", {}).get("CallbackToken"):
@@ -135,7 +140,7 @@ def _unbegun(
             if condition in steps_by_name
             else {}
         )
-        # Without an outcome the branch may still be taken.
+        # Before the condition has an outcome, the branch may still be taken.
         if outcome.get("Outcome", str(branch_outcome)).lower() != str(branch_outcome).lower():
             return "NotTaken"
         holder = definitions.get(condition)
@@ -143,6 +148,7 @@ def _unbegun(
 
 
 def _edges(definition: StepDefinition) -> Iterator[Edge]:
+    """Yield the dependencies of one step."""
     data = dict.fromkeys(definition.reads)
     for source in data:
         yield Edge(source=source, target=definition.name, kind="data")
@@ -159,8 +165,9 @@ def _edges(definition: StepDefinition) -> Iterator[Edge]:
 def _instances(
     edges: Sequence[Edge], bodies: Mapping[str, Sequence[str]], nodes: Mapping[str, Node]
 ) -> Iterator[Edge]:
-    """Iterate over the edges of loops' bodies, once per iteration, without edges to missing
-    steps.
+    """Yield the dependencies, with those of a loop's body steps repeated for each iteration.
+
+    Dependencies on steps that do not exist are left out.
     """
     for edge in edges:
         targets = bodies.get(edge.target) or [edge.target]
@@ -168,7 +175,7 @@ def _instances(
         has_instances = len(sources) > 1 and len(targets) > 1
         for target in targets:
             for source in sources:
-                # Two body steps wait for each other within one iteration only.
+                # Two body steps of a loop wait for each other only within an iteration.
                 is_same_instance = source.rpartition("-")[2] == target.rpartition("-")[2]
                 is_known = source in nodes and target in nodes and source != target
                 if is_known and (is_same_instance or not has_instances):
@@ -176,8 +183,10 @@ def _instances(
 
 
 def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
-    """Return the critical path: from the step that ended last back to the first, each time by the
-    predecessor that ended last. ``ends``: step → end, for steps that have begun.
+    """Return the critical path: the steps that determined when the execution ended, in order.
+
+    It is found from the step that ended last, by going back to the predecessor that ended last each
+    time. ``ends`` has the end of each step that has begun.
     """
     path = []
     name = max(ends, key=lambda step_name: ends[step_name], default=None)
@@ -191,26 +200,27 @@ def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
 HEIGHT = 44  # height of a box
 
 NARROWEST, WIDEST = 150, 320
-"""Widths of boxes; the style sheet ends a longer title with an ellipsis."""
+"""Minimum and maximum width of a box. The style sheet truncates longer titles with an ellipsis."""
 
 LETTER, SMALL, SIDE_WIDTH = 7.6, 6.2, 44
-"""Width of a letter of a title, of one of the line below it, and of everything beside them."""
+"""Width of a letter of a title, of a letter of the line below it, and of all that is next to them.
+"""
 
-TIME, BELOW = 14, 9  # letters of that line for the time, and for ``cached`` or ``reused``
+TIME, BELOW = 14, 9  # number of letters, in that line, for the time and for ``cached``/``reused``
 MARGIN = 8
 OPTIONS = {
     "direction": "topbottom",
     "spacing": {"layer_gap": 34.0, "node_gap": 20.0, "dummy_gap": 16.0},
     "routing": {"style": "diagonal", "port_sides": "facing_only"},
 }
-"""What differs from graphlay's preset ``layered``."""
+"""Options that differ from graphlay's preset ``layered``."""
 
 Place = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A step's box, by its upper left corner."""
+    """A step's box; x and y are those of its upper left corner."""
 
     node: Node
     x: float
@@ -228,7 +238,7 @@ class Line:
     x: float
     y: float
     critical: bool
-    taken: bool  # true if its branch of a condition is taken, or may still be
+    taken: bool  # true if its branch of a condition is taken, or may still be taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +252,10 @@ class Graph:
 
 
 def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[str]) -> Graph | None:
-    """Return the picture; None without steps. ``critical``: the edges along the ``path``."""
+    """Return the picture, or None if there are no steps.
+
+    ``critical`` has the edges along the critical ``path``.
+    """
     if not flow.nodes:
         return None
     sizes = tuple((name, _width(node)) for name, node in flow.nodes.items())
@@ -269,6 +282,7 @@ def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[st
 
 
 def _width(node: Node) -> float:
+    """Return the width of a step's box."""
     columns = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in node.title)
     below = len(node.type) + BELOW * bool(node.step and (node.step.cached or node.step.reused))
     return min(
@@ -282,7 +296,8 @@ def compute_layout(
 ) -> tuple[list[Place], list[list[Place]], Place]:
     """Return the centre of each box, the points of each edge, and the picture's lower right corner.
 
-    ``sizes``: (name, width) of each box. The layout is kept: a page is drawn at every change.
+    ``sizes`` has (name, width) of each box. The layout is cached, because a page is rendered again
+    at every change.
     """
     graph = graphlay.Graph()
     for name, width in sizes:
@@ -311,29 +326,29 @@ def compute_layout(
 
 
 NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Seconds between two ticks; above a day, doublings of whole days."""
+"""Allowed seconds between two ticks. Above a day, they are whole days, doubled each time."""
 
-TICKS = 6  # most ticks of a chart
+TICKS = 6  # maximum number of ticks of a chart
 SHORT = 0.5  # waits shorter than this many seconds are not shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A step that has begun; times in seconds since the origin."""
+    """A step that has begun. Times are in seconds since the timeline's origin."""
 
     node: Node
     start: float
-    end: float | None  # end; None while it runs
+    end: float | None  # None while it runs
     machines: float | None
-    """Time when its machines were ready; None if not known, or if nothing waited."""
+    """Time when its machines were ready. None if it is not known or the wait was too short."""
 
     critical: bool
-    waits: bool  # true if it still waits for machines
+    waits: bool  # true if it is still waiting for machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A grid line of the chart."""
+    """A grid line of the chart, with its labels."""
 
     at: float
     relative: str
@@ -342,7 +357,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The bars in the order in which the steps began."""
+    """The bars, in the order in which the steps began."""
 
     origin: datetime
     span: float  # seconds that the chart spans
@@ -355,10 +370,10 @@ class Timeline:
 def timeline(
     flow: Flow, origin: datetime, now: datetime, machines: Mapping[str, datetime | None]
 ) -> Timeline | None:
-    """Return the bars of steps that have begun; None if there are none.
+    """Return the bars of the steps that have begun, or None if there are none.
 
-    ``machines``: step → time when its machines were ready, None while they are not; only for steps
-    whose job the service described.
+    ``machines`` has the time when a step's machines were ready, or None while they are not. It has
+    only steps whose job is described by the service.
     """
     started_nodes = {n: node for n, node in flow.nodes.items() if node.step and node.step.started}
     if not started_nodes:
@@ -399,7 +414,7 @@ def timeline(
 
 
 def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], float]:
-    """Return the ticks, and the seconds to show: up to the next tick while the run goes on."""
+    """Return the ticks and the seconds to show: up to the next tick while the execution runs."""
     days = (86400 * 2**power for power in count())
     every = next(seconds for seconds in chain(NICE, days) if widest / seconds < TICKS)
     span = math.ceil(widest * 1.02 / every) * every if runs else widest * 1.02
@@ -407,6 +422,7 @@ def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], flo
 
 
 def _tick(origin: datetime, offset: float, widest: float) -> Tick:
+    """Return the tick at ``offset`` seconds; ``widest`` decides the format of its label."""
     when = (origin + timedelta(seconds=offset)).astimezone()
     absolute = when.strftime("%H:%M:%S" if widest < 3600 else "%H:%M")
     if widest > 86400:

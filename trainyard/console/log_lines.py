@@ -1,7 +1,7 @@
 """The log streams of a step's job, one per instance and attempt, and the lines of a stream.
 
-A line's id is its time and a digest of its text. GetLogEvents finds a time without reading the
-lines before it.
+A line's id consists of its time and a digest of its text. With the time, GetLogEvents finds the
+line without reading those before it.
 """
 
 import re
@@ -18,7 +18,7 @@ from trainyard.console.account_cache import Account
 from trainyard.console.outcomes import plain
 from trainyard.runs.execution import LOG_GROUPS, Step, event_id
 
-MOST = 1_000  # most streams of a step that are offered
+MOST = 1_000  # maximum number of streams of a step that are offered
 _OWN_NAME = re.compile(r"(pipelines-[^/]*-)[A-Za-z0-9]{8,}$")
 _HOST = re.compile(r"(.*?\d+)(?:-(\d{9,}))?$")
 
@@ -33,26 +33,26 @@ class Stream:
 
     @property
     def job(self) -> str:
-        """Name of the job."""
+        """Return the name of the job."""
         return self.name.partition("/")[0]
 
     @property
     def suffix(self) -> str:
-        """Part of the name after the job's: ``algo-1-1700000000``."""
+        """Return the part of the name after the job's, such as ``algo-1-1700000000``."""
         return self.name.partition("/")[2]
 
     @property
     def host(self) -> str:
-        """Host, ``algo-1``."""
+        """Return the host, such as ``algo-1``."""
         match = _HOST.match(self.suffix)
         return match[1] if match else self.suffix
 
 
 def streams(account: Account, step: Step) -> list[Stream]:
-    """Return all streams of the step, the newest attempt first, then by the host's number."""
+    """Return all streams of the step: the newest attempt first, then by the host's number."""
     seconds = 2.0 if step.ended is None else 60.0
     if step.job is None:
-        # A tuning job has no log: its trainings have.
+        # A tuning job itself has no log; its training jobs do.
         tuning = str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
         key = ("streams of a tuning", tuning)
         return (
@@ -67,7 +67,7 @@ def streams(account: Account, step: Step) -> list[Stream]:
 
 
 def of_job(account: Account, group: str, job: str) -> list[Stream]:
-    """Return the streams of one job, by the host's number, then the newest first."""
+    """Return the streams of one job, sorted by the host's number, then the newest first."""
 
     def read() -> list[Stream]:
         candidates = _list_streams(account, group, f"{job}/")
@@ -77,8 +77,10 @@ def of_job(account: Account, group: str, job: str) -> list[Stream]:
 
 
 def choose_stream(candidates: Sequence[Stream], host: str, job: str) -> Stream | None:
-    """Return the stream of that job (empty: the newest attempt) and host: ``algo-1``, or its own
-    name.
+    """Return the stream of a host in a job, or None if there are no streams.
+
+    ``host`` is ``algo-1``, a stream's own name, or "" for the first host. ``job`` may be "" for the
+    newest attempt.
     """
     for stream in candidates:
         if host == stream.name:
@@ -95,7 +97,7 @@ def choose_stream(candidates: Sequence[Stream], host: str, job: str) -> Stream |
 
 
 def labels(candidates: Sequence[Stream]) -> list[tuple[Stream, str]]:
-    """Return each stream with its label: the host, and the job if there are several."""
+    """Return each stream with its label: the host, and the job if there are several jobs."""
     several = len({stream.job for stream in candidates}) > 1
     return [
         (stream, f"{stream.suffix}, {stream.job}" if several else stream.suffix)
@@ -104,7 +106,7 @@ def labels(candidates: Sequence[Stream]) -> list[tuple[Stream, str]]:
 
 
 def _streams(account: Account, group: str, job: str) -> list[Stream]:
-    """Return the streams of all attempts, which are jobs whose names differ in the random part."""
+    """Return the streams of all attempts: jobs whose names differ only in the random part."""
     match = _OWN_NAME.match(job)
     prefix = match[1] if match else f"{job}/"
     of_step = re.compile(re.escape(match[1]) + r"[A-Za-z0-9]+/") if match else re.compile("")
@@ -127,7 +129,7 @@ def _streams(account: Account, group: str, job: str) -> list[Stream]:
 
 
 def _of_trainings(account: Account, tuning: str) -> list[Stream]:
-    """Return the streams of a tuning job's trainings, whose names start with its own, in order."""
+    """Return the streams of a tuning job's training jobs, whose names start with its name."""
     candidates = _list_streams(account, LOG_GROUPS["TrainingJob"], f"{tuning}-")
     return sorted(
         candidates, key=lambda stream: (stream.job, _number(stream), -stream.creation_time)
@@ -135,6 +137,7 @@ def _of_trainings(account: Account, tuning: str) -> list[Stream]:
 
 
 def _list_streams(account: Account, group: str, prefix: str) -> list[Stream]:
+    """Return the streams whose names start with ``prefix``; none if there is no log group."""
     with service_errors(f"looking for the log streams of {prefix}"):
         pages = account.logs.get_paginator("describe_log_streams").paginate(
             logGroupName=group, logStreamNamePrefix=prefix, PaginationConfig={"MaxItems": MOST}
@@ -153,6 +156,7 @@ def _list_streams(account: Account, group: str, prefix: str) -> list[Stream]:
 
 
 def _number(stream: Stream) -> tuple[int, str]:
+    """Return a sort key: the number at the end of the host's name, then the name."""
     digits = re.search(r"(\d+)$", stream.host)
     return int(digits[1]) if digits else 0, stream.host
 
@@ -165,7 +169,7 @@ _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event of the log."""
+    """An event of the log, as it is shown."""
 
     timestamp: int  # time in milliseconds since the epoch
     id: str
@@ -174,7 +178,7 @@ class Line:
 
     @classmethod
     def from_event(cls, event: dict[str, Any]) -> "Line":
-        """Return the line of an event of CloudWatch."""
+        """Return the line for an event of CloudWatch Logs."""
         timestamp, message = event.get("timestamp", 0), event.get("message", "")
         # A progress bar writes its line again after each carriage return: the last one counts.
         last = message.rstrip("\r\n").rpartition("\r")[2]
@@ -184,27 +188,27 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some lines in order of time."""
+    """Some lines, sorted by time."""
 
     lines: tuple[Line, ...]
     has_older: bool
     has_newer: bool
-    token: str = ""  # of the log's end: where to go on (CloudWatch's nextForwardToken)
+    token: str = ""  # for a page at the log's end: nextForwardToken, with which to continue
 
 
 def beginning(account: Account, stream: Stream, count: int) -> Page:
-    """Return the first lines."""
+    """Return the first ``count`` lines."""
     lines, is_more = _read(account, stream, count, forth=True)
     return Page(lines, False, is_more)
 
 
 def end(account: Account, stream: Stream, count: int) -> Page:
-    """Return the last lines, and the token of those that will follow."""
+    """Return the last ``count`` lines, and the token to read the lines that will follow."""
     how = {"limit": _limit(count), "startFromHead": False}
     last = fetch(account, stream, **how)
     back = last.get("nextBackwardToken", "")
     lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
-    # One line more than is shown, to know whether there are older ones.
+    # Read one line more than is shown, to know whether there are older ones.
     if len(lines) <= count and back:
         earlier = events(account, stream, **how, nextToken=back)
         lines += map(Line.from_event, islice(earlier, count + 1 - len(lines)))
@@ -213,7 +217,7 @@ def end(account: Account, stream: Stream, count: int) -> Page:
 
 
 def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str]:
-    """Return the lines from a token on, at most 1 MB, and the token of those that will follow."""
+    """Return the lines after a token, at most 1 MB, and the token to read those that follow."""
     page = fetch(account, stream, nextToken=token, startFromHead=True)
     return [Line.from_event(item) for item in page.get("events", [])], page.get(
         "nextForwardToken", token
@@ -221,19 +225,19 @@ def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str
 
 
 def before(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """Return the lines before that one."""
+    """Return up to ``count`` lines before that line."""
     lines, is_more = _read(account, stream, count, forth=False, line=line)
     return Page(lines, is_more, True)
 
 
 def after(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """Return the lines after that one."""
+    """Return up to ``count`` lines after that line."""
     lines, is_more = _read(account, stream, count, forth=True, line=line)
     return Page(lines, True, is_more)
 
 
 def around(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """Return that line with the lines around it."""
+    """Return that line with about ``count`` lines around it."""
     marked_line = Line.from_event(event(account, stream, line))
     older = before(account, stream, line, count // 2)
     newer = after(account, stream, line, count - count // 2)
@@ -241,9 +245,9 @@ def around(account: Account, stream: Stream, line: str, count: int) -> Page:
 
 
 def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
-    """Return the whole event of a line."""
+    """Return the event of a line, with the whole message."""
     timestamp = _time(line)
-    # endTime is exclusive: this is the line's millisecond.
+    # endTime is exclusive, so this is the millisecond of the line.
     for item in events(
         account, stream, startTime=timestamp, endTime=timestamp + 1, startFromHead=True
     ):
@@ -255,8 +259,10 @@ def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
 def _read(
     account: Account, stream: Stream, count: int, *, forth: bool, line: str = ""
 ) -> tuple[tuple[Line, ...], bool]:
-    """Return lines from the beginning or the end on, or from that line on, in the log's order; and
-    whether there are more.
+    """Return up to ``count`` lines in the log's order, and whether there are more.
+
+    They are read forwards if ``forth``, otherwise backwards: from that line, or from the log's
+    start or end if ``line`` is empty.
     """
     timestamp = _time(line) if line else 0
     how: dict[str, Any] = {"startFromHead": forth, "limit": _limit(count)}
@@ -267,7 +273,10 @@ def _read(
 
 
 def _past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
-    """Iterate over the lines after that one, including those of its millisecond."""
+    """Yield the lines that come after that line in the order of reading.
+
+    ``timestamp`` is the line's. Other lines may have the same one.
+    """
     is_past = False
     for log_line in lines:
         if is_past or log_line.timestamp != timestamp:
@@ -277,14 +286,19 @@ def _past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
 
 
 def _limit(count: int) -> int:
-    # 50 more, as some lines share the millisecond of the omitted one; 10,000 is CloudWatch's most.
+    """Return how many events to request for ``count`` lines."""
+    # 50 more, because lines with the same millisecond as the given line may be skipped. 10,000 is
+    # CloudWatch's maximum.
     return min(10_000, count + 50)
 
 
 def events(
     account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
 ) -> Iterator[dict[str, Any]]:
-    """Iterate over events in the given direction; a repeated token means the end."""
+    """Yield events in the given direction, of at most ``pages`` requests.
+
+    CloudWatch marks the end by repeating the token.
+    """
     forth = how["startFromHead"]
     page_count = 0
     while pages is None or page_count < pages:
@@ -298,7 +312,7 @@ def events(
 
 
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
-    """Return GetLogEvents' answer."""
+    """Return the response of GetLogEvents."""
     with service_errors(f"reading log stream {stream.name}"):
         response: dict[str, Any] = account.logs.get_log_events(
             logGroupName=stream.group, logStreamName=stream.name, **how
@@ -307,6 +321,7 @@ def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
 
 
 def _time(line: str) -> int:
+    """Return the time in a line's id, in milliseconds since the epoch."""
     if (match := _ID.fullmatch(line)) is None:
         message = f"line={line[:40]!r} is not a line's id"
         raise ServiceError(f"{message}: expected <milliseconds>-<8 hexadecimal digits>")

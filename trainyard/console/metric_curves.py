@@ -1,9 +1,9 @@
-"""The metrics of a training job: from its log or, if that is too long or gone, from CloudWatch.
+"""The metrics of a training job: from its log, or from CloudWatch if that is too long or gone.
 
-Its log is read in parts, since only there a value is next to its step: CloudWatch's metrics are
-means over a minute, by the time of day. A log of more than ``MOST`` characters is not read further;
-then CloudWatch's metrics are shown, or, if there are none, the last values, which
-DescribeTrainingJob keeps.
+The log is preferred because only there a value is next to its step: CloudWatch's metrics are means
+over a minute, by the time of day. The log is read in parts. A log of more than ``MOST`` characters
+is not read to its end; then CloudWatch's metrics are shown or, if there are none, the last values,
+which DescribeTrainingJob returns.
 """
 
 import math
@@ -29,32 +29,32 @@ from trainyard.runs.metric_lines import (
     of_cloudwatch,
 )
 
-MOST = 64 << 20  # most characters of a log that are read
+MOST = 64 << 20  # maximum characters of a log that are read
 SECONDS = 0.25  # approximate seconds of reading per call
 END_STATUSES = ("Completed", "Failed", "Stopped")
 
 
 @dataclass(slots=True)
 class Samples:
-    """The values of one metric, in the order of the log: 24 bytes each."""
+    """The values of one metric, in the order of the log. Each takes 24 bytes."""
 
     timestamps: "array[float]" = field(
         default_factory=lambda: array("d")
     )  # time of each value (ms since 1970)
     steps: "array[float]" = field(default_factory=lambda: array("d"))
-    """Counter of each value; NaN if its line has none."""
+    """The counter (step) of each value, or NaN if its line has none."""
     values: "array[float]" = field(default_factory=lambda: array("d"))
-    lowest: int | None = None  # place of the lowest finite value, the first of equals
+    lowest: int | None = None  # index of the lowest finite value, the first if there are several
     highest: int | None = None
     is_counted: bool = True  # true if every value has a counter
 
     @property
     def count(self) -> int:
-        """Number of values."""
+        """Return the number of values."""
         return len(self.values)
 
     def add(self, sample: Sample) -> None:
-        """Take in the next value of the log."""
+        """Add the next value of the log."""
         self.timestamps.append(sample.timestamp)
         self.steps.append(math.nan if sample.step is None else sample.step)
         self.is_counted = self.is_counted and math.isfinite(self.steps[-1])
@@ -68,27 +68,27 @@ class Samples:
 
 @dataclass(slots=True)
 class Metrics:
-    """The known metrics of one job."""
+    """The metrics of one job that are known so far."""
 
     samples: dict[str, Samples] = field(default_factory=lambda: defaultdict(Samples))
     """Name → values."""
     counter: str = ""  # name of the counter in the samples' ``step``; empty if lines have none
     source: str = "log"  # source of the values: ``log``, ``CloudWatch`` or ``last values``
     until: float | None = None
-    """Time up to which the log has been read (ms), while there is more; None at its end."""
+    """Time up to which the log has been read (ms since 1970). None if it was read to its end."""
     slow: list[str] = field(default_factory=list)
-    """Messages about metrics whose expressions took too long."""
+    """Messages about metrics whose regular expressions took too long."""
 
     @property
     def begin(self) -> float:
-        """Time of the job's first value (ms since 1970); 0 without values."""
-        # A copy of the values: the thread that reads the log may add a metric meanwhile.
+        """Return the time of the job's first value (ms since 1970), or 0 if there is none."""
+        # A copy of the values, because the thread that reads the log may add a metric.
         return min(
             (some.timestamps[0] for some in list(self.samples.values()) if some.count), default=0.0
         )
 
     def add(self, timestamp: float, line_metrics: LineMetrics) -> None:
-        """Add the values found in a line."""
+        """Add the values that were found in a line."""
         self.counter = self.counter or line_metrics.counter
         step = line_metrics.step if line_metrics.counter == self.counter else None
         for name, value in line_metrics.values.items():
@@ -105,11 +105,11 @@ class Reader:
         self._tokens: dict[str, str] = {}
         self._metric_definitions: list[Definition] | None = None
         self._unread: deque[dict[str, Any]] = deque()
-        """Events fetched but not yet processed."""
+        """Events that were fetched but not yet processed."""
         self._size = 0
 
     def read(self) -> Metrics:
-        """Return the known metrics after reading for about ``SECONDS``."""
+        """Read for about ``SECONDS``; return all metrics that are known so far."""
         with self._lock:
             job = describe_training(self._account, self._job)
             is_ended = job.get("TrainingJobStatus") in END_STATUSES
@@ -121,7 +121,7 @@ class Reader:
             return self.metrics
 
     def _read_on(self, job: Mapping[str, Any]) -> None:
-        """Read more of the first host's log: if every rank prints its metrics, one is enough."""
+        """Read more of the first host's log. One host suffices if every rank prints the metrics."""
         if self._metric_definitions is None:
             self._metric_definitions = definitions(job)
         if not self._metric_definitions:
@@ -137,7 +137,10 @@ class Reader:
     def _process_events(
         self, metric_definitions: Sequence[Definition], limit: float
     ) -> float | None:
-        """Process fetched events; return up to when (ms), if the time is up."""
+        """Process fetched events until none are left or the time is up.
+
+        Return the time of the last processed event (ms since 1970) if the time is up, else None.
+        """
         while self._unread:
             event = self._unread.popleft()
             self._size += len(event.get("message", ""))
@@ -150,11 +153,11 @@ class Reader:
         return None
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:
-        """Iterate over new events; the first list is empty, for events left from the last call."""
+        """Yield lists of new events. The first list is empty, to process leftover events first."""
         yield []
         streams = of_job(self._account, LOG_GROUPS["TrainingJob"], self._job)
         first_host = [candidate for candidate in streams if candidate.host == streams[0].host]
-        # The oldest first: ``of_job`` lists a host's newest stream before the others.
+        # ``of_job`` returns a host's newest stream first, but the oldest has to be read first.
         for stream in reversed(first_host):
             is_end = False
             while not is_end:
@@ -167,10 +170,13 @@ class Reader:
                 yield events
 
     def _of_cloudwatch(self, job: Mapping[str, Any]) -> None:
-        """Read at most 500 metrics, the limit of one request."""
+        """Replace the metrics by CloudWatch's: at most 500, which is the limit of one request.
+
+        If CloudWatch has none, use the last values in the job's description.
+        """
         names = [definition.name for definition in definitions(job)]
         last = final(job)
-        # An algorithm of AWS's has metrics that no definition names.
+        # AWS's own algorithms have metrics that no definition of the job names.
         names = list(dict.fromkeys([*names, *last]))[:500]
         samples = of_cloudwatch(self._account.cloudwatch, self._job, names, job)
         source = "CloudWatch"
@@ -185,12 +191,12 @@ class Reader:
 
 
 def describe_training(account: Account, job: str) -> dict[str, Any]:
-    """Return DescribeTrainingJob's answer."""
+    """Return the response of DescribeTrainingJob."""
     return account.ask("describe_training_job", max(2.0, account.seconds), TrainingJobName=job)
 
 
 def read(account: Account, job: str) -> Metrics:
-    """Return the recent metrics of a training job; one reader serves all callers."""
+    """Return the recent metrics of a training job. All callers share one reader."""
     reader = account.read_cached(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
     is_ended = describe_training(account, job).get("TrainingJobStatus") in END_STATUSES
     is_done = is_ended and reader.metrics.until is None and reader.metrics.samples

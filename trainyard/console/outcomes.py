@@ -1,4 +1,4 @@
-"""Outcomes of runs: the metric that each is about, its change, verdict and cost."""
+"""Outcomes of executions: the main metric of each, its change, the verdict and the cost."""
 
 import json
 import re
@@ -17,45 +17,45 @@ from trainyard.runs.job_cost import CHARGED_KEYS, Spent, spent
 from trainyard.runs.run_display import duration, latest, model_package
 from trainyard.runs.run_values import in_report, of_package
 
-# The model registry by AWS's API: groups, versions, champions, metrics.
+# The model registry, by AWS's API: groups, versions, champions, metrics.
 
 EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
-NO_GROUP = "-"  # placeholder for the group in addresses of packages without a group
-AT_ONCE = 50  # groups on the page of all, and versions on a group's: the newest
+NO_GROUP = "-"  # placeholder for the group in the addresses of packages without a group
+AT_ONCE = 50  # number of groups on the page of all, and of versions on a group's page: the newest
 NEWEST = {"SortBy": "CreationTime", "SortOrder": "Descending"}
 
-MOST = 60  # most metrics listed for one package
+MOST = 60  # maximum number of metrics that are listed for one package
 
 
 @dataclass(frozen=True, slots=True)
 class Champion:
-    """ARNs of a group's newest Approved version, and of the Approved one before it."""
+    """ARNs of a group's newest Approved version, and of the next older Approved version."""
 
     arn: str | None
     before: str | None
 
 
 def place_of(arn: str) -> tuple[str, str]:
-    """Return (group, version) of a package's ARN; (``-``, name) for a package without a group."""
+    """Return (group, version) of a package's ARN, or (``-``, name) if it has no group."""
     _, _, rest = arn.partition(":model-package/")
     group, slash, version = (rest or arn).partition("/")
     return (group, version) if slash else (NO_GROUP, group)
 
 
 def groups(account: Account) -> list[dict[str, Any]]:
-    """Return ModelPackageGroupSummaryList, the newest first."""
+    """Return the summaries of all model package groups, the newest first."""
     return account.all_of("list_model_package_groups", "ModelPackageGroupSummaryList", **NEWEST)
 
 
 def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
-    """Return summaries of a group's packages, or of those without a group, the newest first."""
+    """Return the summaries of a group's packages, or of those without a group; newest first."""
     which = {"ModelPackageGroupName": group} if group else {"ModelPackageType": "Unversioned"}
     return account.all_of("list_model_packages", "ModelPackageSummaryList", **NEWEST, **which)
 
 
 def champion(account: Account, group: str) -> Champion:
-    """Return the group's present champion."""
+    """Return the group's current champion."""
     approved_arns = [
         version["ModelPackageArn"]
         for version in versions(account, group)
@@ -65,14 +65,15 @@ def champion(account: Account, group: str) -> Champion:
 
 
 def describe_package(account: Account, package: str) -> dict[str, Any]:
-    """Return DescribeModelPackage's answer; ``package``: an ARN, or the name of a package without a
-    group.
+    """Return the response of DescribeModelPackage.
+
+    ``package`` is an ARN, or the name of a package without a group.
     """
     return account.ask("describe_model_package", ModelPackageName=package)
 
 
 def arn_of(account: Account, group: str, version: str) -> str:
-    """Return a package's ARN by its group and version; its name if it has no group."""
+    """Return the ARN of a package by its group and version, or its name if it has no group."""
     if group == NO_GROUP:
         return version
     description = account.ask("describe_model_package_group", 60, ModelPackageGroupName=group)
@@ -81,10 +82,10 @@ def arn_of(account: Account, group: str, version: str) -> str:
 
 
 def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
-    """Return a package's numbers: from its customer metadata, then from its ModelQuality report in
-    S3, by path.
+    """Return a package's numbers by path: from its customer metadata, then its ModelQuality report.
 
-    Unreadable reports are skipped, and reports written again after the package was registered.
+    Reports in S3 are skipped if they cannot be read, or if they were written again after the
+    package was registered.
     """
     registration_time = package.get("CreationTime")
 
@@ -97,7 +98,7 @@ def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
 
 
 def find_decision(package: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return (user, time) of the package's last change; empty if AWS does not report it."""
+    """Return (user, time) of the package's last change; the user is "" if AWS does not tell."""
     user = package.get("LastModifiedBy") or {}
     user_name = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
     return str(user_name), package.get("LastModifiedTime")
@@ -114,15 +115,15 @@ def find_execution(package: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 Jobs = dict[str, Mapping[str, Any]]
-"""Step → description of what it is charged for (``Account.charged``); empty without a job."""
+"""Step to the description of what it is charged for (``Account.describe_charged``), or {}."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Cost of an execution in USD, as far as known."""
+    """Cost of an execution in USD, as far as it is known."""
 
     so_far: float = 0.0  # sum of the known costs
-    a_second: float = 0.0  # USD per second by which it grows while nothing changes
+    a_second: float = 0.0  # USD per second by which it grows as long as nothing changes
     unknown: tuple[str, ...] = ()  # steps with unknown costs
     estimated: bool = False
 
@@ -133,7 +134,7 @@ def costs(
     prices: Prices | None,
     now: datetime,
 ) -> dict[str, Spent | None]:
-    """Return step that has begun → its cost until ``now``; None if it is not known."""
+    """Return the cost until ``now`` of each step that has begun, or None if it is not known."""
     free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
     costs_by_step: dict[str, Spent | None] = {}
     for step in steps:
@@ -172,47 +173,50 @@ _HELD_OUT = re.compile(r"eval|valid|test|report", re.IGNORECASE)
 
 
 def importance(name: str) -> tuple[int, bool, int]:
-    """Return a sort key of a metric's name: quality first, held out before training; settings,
-    counts and members of lists last; of equals the shorter path first.
+    """Return a sort key for a metric's name.
+
+    Metrics of quality come first, and settings and counts last. Then come held-out metrics before
+    those of the training, and shorter paths before longer ones.
     """
     rank = 2 if _SETTING.search(name) else 0 if _QUALITY.search(name) else 1
     return rank, not _HELD_OUT.search(name), name.count(".")
 
 
 def by_importance(names: Iterable[str]) -> list[str]:
-    """Sort names of metrics, the most important first; equals keep their order."""
+    """Sort names of metrics by importance. Equally important ones keep their order."""
     return sorted(names, key=importance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run achieved, as far as it is known."""
+    """What an execution achieved, as far as it is known."""
 
-    metric: str = ""  # name of the metric that it is about
+    metric: str = ""  # name of the main metric
     value: float | None = None
-    champion: float | None = None  # the champion's value of that metric, at that time
+    champion: float | None = None  # value of that metric of the champion at that time
     verdict: str = ""  # ``pass`` or ``reject`` of a gate, or ``registered``
     cost: Cost | None = None
 
     @property
     def change(self) -> float | None:
-        """Difference from the champion's value; None if one of them is not known."""
+        """Return the difference from the champion's value, or None if one of them is not known."""
         if self.value is None or self.champion is None:
             return None
         return self.value - self.champion
 
 
 Judge = Callable[[Execution, Mapping[str, Step]], Outcome | None]
-"""(execution, its steps by name) → its outcome by an application's own rules; None: not its run."""
+"""Function from (execution, its steps by name) to its outcome by an application's own rules, or
+None if it is not one of the application's executions."""
 
 
 def no_judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
-    """Judge nothing: the outcome is read from the model package or the training jobs."""
+    """Return None, so that the outcome is read from the model package or the training jobs."""
     return None
 
 
 def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Outcome:
-    """Read the outcome of an ended run; parts that AWS refuses are left out."""
+    """Return the outcome of an ended execution. Parts that AWS refuses are left out."""
     try:
         steps = {step.name: step for step in account.snapshot(pipeline, execution).steps}
     except ServiceError:
@@ -222,7 +226,7 @@ def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Ou
         try:
             jobs[name] = account.describe_charged(step)
         except ServiceError:
-            # A job may have been deleted.
+            # The job may have been deleted.
             continue
     region = str(account.sagemaker.meta.region_name)
     prices = account.read_cached(("prices", region), lambda: load(region), A_DAY)
@@ -240,7 +244,10 @@ def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Ou
 
 
 def _judge_package(account: Account, package: str | None) -> Outcome | None:
-    """Return the outcome by the metrics of the registered package, beside its group's champion."""
+    """Return the outcome by the metrics of the registered package and of its group's champion.
+
+    Return None if there is no package.
+    """
     if package is None:
         return None
     values = metrics(account, describe_package(account, package))
@@ -256,6 +263,7 @@ def _judge_package(account: Account, package: str | None) -> Outcome | None:
 
 
 def _judge_training(jobs: Jobs) -> Outcome:
+    """Return the outcome by the last metrics of the training jobs."""
     values = {name: value for job in jobs.values() for name, value in latest(job).items()}
     name = next(iter(by_importance(values)), "")
     return Outcome(metric=name, value=values.get(name))
@@ -270,7 +278,7 @@ _UNSEEN = re.compile(
 
 
 def moment(when: datetime | None) -> Markup:
-    """Return an absolute time in this machine's zone, to the second; empty for None."""
+    """Return an absolute time in this machine's time zone, to the second; empty for None."""
     if when is None:
         return Markup()
     local = when.astimezone()
@@ -280,8 +288,9 @@ def moment(when: datetime | None) -> Markup:
 
 
 def lasting(start_time: datetime | None, end_time: datetime | None) -> Markup:
-    """Return a duration; that of a running thing counts on in the browser. Empty before the
-    start.
+    """Return a duration, empty if it has not started.
+
+    If it has not ended, the browser counts it up.
     """
     if start_time is None:
         return Markup()
@@ -293,19 +302,19 @@ def lasting(start_time: datetime | None, end_time: datetime | None) -> Markup:
 
 
 def usd(amount: float | None) -> str:
-    """Return ``$12.30``; ``< $0.01`` for a smaller sum above 0; empty for None."""
+    """Return USD such as ``$12.30``, or ``< $0.01`` for a smaller sum above 0; empty for None."""
     if amount is None:
         return ""
     return "< $0.01" if 0 < amount < 0.005 else f"${amount:,.2f}"
 
 
 def costing(amount: float | None, a_second: float | None) -> Markup:
-    """Return a sum; if it grows by ``a_second`` USD, the browser counts on."""
+    """Return a sum. If it grows by ``a_second`` USD per second, the browser counts it up."""
     if amount is None:
         return Markup()
     if not a_second:
         return Markup("<span>{}</span>").format(usd(amount))
-    # The browser has one number to count from: when the sum would have been 0 at this rate.
+    # The browser counts up from one time: when the sum would have been 0 at this rate.
     since = datetime.now(UTC) - timedelta(seconds=amount / a_second)
     return Markup('<span data-paid-since="{}" data-rate="{}">{}</span>').format(
         since.isoformat(), a_second, usd(amount)
@@ -326,15 +335,16 @@ def exact_json(value: Any) -> str:
 
 
 def figure(value: Any) -> str:
-    """Return a number with six digits, ``NaN`` and ``inf`` as such; other values as text."""
+    """Return a number with six digits, ``nan`` and ``inf`` as such, and other values as text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     return f"{value:,.6g}"
 
 
 def plain(text: Any) -> str:
-    """Return text without terminal escapes, with a mark for each character that is invisible or
-    changes the direction of writing.
+    """Return text without terminal escape sequences.
+
+    Each character that is invisible or changes the direction of writing is replaced by a mark.
     """
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", str(text)))
 
@@ -347,4 +357,4 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "plain": plain,
     "exact_json": exact_json,
 }
-"""Name in the templates → function."""
+"""Name in the templates to function."""

@@ -1,8 +1,9 @@
 """The step that a page shows: definition, resource, failure, exact arguments, attempts, files.
 
-The service names only the last job of a step. The others are found by their names, which differ
-only in the last ten characters: ``pipelines-<execution>-<step, cut>-<10 letters and digits>``, or
-the prefix that the pipeline's author chose. They are available as long as SageMaker lists them.
+The service names only the last job of a step. Its earlier jobs are found by their names, which
+differ only in the last ten characters: ``pipelines-<execution>-<step, cut>-<10 letters and
+digits>``, or the prefix that the pipeline's author chose in place of ``pipelines-…``. They are
+available as long as SageMaker lists them.
 """
 
 import copy
@@ -39,7 +40,7 @@ from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 from trainyard.secrets import find
 
-UNCHANGING = 3_600.0  # seconds for which unchanging data are kept
+UNCHANGING = 3_600.0  # seconds for which data that cannot change are cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,12 @@ class RunDefinition:
     """The definition and parameters of an execution."""
 
     document: Mapping[str, Any]
-    parameters: Mapping[str, Any]  # name → value, in its type
+    parameters: Mapping[str, Any]  # name to value, converted to the parameter's type
 
     def step(self, name: str) -> StepDefinition | None:
-        """Return the step of that name, or the step in a loop's body of which ``<body>-<index>`` is
-        a run.
+        """Return the step with that name; None if the definition has none.
+
+        If ``name`` is ``<body>-<index>``, an iteration of a loop, return the step of its body.
         """
         return find_step(self.document.get("Steps"), name)
 
@@ -68,17 +70,17 @@ def read_definition(account: Account, arn: str) -> RunDefinition:
 
 
 def describe(account: Account, resource: Resource, seconds: float | None = None) -> dict[str, Any]:
-    """Return what :func:`describe_resource` does, kept for some seconds."""
+    """Return the result of :func:`describe_resource`, cached for ``seconds``."""
     key = ("step: resource", resource.operation, resource.arn or resource.name)
     return account.read_cached(key, lambda: describe_resource(account.sagemaker, resource), seconds)
 
 
-SETTLED_SECONDS = 60.0  # seconds for which data of an ended step are reused: it may be retried
-LATE = timedelta(minutes=5)  # time after which a log is complete, and results from it are final
+SETTLED_SECONDS = 60.0  # seconds for which data of an ended step are cached: it may be retried
+LATE = timedelta(minutes=5)  # after this time a log is complete, and what is read from it final
 
 
 class StepView:
-    """A step of one execution, as it is now."""
+    """A step of one execution, in its current state."""
 
     def __init__(self, account: Account, pipeline: str, execution: str, name: str) -> None:
         self.account, self.name = account, name
@@ -93,22 +95,22 @@ class StepView:
 
     @property
     def title(self) -> str:
-        """Name that people gave the run, or pipeline and time."""
+        """Name that people gave the execution; without one, the pipeline's name and the time."""
         return self.snapshot.title(self.address["pipeline"], self.address["execution"])
 
     @cached_property
     def step(self) -> Step | None:
-        """The step; None before it has begun."""
+        """The step of the execution; None if it has not started."""
         return next((step for step in self.snapshot.steps if step.name == self.name), None)
 
     @cached_property
     def run_definition(self) -> RunDefinition:
-        """The definition of the execution."""
+        """Definition and parameters of the execution."""
         return read_definition(self.account, self.arn)
 
     @cached_property
     def step_definition(self) -> StepDefinition | None:
-        """The step in the definition; None if that cannot be read, or lacks the step."""
+        """The step in the definition; None if that cannot be read, or does not contain the step."""
         try:
             return self.run_definition.step(self.name)
         except ServiceError:
@@ -116,24 +118,24 @@ class StepView:
 
     @cached_property
     def resource(self) -> Resource | None:
-        """Its job, or another resource that it created."""
+        """The step's job, or another resource that the step created; None if there is none."""
         return resource_of(self.step) if self.step else None
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """The service's description of that resource; empty if there is none."""
+        """Response of the resource's describe operation; empty if there is no resource."""
         seconds = SETTLED_SECONDS if self.step and self.step.ended else None
         return describe(self.account, self.resource, seconds) if self.resource else {}
 
     @property
     def type(self) -> str:
-        """Type, such as ``Training``; if the definition cannot be read, from the Metadata."""
+        """Type, such as ``Training``; from the Metadata if the definition cannot be read."""
         if self.step_definition:
             return self.step_definition.type
         return next(iter(self.step.metadata), "") if self.step else ""
 
     def cause(self) -> Cause | None:
-        """Return why it failed; None if it has not failed."""
+        """Return why the step failed; None if it has not failed."""
         step = self.step
         if step is None or step.status != "Failed":
             return None
@@ -144,7 +146,7 @@ class StepView:
 
 
 def run_values(view: StepView) -> RunValues:
-    """Return the values of the step's execution."""
+    """Return the values that the expressions of the step's execution evaluate to."""
     account = view.account
 
     def read(uri: str) -> bytes:
@@ -168,16 +170,17 @@ def run_values(view: StepView) -> RunValues:
 
 
 def resolve_entry(step: language.Step, values: RunValues) -> dict[str, Any]:
-    """Return the step's whole entry in the definition, expressions replaced, without nested steps.
+    """Return the step's whole entry in the definition with its expressions replaced by values.
 
-    Values not known yet are shown as ``(not known: why)``; secrets as ``(hidden)``.
+    Nested steps are left out. A value that is not known yet is shown as ``(not known: why)``, a
+    secret as ``(hidden)``.
     """
     entry = {**step.document, "Arguments": step.own_arguments}
     return dict(public(evaluate(entry, values, lenient=True)))
 
 
 def public(value: Any) -> Any:
-    """Return a copy that may be shown: secrets hidden, unknown values as text that says so."""
+    """Return a copy that may be shown: secrets are hidden, unknown values replaced by a text."""
     public_value = _without_unknowns(copy.deepcopy(value))
     for path in list(find(public_value)):
         holder = public_value
@@ -188,6 +191,7 @@ def public(value: Any) -> Any:
 
 
 def _without_unknowns(value: Any) -> Any:
+    """Return a copy in which text that says so replaces each unknown value."""
     if isinstance(value, Unknown):
         return f"(not known: {value})"
     if isinstance(value, dict):
@@ -203,27 +207,27 @@ _NAME = re.compile(r"(?P<prefix>.+-)[A-Za-z0-9]{10}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """An attempt that started a job."""
+    """An attempt of a step that started a job."""
 
     job: str
     status: str
     started: datetime | None
     ended: datetime | None
     reason: str
-    description: Mapping[str, Any]  # describe operation's answer about the job
-    is_earlier: bool  # true if it is from before the execution was retried
+    description: Mapping[str, Any]  # response of the job's describe operation
+    is_earlier: bool  # whether the attempt is older than the last retry of the execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """The attempts of a step, the first one first."""
+    """The attempts of a step, the oldest first."""
 
     found: tuple[Attempt, ...]
     note: str = ""  # message about attempts that cannot be found
 
 
 def attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
-    """Return the step's attempts; none for a step that started no job."""
+    """Return the attempts of the step; none if the step started no job."""
     resource = resource_of(step)
     if step.job is None or resource is None or step.source:
         return Attempts(found=())
@@ -242,15 +246,16 @@ def attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
 
 
 def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
-    """Return the names of the step's jobs, in the order of creation; only its own if the names of
-    other steps' jobs are not distinguishable.
+    """Return the names of the step's jobs in the order of their creation.
+
+    Return only the name of the last job if the earlier ones cannot be told from other steps' jobs.
     """
     match = _NAME.fullmatch(resource.name)
     if match is None:
         return [resource.name]
     prefix = match["prefix"]
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
-    # These are the last jobs of two steps; the owners of earlier ones are not known.
+    # The last jobs of two steps share a prefix, so the owners of the earlier jobs are not known.
     if clash:
         return [resource.name]
     order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
@@ -267,6 +272,7 @@ def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
 
 
 def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
+    """Return the attempt whose job is ``resource``."""
     job = describe(
         account, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
     )
@@ -298,9 +304,9 @@ _NAMED_FIELDS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """An S3 URI of a step."""
+    """An S3 URI in the arguments of a step."""
 
-    name: str  # path in the arguments: ``InputDataConfig[train].S3Uri``
+    name: str  # path in the arguments, such as ``InputDataConfig[train].S3Uri``
     use: Use
     uri: str
 
@@ -309,8 +315,9 @@ def places(description: Mapping[str, Any], job: str = "") -> list[Place]:
     """Return every S3 URI in a step's description, inputs first.
 
     Args:
+        account: account to list the objects with.
         description: the job's own description, or the step's arguments.
-        job: its name: a training job writes into a folder of that name.
+        job: name of the job: a training job writes into a folder of that name.
     """
     return sorted(islice(_uris(description, job), PLACES), key=lambda place: place.use)
 
@@ -318,14 +325,14 @@ def places(description: Mapping[str, Any], job: str = "") -> list[Place]:
 def _uris(description: Mapping[str, Any], job: str) -> Iterator[Place]:
     """Iterate over the places, each URI once for each use."""
     pairs = set()
-    # ``flat`` takes JSON's types; times have no URI, so their text will do.
+    # ``flat`` takes JSON types only; a time contains no URI, so its text is good enough.
     texts = json.loads(json.dumps(description, default=str))
     for path, field in flat(texts).items():
         uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
         if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
             continue
         if path.endswith("OutputDataConfig.S3OutputPath") and job:
-            # A training job writes into a folder of its own name there.
+            # A training job writes into a folder of its own name at this URI.
             uri = f"{uri.rstrip('/')}/{job}/"
         says = _SAYS.search(path)
         if says is None or _NAMED_FIELDS.search(path):
@@ -336,20 +343,20 @@ def _uris(description: Mapping[str, Any], job: str) -> Iterator[Place]:
             yield Place(name=label(path), use=use, uri=uri)
 
 
-TRAININGS = 100  # training jobs shown: as many as AWS lists at once
+TRAININGS = 100  # most training jobs shown: as many as AWS lists in one response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
-    """Listed trainings of a tuning job."""
+    """Training jobs that a tuning job started."""
 
-    jobs: Sequence[Mapping[str, Any]]  # HyperParameterTrainingJobSummary of each job
+    jobs: Sequence[Mapping[str, Any]]  # HyperParameterTrainingJobSummary of each, best first
     names: Sequence[str]  # names of the tuned hyperparameters
-    more: bool
+    more: bool  # whether there are more training jobs than these
 
 
 def trials(account: Account, tuning_job: str) -> Trials:
-    """Return the training jobs that a tuning job has started."""
+    """Return the first ``TRAININGS`` training jobs that a tuning job started, the best first."""
     answer = account.ask(
         "list_training_jobs_for_hyper_parameter_tuning_job",
         HyperParameterTuningJobName=tuning_job,

@@ -1,8 +1,8 @@
-"""The console's server: loopback only, a thread for each request, a key for each browser.
+"""The console's server: it listens on loopback only, and each browser needs the console's key.
 
-The key comes once, in the address that ``trainyard console`` prints, and is kept as a cookie, so
+The key is sent once, in the address that ``trainyard console`` prints, and is kept as a cookie, so
 that an address copied from the browser contains no secret. A page of another site has no access:
-its Origin is refused, and the cookie is not sent with its requests.
+its Origin is refused, and the browser does not send the cookie with its requests.
 """
 
 import contextlib
@@ -40,20 +40,21 @@ HEADERS = {
 
 
 def guard(app: Flask, key: str) -> None:
-    """Refuse requests without ``key``, for a foreign host or from a foreign page, with status 403.
+    """Make the app refuse requests without ``key``, and requests from or for another site.
 
-    ``key``: required value of the query parameter of that name, once for each browser.
+    Such requests get status 403. A browser sends ``key`` once, as the query parameter ``key``;
+    after that it sends a cookie.
     """
 
     @app.before_request
     def admit() -> Response | None:
         _refuse_foreign(request)
-        # Browsers do not separate cookies by port, so the name does.
+        # Browsers share cookies between ports, so the port is part of the cookie's name.
         cookie = f"trainyard-{request.host.rpartition(':')[2]}"
         token = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
-        # Encoded, as compare_digest refuses text that is not ASCII.
+        # Encoded to bytes, because compare_digest refuses text that is not ASCII.
         if hmac.compare_digest(request.args.get("key", "").encode(), key.encode()):
-            # Without the key: an address that people copy from the browser must not have it.
+            # Redirect to the address without the key: people copy addresses from the browser.
             parts = request.query_string.decode().split("&")
             rest = "&".join(part for part in parts if part[:4] != "key=")
             answer = redirect(f"{request.path}?{rest}" if rest else request.path)
@@ -71,6 +72,7 @@ def guard(app: Flask, key: str) -> None:
 
 
 def _refuse_foreign(http_request: Request) -> None:
+    """Raise Forbidden (status 403) if the request's Host or Origin is not the console's own."""
     if urlsplit(f"//{http_request.host}").hostname not in HOSTS:
         raise Forbidden(f"Only this machine is served, not {http_request.host}.")
     origin = http_request.headers.get("Origin")
@@ -84,7 +86,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Handler(WSGIRequestHandler):
-    """Keeps connections alive, and does not log requests: addresses may contain the key."""
+    """Keeps connections alive, and does not log requests, because addresses may contain the key."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -97,15 +99,22 @@ class Handler(WSGIRequestHandler):
 def serving(
     account: Account, key: str, port: int = 0, application: Application = NONE
 ) -> Iterator[str]:
-    """Serve until the block ends; yield the address with the key. Port 0 means any free port.
+    """Serve the console until the ``with`` block ends; yield its address, which includes the key.
 
-    When the block ends, readings in the background end, too.
+    When the block ends, background reads stop, too.
 
-    ``application``: the application's own parts of the pages.
+    Args:
+        account: account that the console shows.
+        key: key that browsers have to send.
+        port: port to listen on; 0 for any free port.
+        application: the application's own parts of the pages.
+
+    Raises:
+        ServiceError: the port cannot be listened on.
     """
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     app = create(account, key, application)
-    # Before the first request: the clients are those of the present environment.
+    # Before the first request, so that the clients use the environment as it is now.
     account.connect()
     server = _listening(app, port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -120,21 +129,23 @@ def serving(
 
 
 def _listening(app: Flask, port: int) -> BaseWSGIServer:
+    """Return a server that is listening on ``port``; raise ServiceError if that is not possible."""
     try:
         server = make_server(LOOPBACK, port, app, threaded=True, request_handler=Handler)
-    # werkzeug exits when the port is in use.
+    # werkzeug calls sys.exit if the port is in use.
     except (SystemExit, OSError) as error:
         raise ServiceError(f"--port {port}: cannot serve on {LOOPBACK}:{port}: {error}") from None
-    server.daemon_threads = True  # type: ignore[attr-defined]  # ThreadingMixIn's
+    server.daemon_threads = True  # type: ignore[attr-defined]  # attribute of ThreadingMixIn
     return server
 
 
-LONGEST_FORM = 1 << 20  # most bytes of a form that a browser may send
+LONGEST_FORM = 1 << 20  # most bytes of a form that the server accepts
 
 
 def create(account: Account, key: str, application: Application = NONE) -> Flask:
-    """Return the console of one account, for users with the key, with the parts of
-    ``application``.
+    """Return the Flask app of the console for one account, with the parts of ``application``.
+
+    It answers only browsers that have sent ``key``.
     """
     app = Flask(__name__)
     app.secret_key = hashlib.sha256(f"forms {key}".encode()).digest()
@@ -148,7 +159,7 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     app.extensions["trainyard-account"] = account
     app.extensions["trainyard-application"] = application
     app.jinja_env.filters |= outcomes.FILTERS
-    # Any: the declared type allows Jinja's own names alone.
+    # Any, because the declared type allows only the names that Jinja itself defines.
     names: Any = app.jinja_env.globals
     names.update(account=account, lasting=outcomes.lasting)
     names.update(costing=outcomes.costing)
@@ -169,12 +180,13 @@ def _render_error(title: str, message: object, status: int) -> tuple[str, int]:
 
 
 def _http(error: Exception) -> tuple[str, int]:
-    assert isinstance(error, HTTPException)  # what it is registered for
+    """Show an HTTP error such as 404 as a page."""
+    assert isinstance(error, HTTPException)  # the handler is registered for this class only
     status = error.code or 500
     return _render_error(f"{status} {error.name}", error.description or "", status)
 
 
 def _defect(error: Exception) -> tuple[str, int]:
-    """Show a page for the console's own defect; Flask has logged the traceback."""
+    """Show a page that says that the console itself failed; Flask has logged the traceback."""
     message = "This is a defect of the console. The terminal that started it shows the traceback."
     return _render_error("This page failed", message, 500)

@@ -1,7 +1,8 @@
-"""The embedded AWS: one loopback endpoint whose SageMaker really runs the steps.
+"""The embedded AWS: one HTTP endpoint on loopback, whose SageMaker really runs pipeline steps.
 
-A room a service, by AWS's name (``sagemaker``, ``s3``, ``iam``, ``logs``, ``cloudwatch``,
-``events``, ``lambda_``; ``services`` has what moto answers); ``containers`` runs jobs; ``server``
-and ``request_scope`` bring a request to its room. What is answered has happened, all else is
-refused by name before anything starts. No SDK, torch or application here.
+Each AWS service has a package with its name, called a room (``sagemaker``, ``s3``, ``iam``,
+``logs``, ``cloudwatch``, ``events``, ``lambda_``); ``services`` has the operations that moto
+performs. ``containers`` runs jobs. ``server`` and ``request_scope`` route a request to its room. An
+operation that succeeds has really been performed; everything else is refused by name before
+anything starts. Nothing here imports the SDK, torch or an application.
 """

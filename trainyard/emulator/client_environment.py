@@ -1,4 +1,4 @@
-"""Environment variables that lead an ordinary AWS client to the emulator instead of AWS."""
+"""Environment variables that direct an ordinary AWS client to the emulator instead of AWS."""
 
 import contextlib
 import os
@@ -20,11 +20,14 @@ from trainyard.emulator.request_scope import REGION
 from trainyard.emulator.s3 import object_folder
 
 STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
-"""Studio's own image, by the name that it gives the SDK: a @step without an image runs in it,
-whatever its Python's version."""
+"""Studio's own image, under the name that Studio gives the SDK. A @step without an image runs in
+it, whatever its Python version is.
+"""
 
 REDIRECT = str(Path(__file__).parent / "redirect")
-"""Folder for the start of PYTHONPATH: it leads clients with an AWS address to AWS_ENDPOINT_URL."""
+"""Folder for the start of PYTHONPATH. It directs clients with an AWS address to
+AWS_ENDPOINT_URL.
+"""
 
 _CONFIG = str(Path(__file__).with_name("sagemaker-sdk.yaml"))
 SDK = {
@@ -32,25 +35,28 @@ SDK = {
     "SAGEMAKER_USER_CONFIG_OVERRIDE": _CONFIG,
     "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": _CONFIG,
 }
-"""Variables that the SageMaker SDK needs to work with an emulator, for a client or a job."""
+"""Variables that the SageMaker SDK needs to work with the emulator, in a client or a job."""
 
 _HARMLESS = re.compile(
     "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
     "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
     "|(REQUEST_CHECKSUM_CALCULATION|RESPONSE_CHECKSUM_VALIDATION)|METADATA_SERVICE_.*)"
 )
-"""Settings that change neither a client's destination nor its identity. AWS adds others every year,
-so all that is not known to be harmless counts as foreign."""
+"""Settings that change neither a client's destination nor its identity. AWS adds new settings every
+year, so everything that is not known to be harmless counts as foreign.
+"""
 
 
 ADDRESS = "address"
-"""File of a state directory with the URL at which an emulator serves it now."""
-_START_S = 10  # longest wait for an emulator that has locked its state to say where it serves
+"""File of a state directory with the URL at which a running emulator serves it."""
+_START_S = 10  # maximum seconds until an emulator that has locked its state writes ADDRESS
 
 
 @contextlib.contextmanager
 def announce_endpoint(url: str, state: Path) -> Iterator[None]:
-    """Context in which the state directory says where it is served. The key lies beside it."""
+    """Context in which the state directory contains the URL at which it is served. The access key
+    is stored in the same directory.
+    """
     draft = Draft(state / ADDRESS, mode=0o600)
     draft.file.write(url.encode())
     draft.finish()
@@ -61,17 +67,17 @@ def announce_endpoint(url: str, state: Path) -> Iterator[None]:
 
 
 def environment_of_running(state: Path) -> dict[str, str] | None:
-    """Return the variables for the emulator that serves the state directory in another process;
-    None if none does.
+    """Return the variables for the emulator that serves the state directory in another process.
+    Return None if there is none.
 
     Raises:
-        EmulatorError: it has the directory, but does not say where it serves.
+        EmulatorError: an emulator has locked the directory, but does not write its URL in time.
     """
     for wait in (0.0, *[0.1] * (10 * _START_S)):
         time.sleep(wait)
         if not object_folder.is_locked(state / "s3"):
             return None
-        # Between its lock and its address an emulator takes a moment.
+        # An emulator locks the directory a moment before it writes its URL.
         with contextlib.suppress(FileNotFoundError):
             url = (state / ADDRESS).read_text()
             return environment(url, state.resolve(), Keys(state).own_pair)
@@ -79,9 +85,9 @@ def environment_of_running(state: Path) -> dict[str, str] | None:
 
 
 def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
-    """Return variables for a client process; write the files that they name into ``state``.
+    """Return the variables for a client process, and write the files that they name into ``state``.
 
-    ``keys``: the access key and its secret.
+    ``keys`` are the access key and its secret.
     """
     values = {
         "AWS_ENDPOINT_URL": url,
@@ -90,9 +96,9 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
-        # The user's own configuration must not reach it: ~/.aws/config may hold another endpoint of
-        # a service, or say that no endpoint of the environment counts, and a call would go to the
-        # real AWS.
+        # The user's own configuration must not have an effect: ~/.aws/config may contain another
+        # endpoint of a service, or say that endpoints in the environment are ignored, and a call
+        # would go to the real AWS.
         "AWS_CONFIG_FILE": _write_empty(state / "aws-config"),
         "AWS_SHARED_CREDENTIALS_FILE": _write_empty(state / "aws-credentials"),
         "SAGEMAKER_INTERNAL_IMAGE_URI": STUDIO,
@@ -106,9 +112,9 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
 
 
 def foreign(outer: Mapping[str, str], replacements: Mapping[str, str]) -> list[str]:
-    """Return the names in ``outer`` that must not reach a client beside ``replacements``: real
-    credentials and settings that lead elsewhere (a profile, a session token, an endpoint for one
-    service).
+    """Return the names of the variables in ``outer`` that must not reach a client together with
+    ``replacements``: real credentials, and settings that lead elsewhere (a profile, a session
+    token, an endpoint for one service).
     """
     names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
     return sorted(name for name in names - replacements.keys() if not _HARMLESS.fullmatch(name))
@@ -116,7 +122,9 @@ def foreign(outer: Mapping[str, str], replacements: Mapping[str, str]) -> list[s
 
 @contextlib.contextmanager
 def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
-    """Use the endpoint instead of AWS in this process's environment until the block ends."""
+    """Context in which this process's environment has ``replacements``, and no variable that leads
+    to AWS.
+    """
     names = {*replacements, *foreign(os.environ, replacements)}
     before = {name: os.environ[name] for name in names if name in os.environ}
     try:
@@ -135,7 +143,7 @@ def _write_empty(path: Path) -> str:
     return str(path)
 
 
-# A container's access to the emulator, as on AWS: credentials of its role, and a route to it.
+# A container's access to the emulator, as on AWS: credentials of its role, and a network route.
 
 
 class Access:
@@ -148,9 +156,12 @@ class Access:
         )
 
     def environment(self, isolation: Isolation) -> dict[str, str]:
-        """Return variables that lead an AWS client to the emulator, with the role's credentials."""
-        # An engine's container gets the keys themselves: a client takes none over HTTP from an
-        # address of its network, and the address for credentials is not there.
+        """Return the variables that direct an AWS client to the emulator, with the role's
+        credentials.
+        """
+        # A container in an engine gets the keys themselves: AWS clients accept no credentials over
+        # HTTP from an address in its network, and the special address for credentials does not
+        # exist there.
         if isolation.url:
             return {
                 "AWS_ENDPOINT_URL": isolation.url,
@@ -168,9 +179,11 @@ class Access:
 
 @contextlib.contextmanager
 def grant_access(aws: Aws, role: str, is_isolated: bool) -> Iterator[Access | None]:
-    """Yield access for a container with that role; its credentials end with the block.
+    """Yield the access of a container with that role. Its credentials are revoked when the context
+    ends.
 
-    ``is_isolated``: EnableNetworkIsolation was asked for, so the container gets no access: None.
+    ``is_isolated``: EnableNetworkIsolation is set, so the container has no access and None is
+    yielded.
     """
     if is_isolated:
         yield None

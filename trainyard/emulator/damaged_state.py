@@ -1,7 +1,7 @@
-"""Unreadable documents of a state directory: moved aside and logged before anything reads them.
+"""Move unreadable documents of a state directory aside and log them, before anything reads them.
 
-A torn disk, an editor or another program may damage any document. Only what that document
-described is lost: the emulator starts, and lists the rest. Damaged documents move to
+A power failure, an editor or another program may damage any document. Only what that document
+described is lost: the emulator starts and lists the rest. Damaged documents are moved to
 <state>/damaged, under the path that they had.
 """
 
@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 
 FOLDER = "damaged"
 _OF_A_FOLDER = ("pipeline.json", "execution.json", "function.json")
-"""Documents without which the other files of their folder cannot be interpreted."""
-_KINDS = {  # path pattern of each document → keys that it must have
+"""Documents without which the other files in their folder cannot be interpreted, so the whole
+folder is moved.
+"""
+_KINDS = {  # path pattern of documents to the keys that they must have
     "pipelines/*/pipeline.json": "PipelineArn PipelineName CreationTime LastModifiedTime versions",
     "executions/*/execution.json": "answer parameters token pipeline steps",
     "jobs/*/job.json": "kind describe outputs",
@@ -41,10 +43,11 @@ _KINDS = {  # path pattern of each document → keys that it must have
 
 
 def check_writable(state: Path) -> None:
-    """Create the state directory, or close it to other users: it holds secrets and all objects.
+    """Create the state directory, and deny other users access to it, because it contains secrets
+    and all objects.
 
     Raises:
-        EmulatorError: nothing can be written there: a read-only or a full disk.
+        EmulatorError: it cannot be written, because the disk is read-only or full.
     """
     try:
         state.mkdir(parents=True, exist_ok=True)
@@ -67,7 +70,9 @@ def full(failure: BaseException) -> bool:
 
 
 def set_aside(state: Path) -> None:
-    """Move aside every unreadable document below ``state``, and what cannot be used without it."""
+    """Move aside every unreadable document below ``state``, with the files that cannot be used
+    without it.
+    """
     for root in folders(state):
         for pattern, keys in _KINDS.items():
             for path in sorted(root.glob(pattern)):
@@ -78,7 +83,9 @@ def set_aside(state: Path) -> None:
 
 
 def refuse_pruning(state: Path) -> None:
-    """Raise EmulatorError while documents are set aside: what they refer to is unknown."""
+    """Raise EmulatorError if documents have been set aside, because it is not known to what they
+    refer.
+    """
     for folder in [root / FOLDER for root in folders(state)]:
         if files := [path for path in folder.rglob("*") if path.is_file()]:
             raise EmulatorError(
@@ -89,8 +96,8 @@ def refuse_pruning(state: Path) -> None:
 
 
 def _check(path: Path, keys: Collection[str]) -> None:
-    """Raise an error for a document that is not an object with those keys, or lacks its
-    definitions.
+    """Raise an error if a document is not an object with those keys, or if a definition that
+    belongs to it is missing or not JSON.
     """
     document = json.loads(path.read_bytes())
     if not isinstance(document, dict):
@@ -98,7 +105,7 @@ def _check(path: Path, keys: Collection[str]) -> None:
     for key in keys:
         document[key]
     if path.name == "pipeline.json":
-        # The last one first: an empty list of versions is damage, too.
+        # The last version first, because an empty list of versions is damage, too.
         for version in [document["versions"][-1], *document["versions"]]:
             _check_json(
                 path.with_name(f"definition-{version['PipelineVersionId']}.json").read_bytes()
@@ -109,8 +116,8 @@ def _check(path: Path, keys: Collection[str]) -> None:
 
 @functools.lru_cache(64)
 def _check_json(definition: bytes) -> None:
-    """Check that a definition is JSON. Cached: thousands of executions often share one
-    definition.
+    """Raise ValueError if a definition is not JSON. Cached, because thousands of executions often
+    have the same definition.
     """
     json.loads(definition)
 

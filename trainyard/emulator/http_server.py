@@ -1,8 +1,8 @@
-"""The emulator's HTTP/1.1 server: werkzeug's threaded server, with connections kept alive.
+"""The emulator's HTTP/1.1 server: werkzeug's threaded server, but with connections kept alive.
 
-werkzeug's own handler closes the connection after every answer, because it cannot know where the
-next request starts when an application leaves a body unread. Here the body is a stream that ends
-by itself; what is left of it is read, or the connection is closed.
+werkzeug's own handler closes the connection after every response, because it cannot know where the
+next request starts if an application has not read the whole body. Here the body is a stream that
+ends by itself. What is left of it is read, or the connection is closed.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 
-_DRAIN = 1 << 20  # largest unread rest of a body, in bytes, that is read to keep the connection
+_DRAIN = 1 << 20  # maximum unread bytes of a body that are read to keep the connection
 _POLL = 0.1  # seconds between checks whether to stop
-_LINGER = 5  # seconds that requests in progress get to end when the server stops
+_LINGER = 5  # seconds that running requests have to end when the server stops
 _IDLE = 120  # seconds after which an idle connection is closed
 
 
 class Server(ThreadedWSGIServer):
-    """HTTP server on loopback only. ``start`` serves in a thread, ``stop`` ends every connection.
+    """HTTP server on loopback only. ``start`` serves in a thread; ``stop`` closes every connection.
 
-    Raises :class:`EmulatorError` when the port cannot be bound.
+    Raises :class:`EmulatorError` if it cannot listen on the port.
     """
 
     def __init__(self, app: WSGIApplication, port: int) -> None:
@@ -53,9 +53,9 @@ class Server(ThreadedWSGIServer):
         self._thread.start()
 
     def admit(self, listening: socket.socket) -> None:
-        """Also serve connections to ``listening``, until it is shut down or closed.
+        """Serve connections to ``listening``, too, until it is shut down or closed.
 
-        It may belong to another network: that of a job.
+        The socket may belong to another network, which is that of a job.
         """
         threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
 
@@ -76,7 +76,7 @@ class Server(ThreadedWSGIServer):
         deadline = time.monotonic() + _LINGER
         while self.connections and time.monotonic() < deadline:
             for connection in list(self.connections):
-                with contextlib.suppress(OSError):  # the client was faster
+                with contextlib.suppress(OSError):  # the client has already closed it
                     connection.shutdown(socket.SHUT_RDWR)
             time.sleep(0.01)
         self._thread.join()
@@ -94,15 +94,17 @@ def _listen(port: int) -> socket.socket:
 
 
 UNDERSCORE_HEADERS = "trainyard.underscored_headers"
-"""Key of the WSGI environment: (name, value) of each header with an underscore in its name."""
+"""Key of the WSGI environment with (name, value) of each header that has an underscore in its
+name.
+"""
 
 
 class Handler(WSGIRequestHandler):
-    """Handles the requests of one connection."""
+    """Handle the requests of one connection."""
 
     server: Server
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # head and body are two writes: Nagle would hold the second
+    disable_nagle_algorithm = True  # head and body are two writes; Nagle would delay the second
     timeout = _IDLE
 
     def setup(self) -> None:
@@ -110,10 +112,11 @@ class Handler(WSGIRequestHandler):
         self.server.connections.add(self.connection)
 
     def make_environ(self) -> WSGIEnvironment:
-        """The WSGI environment; ``UNDERSCORE_HEADERS`` holds the headers that werkzeug leaves out
-        of it.
+        """Return the WSGI environment. ``UNDERSCORE_HEADERS`` in it has the headers that werkzeug
+        leaves out.
 
-        CGI cannot tell ``run_id`` from ``run-id``. S3's clients can, and they sign the former.
+        CGI cannot distinguish ``run_id`` from ``run-id``. Clients of S3 can, and they sign the
+        former.
         """
         headers = [(name, value) for name, value in self.headers.items() if "_" in name]
         return super().make_environ() | {UNDERSCORE_HEADERS: headers}
@@ -134,7 +137,7 @@ class Handler(WSGIRequestHandler):
         parts = self.server.app(environ, start_response)
         try:
             self._send(*answer[0], parts)
-        except ApiError as failure:  # it came too late to be the answer, which stays incomplete
+        except ApiError as failure:  # too late for an error response: the response stays incomplete
             log.error("%s %s broke off: %s", self.command, self.path, failure)
             self.close_connection = True
         finally:
@@ -143,8 +146,8 @@ class Handler(WSGIRequestHandler):
         self._drain(body)
 
     def _body(self, environ: dict) -> LimitedStream | None:
-        """Return the body as a stream that ends by itself; None for a chunked body, which does so
-        too.
+        """Return the body as a stream that ends by itself. Return None for a chunked body, which
+        already does.
         """
         if environ.get("wsgi.input_terminated"):
             self.close_connection = True
@@ -178,7 +181,7 @@ class Handler(WSGIRequestHandler):
             return
         try:
             body.exhaust()
-        except ClientDisconnected:  # it sent a length and went
+        except ClientDisconnected:  # the client sent a length and disconnected
             self.close_connection = True
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
@@ -188,7 +191,9 @@ class Handler(WSGIRequestHandler):
         log.debug("%s %s", line, code)
 
     def log_error(self, format: str, *args: object) -> None:
-        """Log that a client sent nothing for a while, or no HTTP: no user need do anything."""
+        """Log at debug level, because the messages (a client sent nothing for a while, or no HTTP)
+        require no action.
+        """
         log.debug(format, *args)
 
     def log(self, type: str, message: str, *args: object) -> None:

@@ -1,4 +1,7 @@
-"""Clients of the emulator for its own rooms: a Callback step sends to SQS as any client does."""
+"""Clients with which the emulator calls its own services, as any client does.
+
+For example, a Callback step sends a message to SQS.
+"""
 
 import os
 import socket
@@ -19,41 +22,43 @@ _NOTHING_OF_THE_USERS = {
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-"""Session variables: neither ~/.aws nor the environment may lead a client to the real AWS."""
+"""Session variables that ignore ~/.aws and the environment, which could name the real AWS."""
 
 
 class Aws:
-    """Clients of this emulator, with the administrator's keys. Usable from any thread, once it
-    serves.
+    """Clients of this emulator, with the administrator's keys.
+
+    They can be used from any thread, as soon as the emulator serves.
     """
 
     def __init__(self, keys: Keys, authority: Authority) -> None:
         self.url = ""
-        """URL of the endpoint; empty until it serves."""
+        """URL of the endpoint; empty until the emulator serves."""
         self.keys, self.authority = keys, authority
         self.internet = False
-        """True if jobs may reach the internet."""
+        """Whether jobs can reach the internet."""
         self.without_capacity: frozenset[str] = frozenset()
-        """Instance types without capacity: their jobs fail as on AWS."""
+        """Instance types without capacity: jobs on them fail as on AWS."""
         self.on_stage: Callable[[str, str, Path], None] = lambda job, host, folder: None  # noqa: E731
-        """Called with a job's name, a host, and the folder that the job sees there as /opt/ml, when
-        its inputs are complete and before it runs."""
+        """Function that is called when a job's inputs are complete, before the job runs.
+
+        It gets the job's name, the host, and the folder that the job sees there as /opt/ml."""
         self._clients: dict[tuple[str, str, str], Any] = {}
         self._lock = threading.Lock()
 
     def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
-        """Set the endpoint's ``url``, and ``admit``, which serves connections to a socket."""
+        """Set the endpoint's ``url``, and ``admit``, which serves the connections to a socket."""
         self.url, self._admit = url, admit
 
     def admit(self, listening: socket.socket) -> None:
-        """Serve connections to ``listening``, until it is shut down."""
+        """Serve the connections to the socket ``listening`` until it is shut down."""
         self._admit(listening)
 
     def client(self, service: str) -> Any:
-        """Return a boto3-like client: ``client("sqs").send_message(...)``. It lives as long as the
-        emulator.
+        """Return a botocore client: ``client("sqs").send_message(...)``.
 
-        Its account and region are those that this thread works for.
+        It uses the account and the region of the current thread. It can be used as long as the
+        emulator runs.
         """
         key = service, region(), account()
         with self._lock:
@@ -67,7 +72,7 @@ class Aws:
                     aws_access_key_id=access_key,
                     aws_secret_access_key=secret,
                     aws_session_token=token,
-                    # No proxy of the user's: it could not reach this machine's loopback.
+                    # Without the user's proxy, which could not reach this machine's loopback.
                     config=Config(proxies={}, ignore_configured_endpoint_urls=True),
                 )
             return self._clients[key]

@@ -12,7 +12,7 @@ from trainyard.common import atomic_file
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Replace ``path`` atomically. Only one thread at a time may write a given path."""
+    """Replace ``path`` atomically. Only one thread at a time may write to the same path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(path, json.dumps(document, indent=1))
 
@@ -22,7 +22,7 @@ def read_json(path: Path) -> Any:
 
 
 class DocumentStore:
-    """Documents by name, each in a file. Only one thread at a time may call it."""
+    """Documents by name, each in a file. Only one thread at a time may use a store."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,8 +30,8 @@ class DocumentStore:
         self.all: dict[str, dict[str, Any]] = {document["name"]: document for document in documents}
 
     def put(self, document: dict[str, Any]) -> None:
-        """Keep the document under its ``name``."""
-        json.dumps(document)  # before anything is changed
+        """Store the document under its ``name``, in memory and on disk."""
+        json.dumps(document)  # raise an error before anything is changed
         self.all[document["name"]] = document
         write_json(self._path(document["name"]), document)
 
@@ -54,15 +54,15 @@ class RepeatedWrite:
     """Calls ``write`` now; if it fails, again every second in a separate thread until it succeeds.
 
     It is for events that have already happened, such as the end of a job: a full disk must neither
-    undo nor hide them. Other records are written before the request is answered, which fails if the
-    disk is full.
+    undo nor hide them. Other records are written before the response to a request is sent, so that
+    the request fails if the disk is full.
     """
 
     def __init__(self, write: Callable[[], None], label: str, every: float = EVERY) -> None:
         self._write, self._label, self._every = write, label, every
         self._lock = threading.Lock()
         self.pending = False
-        """True while the disk has an older record, or none."""
+        """Whether the disk still has an older record, or none."""
 
     def __call__(self) -> None:
         try:
@@ -76,6 +76,7 @@ class RepeatedWrite:
             threading.Thread(target=self._retry_write, daemon=True).start()
 
     def _retry_write(self) -> None:
+        """Call ``write`` until it succeeds."""
         pause = threading.Event()
         while self.pending:
             pause.wait(self._every)

@@ -1,6 +1,4 @@
-"""The parts of the emulator that each region of an account has for itself: SageMaker, logs, model
-registry.
-"""
+"""The services that each region of an account has for itself: SageMaker, logs, model registry."""
 
 import threading
 from collections.abc import Callable
@@ -31,14 +29,17 @@ from trainyard.emulator.sagemaker.model_registry import Registry, find_arn
 from trainyard.emulator.sagemaker.resources import ResourceStore, refusal
 
 REGIONS = "regions"
-"""Folder in an account's state directory that holds the state of other regions."""
+"""Folder in an account's state directory that contains the state of other regions."""
 ACCOUNTS = "accounts"
-"""Folder in a state directory that holds the state of other accounts."""
+"""Folder in a state directory that contains the state of other accounts."""
 Forward = Callable[..., dict]
 
 
 def folders(state: Path) -> list[Path]:
-    """Return the directory of each world below a state directory; the first is the state's own."""
+    """Return the directory of each world, which is a region of an account, in a state directory.
+
+    The first is the state directory itself.
+    """
     accounts = [state, *sorted(state.glob(f"{ACCOUNTS}/*/"))]
     return [
         folder
@@ -48,8 +49,9 @@ def folders(state: Path) -> list[Path]:
 
 
 class SageMaker(Protocol):
-    """The part that runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker.sagemaker_api` is
-    the real one.
+    """The service that runs pipelines and jobs.
+
+    :mod:`trainyard.emulator.sagemaker.sagemaker_api` has the implementation.
     """
 
     def owns(self, operation: str) -> bool: ...
@@ -74,8 +76,10 @@ MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Aws, Forward], SageMaker]
 
 
 class World:
-    """The services of one region of an account. ``state``: its directory. ``others``: returns the
-    world in this thread's region of the account with that number.
+    """The services of one region of an account.
+
+    ``state`` is its directory. ``others`` returns the world of another account, given its number,
+    in the region of the current thread.
     """
 
     def __init__(
@@ -88,8 +92,8 @@ class World:
     ) -> None:
         self.logs = LogStore(state / "logs")
         self.logs_api = Logs(self.logs)
-        # Not SageMaker's own method: SageMaker is made below, with this registry behind
-        # ``forward``.
+        # A method of this class, because SageMaker is made below: it needs ``forward``, which uses
+        # this registry.
         self.registry = Registry(state / "registry", self._package_changed)
         self._others = others
         self._stores = self.registry, ResourceStore(state / "stored")
@@ -101,10 +105,10 @@ class World:
     def forward(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
         """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`.
 
-        ``own_members``: members of what is created that only SageMaker itself sets.
+        ``own_members`` are members of the created resource that only SageMaker itself can set.
         """
-        # What is named by the ARN of another account is that account's: its groups and packages can
-        # be shared.
+        # A resource that is named by the ARN of another account belongs to that account: groups and
+        # packages can be shared.
         if owner := foreign(find_arn(operation, request)):
             with enter_scope(region(), owner):
                 return self._others(owner).forward(operation, request, own_members)
@@ -115,9 +119,12 @@ class World:
 
 
 class Worlds:
-    """The regions of each account. The world of ``us-east-1`` is the account's state directory
-    itself; another region's is ``regions/<name>``, created when the region is first asked for. The
-    emulator's own account has the state directory itself; another one ``accounts/<number>``.
+    """The worlds of all accounts; a world is a region of an account.
+
+    The emulator's own account uses the state directory itself, another account uses
+    ``accounts/<number>`` in it. In the directory of an account, ``us-east-1`` uses that directory
+    itself, and another region uses ``regions/<name>``, which is created when the region is first
+    used.
     """
 
     def __init__(self, state: Path, objects: ObjectStore, aws: Aws, make: MakeSageMaker) -> None:
@@ -136,7 +143,7 @@ class Worlds:
 
     @property
     def metrics(self) -> list[Metrics]:
-        """Metrics measured in each region."""
+        """Metrics of each world."""
         with self._lock:
             return [world.sagemaker.metrics for world in self._worlds.values()]
 
@@ -146,9 +153,9 @@ class Worlds:
         return [name for number, name in self._worlds if number == ACCOUNT]
 
     def get_world(self) -> World:
-        """Return the world of the account and region that this thread works for.
+        """Return the world of the current thread's account and region; create it if needed.
 
-        Raises ``ServiceUnavailable`` for a new one while the emulator stops.
+        Raises ``ServiceUnavailable`` if it would have to be created while the emulator stops.
         """
         world_key = account(), region()
         with self._lock:
@@ -165,7 +172,7 @@ class Worlds:
             return self._worlds[world_key]
 
     def open(self, number: str) -> None:
-        """Create the account with that number, unless it exists."""
+        """Create the account with that number if it does not exist."""
         with enter_scope(region(), number):
             self.get_world()
         EXISTING.add(number)
@@ -183,7 +190,7 @@ class Worlds:
             return self.get_world().registry.policy(arn)
 
     def begin(self) -> None:
-        """Resume what an earlier emulator left. To be called when the endpoint serves."""
+        """Resume what an earlier emulator left unfinished. Call it when the endpoint serves."""
         with self._lock:
             self._serves = True
             for (number, name), world in self._worlds.items():
@@ -191,10 +198,10 @@ class Worlds:
                     world.sagemaker.begin()
 
     def close(self) -> None:
-        """Stop every world; return when no process of any job is left."""
+        """Stop every world; return when no process of a job is left."""
         with self._lock:
             self._is_closed = True
-        # Without the lock: jobs that end may still ask for their world.
+        # Without the lock, because jobs may still need their world while they end.
         for (number, name), world in self._worlds.items():
             with enter_scope(name, number):
                 world.sagemaker.close()

@@ -1,8 +1,9 @@
-"""The account and the region of a request. As on AWS, each has its own resources, and all share
-the names of S3.
+"""The account and the region of a request.
 
-The region is the one that the client signed for, the account that of the key. They hold in the
-thread that answers, and in every thread started from it, so background work stays where it began.
+As on AWS, each has its own resources, but all share the names of S3. The region is the one that
+the client signed the request for; the account is that of the key. Both are set for the thread that
+answers the request, and for every thread started from it, so that background work stays in the
+same account and region.
 """
 
 import contextlib
@@ -13,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 REGION = "us-east-1"
-"""Default region: that of the emulator's own clients."""
+"""Default region, which the emulator's own clients use."""
 ACCOUNT = "123456789012"
 """Number of the emulator's own account: moto's default. It manages the other accounts."""
 EXISTING = {ACCOUNT}
-"""Numbers of the accounts of the process's endpoint."""
+"""Numbers of the accounts that exist in the endpoint of this process."""
 _NAME = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _ARN = re.compile(r"arn:[\w-]+:[\w-]+:(?P<region>[\w-]*):(?P<account>\d{12})?:")
 _region = contextvars.ContextVar("region", default=REGION)
@@ -28,26 +29,27 @@ _caller: contextvars.ContextVar[Callable[[], str]] = contextvars.ContextVar(
 
 
 def region() -> str:
-    """Return the region that this thread works for."""
+    """Return the region of the current thread."""
     return _region.get()
 
 
 def account() -> str:
-    """Return the number of the account that this thread works for."""
+    """Return the account number of the current thread."""
     return _account.get()
 
 
 def caller() -> str:
-    """Return the ARN of the user or session whose request this is; empty if it is not known."""
+    """Return the ARN of the user or session that made the current request; empty if not known."""
     return _caller.get()()
 
 
 @contextlib.contextmanager
 def enter_scope(name: str, account_id: str = "") -> Iterator[None]:
-    """Work for the region ``name`` inside the block, of the account ``account_id``, or of the
-    current one.
+    """Set the region and the account of the current thread inside the ``with`` block.
 
-    An invalid name means the default region.
+    Args:
+        name: region; the default region is used if the name is invalid.
+        account_id: account number; empty for the current account.
     """
     region_token = _region.set(name if _NAME.fullmatch(name) else REGION)
     account_token = _account.set(account_id or account())
@@ -60,8 +62,9 @@ def enter_scope(name: str, account_id: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def acting(by: Callable[[], str]) -> Iterator[None]:
-    """Work inside the block for a user or session. ``by`` returns its ARN: few requests ask for
-    it.
+    """Set the user or session that makes the request, inside the ``with`` block.
+
+    ``by`` returns its ARN. It is a function, because few requests need the ARN.
     """
     token = _caller.set(by)
     try:
@@ -83,14 +86,16 @@ def account_of(arn: str) -> str:
 
 
 def foreign(arn: str) -> str:
-    """Return the account in an ARN if it exists here and is not the current one; else an empty
-    text. A number that no account here has is a placeholder, as in most examples: it means ours.
+    """Return the account number in an ARN if that account exists here and is not the current one.
+
+    Return "" otherwise. A number that no account here has is a placeholder, as in most examples,
+    and means the current account.
     """
     return owner if (owner := account_of(arn)) in EXISTING and owner != account() else ""
 
 
 def partition() -> str:
-    """Return the current region's partition, which follows ``arn:`` in an ARN."""
+    """Return the partition of the current region, which follows ``arn:`` in an ARN."""
     names = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
     return next(
         (
@@ -103,7 +108,7 @@ def partition() -> str:
 
 
 class Thread(threading.Thread):
-    """A thread that works for the account and region of the thread that creates it."""
+    """A thread with the account and the region of the thread that creates it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -113,21 +118,19 @@ class Thread(threading.Thread):
         self._scope_context.run(super().run)
 
 
-# Definitions that every room of the emulator shares: the AWS error answer, ARNs.
+# Definitions that all parts of the emulator share: AWS errors and ARNs.
 
 
 def make_arn(service: str, resource: str) -> str:
-    """Return ``arn:aws:<service>:<region>:<account>:<resource>`` of the current account and
-    region.
-    """
+    """Return ``arn:aws:<service>:<region>:<account>:<resource>`` for the current scope."""
     return f"arn:{partition()}:{service}:{region()}:{account()}:{resource}"
 
 
 class ApiError(Exception):
-    """An error that becomes the AWS error answer of the current request.
+    """An error that becomes the AWS error response to the current request.
 
-    ``code`` is AWS's error code (``ValidationException``, ``NoSuchKey``, ...), ``message`` the
-    sentence for people, ``status`` the HTTP status (botocore retries 5xx, never 4xx).
+    ``code`` is AWS's error code (``ValidationException``, ``NoSuchKey``, ...), ``message`` is the
+    text for people, ``status`` is the HTTP status (botocore retries 5xx, but not 4xx).
     """
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
@@ -138,7 +141,7 @@ class ApiError(Exception):
 
     @property
     def fault(self) -> str:
-        """Return whose fault it is, in the words that a job's FailureReason begins with."""
+        """The first words of a job's FailureReason, which say whose fault it is."""
         return "InternalServerError" if self.status >= 500 else "ClientError"
 
 
@@ -148,7 +151,7 @@ def invalid(message: str) -> ApiError:
 
 
 class S3Error(ApiError):
-    """An error of S3 with elements in its document besides the message, or with headers."""
+    """An error of S3 with more elements in its document than the message, or with headers."""
 
     def __init__(
         self,
@@ -164,15 +167,23 @@ class S3Error(ApiError):
         self.headers = headers or {}
 
 
-# Sorting and paging, which all List... operations share.
+# Sorting and paging, which all List... operations have in common.
 
 
 def sort_items(
     items: Sequence[dict], request: dict, keys: dict[str, str], by: str, order: str
 ) -> list[dict]:
-    """Return ``items`` sorted as ``SortBy`` and ``SortOrder`` ask.
+    """Return ``items`` sorted as ``SortBy`` and ``SortOrder`` in the request say.
 
-    ``keys``: SortBy value -> member of the items; ``by`` and ``order`` are the defaults.
+    Args:
+        items: items to sort.
+        request: the request.
+        keys: mapping of a SortBy value to the member of the items.
+        by: default of SortBy.
+        order: default of SortOrder.
+
+    Raises:
+        ApiError: SortBy has another value.
     """
     sort_key = request.get("SortBy", by)
     if sort_key not in keys:
@@ -200,10 +211,13 @@ def page(
     size: int,
     show: Callable[[dict], dict] = dict,
 ) -> dict:
-    """Return ``{field: [...], "NextToken": ...}``: at most MaxResults (default ``size``) of
-    ``items``.
+    """Return one page of ``items``: ``{field: [...], "NextToken": ...}``.
 
-    The token is the position in the list, as a number.
+    The page has at most MaxResults items (default ``size``), each as ``show`` returns it. The token
+    is the position in the list, as a number.
+
+    Raises:
+        ApiError: the token in the request is not a number.
     """
     token = request.get("NextToken", "0")
     if not token.isdecimal():

@@ -1,4 +1,4 @@
-"""SageMaker's request shapes, as botocore ships them."""
+"""The shapes of SageMaker's requests, as botocore contains them, and checks of requests."""
 
 import functools
 import re
@@ -20,10 +20,10 @@ def model() -> ServiceModel:
 
 
 def check(operation: str, request: dict) -> None:
-    """Refuse a request that SageMaker does not take, in its words.
+    """Refuse a request that SageMaker would not accept, with SageMaker's message.
 
-    boto3 checks its own calls; a pipeline step's resolved Arguments are checked only here. A number
-    in a string field, such as an Integer parameter in HyperParameters, is refused as on AWS
+    boto3 checks its own calls; the resolved Arguments of a pipeline step are checked only here. A
+    number in a string field, such as an Integer parameter in HyperParameters, is refused as on AWS
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
     check_shape(model().operation_model(operation), request)
@@ -46,14 +46,15 @@ def check_shape(operation: OperationModel, request: dict) -> None:
 
 
 def select_members(operation: str, record: dict) -> dict:
-    """Return the members of ``record`` that the answer of the operation has."""
+    """Return the members of ``record`` that the response of the operation has."""
     members = model().operation_model(operation).output_shape.members
     return {name: value for name, value in record.items() if name in members}
 
 
 def _violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
-    """Iterate over what breaks the shape's limits; of a value of another type :func:`report`
-    speaks.
+    """Iterate over violations of the shape's limits.
+
+    A value of the wrong type is not reported here: :func:`report` does that.
     """
     value_text = "null" if value is None else f"'{str(value)[:300]}'"
     for broken in _iterate_limit_faults(value, shape.metadata):
@@ -76,6 +77,7 @@ def _lower(name: str) -> str:
 
 
 def _iterate_limit_faults(value: Any, limits: dict) -> Iterator[str]:
+    """Iterate over the limits (enum, size, pattern) that a value breaks, in SageMaker's words."""
     if limits.get("enum") and isinstance(value, str) and value not in limits["enum"]:
         yield f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
     size = len(value) if isinstance(value, str | list) else value
@@ -92,8 +94,9 @@ def _iterate_limit_faults(value: Any, limits: dict) -> Iterator[str]:
 
 @functools.cache
 def _expression(pattern: str) -> re.Pattern:
-    """Return AWS's expression, with Java's classes in Python's words; what only Java reads
-    matches all.
+    """Return AWS's regular expression with Java's character classes written as Python's.
+
+    Return an expression that matches everything if Python cannot read it.
     """
     try:
         return re.compile(re.sub(r"\\p\{([LNZ])\}", lambda c: _CLASSES[c[1]], pattern), re.DOTALL)
@@ -105,33 +108,34 @@ _CLASSES = {"L": r"\w", "N": r"\d", "Z": r"\s"}
 
 
 def refuse_choice(shape: str, location: str, value: str) -> None:
-    """Raise ``ValidationException`` if ``value`` is not one of that shape's choices."""
+    """Raise ``ValidationException`` if ``value`` is not one of the values of an enum shape."""
     for broken in _violations(model().shape_for(shape), value, location):
         raise ApiError("ValidationException", f"1 validation error detected: {broken}")
 
 
 def report(shape: Shape | None, request: dict) -> str:
-    """Return the missing, unknown or mistyped members of the request; empty if it is valid."""
+    """Return text about missing, unknown or mistyped members; empty if there are none."""
     result = ParamValidator().validate(request, shape)
     return "; ".join(result.generate_report().splitlines()) if result.has_errors() else ""
 
 
-# Checks of a job's request, which refuse what cannot run here.
+# Checks of a job's request, which refuse what cannot be run here.
 #
-# CreatePipeline runs the same checks on a step's Arguments before any of its expressions has a
-# value; a check that needs such a value is left to the run.
+# CreatePipeline makes the same checks on the Arguments of a step before any of its expressions has
+# a value. A check that needs such a value is made only when the step runs.
 
 Check = Callable[[], object]
-"""A check; raises :class:`ApiError` for a request that this emulator cannot run."""
+"""A function that raises :class:`ApiError` for a request that this emulator cannot run."""
 
 
 class UndecidedError(Exception):
-    """A check asked for the value of an expression."""
+    """A check needed the value of an expression."""
 
 
 class Unknown:
-    """The unknown value of an expression: it can be shown, every other use raises
-    UndecidedError.
+    """The unknown value of an expression.
+
+    It has a ``repr``; every other use raises UndecidedError.
     """
 
     def __init__(self, expression: dict[str, Any]) -> None:
@@ -143,14 +147,14 @@ class Unknown:
     def _ask(self, *_: object) -> NoReturn:
         raise UndecidedError
 
-    __class__ = property(_ask)  # for isinstance
+    __class__ = property(_ask)  # so that isinstance raises, too
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _ask
     __bool__ = __str__ = __format__ = __len__ = __iter__ = __contains__ = __getitem__ = _ask
     __getattr__ = __add__ = __radd__ = __mul__ = __rmul__ = __or__ = __ror__ = _ask
 
 
 def mask_expressions(value: Any) -> Any:
-    """Return ``value`` with :class:`Unknown` in place of each expression."""
+    """Return ``value`` with each expression replaced by an :class:`Unknown`."""
     if is_expression(value):
         return Unknown(value)
     if isinstance(value, dict):
@@ -159,8 +163,11 @@ def mask_expressions(value: Any) -> Any:
 
 
 def refusal(checks: Iterable[Check]) -> str | None:
-    """Return the first refusal of a request with unknown values; None when nothing is refused."""
-    # A generator of checks may itself ask for an unknown value, and ends there.
+    """Return the message of the first check that refuses the request; None if none does.
+
+    The request may contain unknown values.
+    """
+    # If a generator of checks itself needs an unknown value, it raises, and ends there.
     remaining = iter(checks)
     while True:
         try:
@@ -168,7 +175,7 @@ def refusal(checks: Iterable[Check]) -> str | None:
         except StopIteration:
             return None
         except (UndecidedError, KeyError, TypeError, AttributeError):
-            # Missing or malformed members are left to the run, which knows the whole request.
+            # Missing or malformed members are checked when the step runs with the whole request.
             continue
         except ApiError as error:
             return error.message

@@ -1,11 +1,11 @@
-"""Signatures of requests: computed again, to check that the client has the secret.
+"""Check the signatures of requests by computing them again, so that only owners of a key get in.
 
 A pipeline is code that runs as the user who started the emulator, and on a shared machine every
-user reaches its port. So every request must be signed with a valid key, as on AWS: with Signature
-Version 4, in the header or the query of a presigned URL, and with the signature of each chunk of an
-upload if the client signs chunks; with Version 2 only in the form that boto3 still presigns for S3.
-Unsigned requests are refused, even for the few operations that AWS allows unsigned: nothing here is
-public.
+user can reach its port. So every request must be signed with a valid key, as on AWS. Signature
+Version 4 is accepted in the header or in the query of a presigned URL; if the client signs the
+chunks of an upload, the signature of each chunk is checked, too. Version 2 is accepted only in the
+form that boto3 still uses for presigned URLs of S3. Unsigned requests are refused, even for the few
+operations that AWS allows unsigned, because nothing here is public.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ from trainyard.emulator.iam.access_keys import Keys
 from trainyard.emulator.request_scope import REGION, ApiError, S3Error
 from trainyard.emulator.s3.s3_dispatch import virtual_bucket
 
-LONGEST = 604800  # seconds that a presigned URL may be valid (AWS's limit: a week)
-SKEW = 900  # seconds between the clocks of client and service (AWS's limit)
+LONGEST = 604800  # longest validity of a presigned URL, in seconds (AWS's limit: a week)
+SKEW = 900  # largest difference of the client's clock, in seconds (AWS's limit)
 _SCOPE = r"(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)/aws4_request"
 _HEADER = re.compile(
     rf"AWS4-HMAC-SHA256 +Credential={_SCOPE}, *SignedHeaders=(?P<names>[^,\s]+), *"
@@ -61,12 +61,15 @@ CODES = {
     "unsigned": ("AccessDenied", "IncompleteSignature", "IncompleteSignatureException"),
     "malformed": ("InvalidRequest", "IncompleteSignature", "IncompleteSignatureException"),
 }
-"""Fault → AWS's error code for it in S3, in the query protocol, and in the JSON protocols."""
+"""Mapping of a fault to AWS's error codes for it: of S3, of the query protocol, and of the JSON
+protocols."""
 
 
 class RequestRefusal(Exception):
-    """A refused request. ``why``: a key of CODES; the message is for people, ``fields`` for S3's
-    answer.
+    """A refused request.
+
+    ``reason`` is a key of CODES. The message is for people; ``fields`` are elements of S3's error
+    document.
     """
 
     def __init__(self, reason: str, message: str, fields: dict[str, str] | None = None) -> None:
@@ -75,8 +78,9 @@ class RequestRefusal(Exception):
         self.fields = fields
 
     def error(self, form: int) -> ApiError:
-        """Return the error as the service answers it: 0 S3, 1 the query protocol, 2 the JSON
-        protocols.
+        """Return the error in the form of a service.
+
+        ``form`` is 0 for S3, 1 for the query protocol, 2 for the JSON protocols.
         """
         status = 400 if self.reason == "malformed" else 403
         return S3Error(CODES[self.reason][form], str(self), status, fields=self.fields)
@@ -84,10 +88,10 @@ class RequestRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestSignature:
-    """A valid signature: its service and key, and the start for the signatures of an upload's
-    chunks.
+    """A valid signature: its service, key and region.
 
-    Version 2 signs only S3 requests, and no chunks.
+    It is also the start of the chain of signatures of an upload's chunks. Version 2 signs only S3
+    requests, and no chunks.
     """
 
     service: str
@@ -98,8 +102,12 @@ class RequestSignature:
     _request: AWSRequest | None = None
 
     def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str:
-        """Return the signature of the chunk with that SHA-256 after ``previous``, or of the
-        trailers.
+        """Return the signature of the next chunk, or of the trailers.
+
+        Args:
+            previous: signature of the previous chunk.
+            digest: SHA-256 of the chunk.
+            kind: ``PAYLOAD`` for a chunk, ``TRAILER`` for the trailers.
         """
         if self._auth is None or self._request is None:
             return ""
@@ -112,10 +120,18 @@ class RequestSignature:
 def check(
     request: Request, secret: Callable[[str], str | None], now: float | None = None
 ) -> RequestSignature:
-    """Return the valid signature of the request. Raises :class:`Refused`.
+    """Return the signature of a request if it is valid.
 
-    ``secret``: returns the secret of an access key, None for an unknown key. ``now``: seconds since
-    the epoch. Only the returned service may answer: elsewhere the request may name others.
+    Only the service in the result may answer the request, because other parts of the request may
+    name other services.
+
+    Args:
+        request: the request.
+        secret: function that returns the secret of an access key, or None for an unknown key.
+        now: current time, in seconds since the epoch.
+
+    Raises:
+        RequestRefusal: the request is not signed, or its signature is not valid.
     """
     now = time.time() if now is None else now
     header, query = request.headers.get("Authorization", ""), request.args
@@ -160,8 +176,9 @@ def check(
 
 
 def check_session(request: Request, key: str, keys: Keys) -> None:
-    """Check that temporary credentials come with their token, and are valid. Raises
-    :class:`Refused`.
+    """Check that temporary credentials are still valid, and come with their session token.
+
+    Raises :class:`RequestRefusal`.
     """
     if reason := keys.explain_end(key):
         raise RequestRefusal(
@@ -182,12 +199,15 @@ def _verify_signature(
     date: str,
     secret: Callable[[str], str | None],
 ) -> RequestSignature:
-    """Compute the signature again from the received request. Raises :class:`Refused`."""
+    """Compute the signature again from the received request, and compare it.
+
+    Raises :class:`RequestRefusal`.
+    """
     credentials = _credentials(scope["key"], secret)
     header_names = names.split(";")
     if "host" not in header_names or date[:8] != scope["day"]:
         raise RequestRefusal("malformed", "host must be signed, on the scope's day")
-    # Headers that say what to do must be signed; the hash of the body is checked by itself.
+    # Headers with instructions must be signed; the hash of the body is checked separately.
     commands = {name.lower() for name, _ in request.headers if name.lower().startswith("x-amz-")}
     if unsigned := ", ".join(sorted(commands - {_PAYLOAD} - set(header_names))):
         message = "There were headers present in the request which were not signed"
@@ -215,7 +235,7 @@ def _verify_signature(
 def _check_payload(
     request: Request, header_names: list[str], *, s3: bool, is_presigned: bool
 ) -> None:
-    """Check the signed hash of the body. S3 checks it itself, as the body arrives."""
+    """Check the signed hash of the body. For S3, the body is checked while it is received."""
     digest = request.headers.get(_PAYLOAD, "")
     if s3 and not is_presigned and (not digest or _PAYLOAD not in header_names):
         raise RequestRefusal("malformed", f"the header {_PAYLOAD} is required, and must be signed")
@@ -225,7 +245,7 @@ def _check_payload(
 
 
 def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:
-    """Check a presigned URL as boto3 creates it in us-east-1 without signature_version s3v4."""
+    """Check a presigned URL of the form that boto3 creates in us-east-1 without s3v4."""
     query = request.args
     credentials = _credentials(query["AWSAccessKeyId"], secret)
     if not query["Expires"].isdecimal() or now > int(query["Expires"]):
@@ -237,7 +257,7 @@ def _check_version_2(request: Request, secret: Callable[[str], str | None], now:
     }
     signed_request = AWSRequest(request.method, _url(request), headers)
     auth = HmacV1QueryAuth(credentials)
-    auth._get_date = lambda: query["Expires"]  # takes the place of a header's date
+    auth._get_date = lambda: query["Expires"]  # Version 2 signs it in place of the date
     split, bucket = urlsplit(signed_request.url), virtual_bucket(request)
     path = f"/{bucket}{split.path}" if bucket else None
     signature = auth.get_signature(request.method, split, signed_request.headers, auth_path=path)
@@ -246,6 +266,7 @@ def _check_version_2(request: Request, secret: Callable[[str], str | None], now:
 
 
 def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
+    """Return the credentials of a key. Raises :class:`RequestRefusal` if it is not known."""
     if (secret_key := secret(key)) is None:
         raise RequestRefusal(
             "unknown",
@@ -264,7 +285,7 @@ def _mismatch_error() -> RequestRefusal:
 
 
 def _moment(date: str) -> float:
-    """Return ``20261122T061508Z`` as seconds since the epoch. Raises :class:`Refused`."""
+    """Return ``20261122T061508Z`` as seconds since the epoch. Raises :class:`RequestRefusal`."""
     try:
         return timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
     except ValueError:

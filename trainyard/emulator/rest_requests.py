@@ -1,4 +1,4 @@
-"""Requests to a service that uses REST with JSON (Lambda), read by botocore's model of it."""
+"""Requests to a service that uses REST with JSON, such as Lambda, read with botocore's model."""
 
 import base64
 import json
@@ -42,8 +42,9 @@ class Rest:
             return _error(failure)
 
     def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
-        """Return the operation with the request's method and path, or None, and the path's
-        parameters.
+        """Return (operation with the request's method and path, parameters in the path).
+
+        Return (None, {}) if there is none.
         """
         for method, pattern, operation in self._routes:
             match = pattern.fullmatch(request.path.rstrip("/"))
@@ -80,7 +81,7 @@ class Rest:
 
 
 def json_object(data: bytes) -> dict:
-    """Return a request's body. Raises ``SerializationException`` if it is not a JSON object."""
+    """Return the body of a request. Raises ``SerializationException`` if it is no JSON object."""
     try:
         document = json.loads(data or b"{}")
     except (ValueError, RecursionError) as wrong:
@@ -99,6 +100,7 @@ def _error(failure: ApiError) -> Response:
 
 
 def _pattern(model: OperationModel) -> re.Pattern[str]:
+    """Return a regular expression for the paths of an operation, with a group per parameter."""
     path = model.http["requestUri"].partition("?")[0].rstrip("/")
     parts = re.split(r"\{(\w+\+?)\}", path)
     return re.compile(
@@ -112,6 +114,7 @@ def _pattern(model: OperationModel) -> re.Pattern[str]:
 
 
 def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -> dict:
+    """Return the parameters of a request, from its path, query, headers and body."""
     shape = model.input_shape
     if shape is None:
         return {}
@@ -130,6 +133,7 @@ def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -
 
 
 def _body(request: Request, shape: Any) -> dict:
+    """Return the parameters in the JSON body, under boto3's names."""
     members = shape.members
     wires = {member.serialization.get("name", name): name for name, member in members.items()}
     body = json_object(request.get_data())
@@ -142,7 +146,7 @@ def _body(request: Request, shape: Any) -> dict:
 
 
 def _blobs(value: Any, shape: Shape) -> Any:
-    """Return ``value`` with the model's blobs decoded, at all levels of structures."""
+    """Return ``value`` with the model's blobs decoded from base64, in nested structures, too."""
     if shape.type_name == "blob" and isinstance(value, str):
         return base64.b64decode(value, validate=True)
     if shape.type_name == "structure" and isinstance(value, dict):
@@ -152,6 +156,7 @@ def _blobs(value: Any, shape: Shape) -> Any:
 
 
 def _scalar(values: list[str], shape: Shape) -> Any:
+    """Return the values of a query parameter, converted to the type in the model."""
     if shape.type_name == "list":
         return values
     if shape.type_name == "boolean":
@@ -162,7 +167,7 @@ def _scalar(values: list[str], shape: Shape) -> Any:
 
 
 def parse_list(form: Mapping[str, str], name: str) -> list[Any]:
-    """Return a list of the query protocol (``Tags.member.1.Key``): texts, or dictionaries."""
+    """Return a list of the query protocol (``Tags.member.1.Key``): of texts or of dictionaries."""
     items: dict[int, Any] = {}
     for key, value in form.items():
         if match := re.fullmatch(rf"{name}\.member\.(\d{{1,4}})(?:\.(\w+))?", key):

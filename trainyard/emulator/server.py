@@ -1,11 +1,11 @@
-"""The endpoint: every AWS service on one loopback address.
+"""The endpoint: every AWS service at one loopback address.
 
     with serve(Path("state")) as endpoint:
         boto3.client("s3", endpoint_url=endpoint.url, ...)   # or run a command with endpoint.env
 
 A request is routed by the service that it is signed for and by ``X-Amz-Target``: S3, logs and
-SageMaker are the emulator's own, the rest is moto's. Requests are refused if they are not signed
-with the state directory's secret, come from web pages, or are for foreign host names.
+SageMaker are the emulator's own, the other services are moto's. A request is refused if it is not
+signed with the secret of the state directory, comes from a web page, or is for a foreign host name.
 """
 
 import contextlib
@@ -82,21 +82,25 @@ Prepare = Callable[[Path, ObjectStore], None]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
+    """An endpoint that is serving."""
+
     url: str
     env: dict[str, str] = field(repr=False)
-    """Environment variables, including the secret, that lead a process to this endpoint."""
+    """Environment variables, including the secret, with which a process uses this endpoint."""
     app: "App"
 
     def wait(self, execution: Any, seconds: float = 3600) -> dict:
-        """Return DescribePipelineExecution's answer when the execution has ended.
+        """Wait until an execution has ended; return DescribePipelineExecution's response.
 
         Args:
-            execution: its ARN, boto3's answer to StartPipelineExecution, or the SDK's object.
+            execution: ARN of the execution, boto3's response to StartPipelineExecution, or the
+                object that the SDK's ``pipeline.start()`` returned.
+            seconds: longest time to wait.
 
         Raises:
             ApiError: the execution does not exist.
             EmulatorError: ``execution`` is none of these.
-            TimeoutError: it still runs after ``seconds``.
+            TimeoutError: the execution has not ended after ``seconds``.
         """
         end = time.monotonic() + seconds
         arn = _execution_arn(execution)
@@ -111,9 +115,10 @@ class Endpoint:
 
 
 def _execution_arn(execution: Any) -> str:
+    """Return the ARN of what :meth:`Endpoint.wait` accepts."""
     if isinstance(execution, Mapping):
         execution = execution.get("PipelineExecutionArn")
-    for name in ("arn", "pipeline_execution_arn"):  # the SDK's pipelines; its resource classes
+    for name in ("arn", "pipeline_execution_arn"):  # of the SDK's pipelines; of its resources
         execution = getattr(execution, name, execution)
     if not isinstance(execution, str):
         raise EmulatorError(
@@ -124,7 +129,7 @@ def _execution_arn(execution: Any) -> str:
 
 
 class App:
-    """The WSGI application and everything behind it, for the region of the current thread."""
+    """The WSGI application and all services, for the account and region of the current thread."""
 
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
@@ -144,7 +149,10 @@ class App:
         return self.worlds.get_world().sagemaker
 
     def forward(self, operation: str, request: dict) -> dict:
-        """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`."""
+        """Return the response to a SageMaker operation that does not run anything.
+
+        Raises :class:`ApiError`.
+        """
         return self.worlds.get_world().forward(operation, request)
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -153,16 +161,18 @@ class App:
         try:
             response = self._answer(request)
         except Exception as cause:
-            # the edge of the program: the cause goes to the log, the client gets AWS's form
+            # The outermost handler: the cause goes to the log, the client gets AWS's error format.
             log.exception("%s %s failed", request.method, request.path)
             response = _answer_failure(request, damaged_state.full(cause))
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
     def _answer(self, request: Request) -> Response:
+        """Return the response to a request, after checking signature and permission."""
         refusal_answer = _refuse(request)
         if refusal_answer:
             return refusal_answer
+        # A role's temporary credentials, at the path that its job was given.
         if loan := self.keys.loan(request.path):
             return Response(json.dumps(loan.document()), content_type="application/json")
         if request.method == "OPTIONS":
@@ -183,7 +193,7 @@ class App:
             if signature.service == "sts":
                 if wrong := self._tokens.refusal(request, signature.key):
                     return _answer_denial(request, "sts", wrong)
-                # An account is created when its entry role is first assumed.
+                # An account is created when its entry role is assumed for the first time.
                 number = access_keys.find_account(request.values.get("RoleArn", ""))
                 if number and account() == ACCOUNT:
                     self.worlds.open(number)
@@ -192,13 +202,13 @@ class App:
             return self._serve(request, signature)
 
     def _secret(self, access_key: str) -> str | None:
-        """Return the secret of a valid key. A user's is valid while IAM says so."""
+        """Return the secret of a key; None if the key, or its user in IAM, does not exist."""
         if self.keys.is_user(access_key) and not self._find_caller(access_key):
             return None
         return self.keys.secret(access_key)
 
     def _find_caller(self, access_key: str) -> str:
-        """Return the ARN of the user or session whose key it is."""
+        """Return the ARN of the user or session that owns the key; empty if there is none."""
         if identity := self.keys.identity(access_key):
             return identity["Arn"]
         with enter_scope(region(), self.keys.account(access_key)):
@@ -206,12 +216,13 @@ class App:
         return user.arn if user else ""
 
     def _serve(self, request: Request, signature: RequestSignature) -> Response:
+        """Pass a request that is permitted to the service that it is signed for."""
         service, target = signature.service, request.headers.get("X-Amz-Target", "")
         if service == "sagemaker" and target.startswith("SageMaker."):
             return _json(request, self._sagemaker)
         if service == "sagemaker" and request.path.startswith("/endpoints/"):
             return self._invoke(request)
-        if service == "sagemaker":  # moto's SageMaker does not know this state
+        if service == "sagemaker":  # moto's SageMaker does not know the emulator's resources
             return refuse_operation(request, "")
         if service == "logs":
             return _json(request, self.worlds.get_world().logs_api.handle)
@@ -226,8 +237,8 @@ class App:
         return self._other(service, request)
 
     def _stack(self, request: Request) -> Response:
-        """Answer CloudFormation, whose stacks may create resources of this SageMaker."""
-        from trainyard.emulator.services import stack_resources  # it loads moto: 0.3 s
+        """Answer a CloudFormation request; stacks may create resources of this SageMaker."""
+        from trainyard.emulator.services import stack_resources  # here, as it loads moto: 0.3 s
 
         stack_resources.Answering.call = staticmethod(self._sagemaker)
         try:
@@ -256,7 +267,7 @@ class App:
         return response
 
     def _invoke(self, request: Request) -> Response:
-        """Answer InvokeEndpoint: return the container's answer; an error becomes a ModelError."""
+        """Answer InvokeEndpoint with the container's response; its error becomes a ModelError."""
         headers = dict(request.headers.items())
         try:
             reply = self.sagemaker.invoke(request.path, request.get_data(), headers)
@@ -268,6 +279,7 @@ class App:
         return Response(answer.body, 200, reply.headers, content_type=answer.content_type)
 
     def _sagemaker(self, operation: str, request: dict) -> dict:
+        """Answer a SageMaker operation. Raises :class:`ApiError`."""
         if self.sagemaker.owns(operation):
             return self.sagemaker.handle(operation, request)
         return self.forward(operation, request)
@@ -286,24 +298,32 @@ def serve(
     control: tuple[Policy, ...] = (),
     containers: container_engine.Mode | None = None,
 ) -> Iterator[Endpoint]:
-    """Serve on 127.0.0.1 in a thread until the block ends; port 0 means any free port.
+    """Serve on 127.0.0.1 in a thread until the ``with`` block ends; yield the endpoint.
 
-    ``prepare`` is called with the state directory when it is locked, before anything is read from
-    it. ``python`` is the interpreter that replaces container images. ``internet`` lets jobs reach
-    the internet. A job on an instance type of ``without_capacity`` fails with AWS's CapacityError.
-    ``iam``: who is held to IAM's policies. ``control``: the account's service control policies.
-    ``containers``: which jobs run in a container engine; None: as its environment variable says.
-
-    Only one endpoint at a time is possible in a process: a second one empties moto's part (IAM,
+    Only one endpoint at a time is possible in a process: a second one deletes moto's data (IAM,
     models) of the first.
 
-    Raises :class:`EmulatorError` when the port or the state directory is in use, or when no job
-    could run in that directory or with that interpreter.
+    Args:
+        state: state directory.
+        port: port to listen on; 0 for any free port.
+        make_sagemaker: function that makes the SageMaker service; None for the emulator's own.
+        prepare: function that is called with the state directory and its objects when the directory
+            is locked, before the services read it.
+        python: interpreter that replaces container images.
+        internet: whether jobs can reach the internet.
+        without_capacity: instance types on which a job fails with AWS's CapacityError.
+        iam: to whom IAM's policies apply (see ``authority.Mode``).
+        control: service control policies of the account.
+        containers: which jobs run in a container engine; None: as its environment variable says.
+
+    Raises:
+        EmulatorError: the port or the state directory is in use, or no job could run in that
+            directory or with that interpreter.
     """
     state, python = state.resolve(), check_python(python)
     refuse(state, python, internet)
     damaged_state.check_writable(state)
-    with contextlib.ExitStack() as stack:  # closed from the last to the first
+    with contextlib.ExitStack() as stack:  # closed in reverse order
         stack.enter_context(container_engine.use_mode(containers))
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
         damaged_state.set_aside(state)
@@ -315,13 +335,13 @@ def serve(
         app.aws.without_capacity = frozenset(without_capacity)
         app.aws.authority.mode, app.aws.authority.control = iam, control
         serving = stack.enter_context(contextlib.ExitStack())
-        stack.callback(app.worlds.close)  # before the store: stopping jobs may still save
+        stack.callback(app.worlds.close)  # before the store, because stopping jobs may still save
         server = Server(app, port)
         url = f"http://127.0.0.1:{server.port}"
         app.aws.serve(url, server.admit)
         server.start()
         serving.callback(server.stop)
-        # Once the endpoint serves: what is resumed calls it as a client.
+        # Only now that the endpoint serves: resumed executions call it as clients.
         app.worlds.begin()
         serving.enter_context(announce_endpoint(url, state))
         yield Endpoint(url, environment(url, state, app.keys.own_pair), app)
@@ -334,7 +354,10 @@ def _real_sagemaker(python: Path) -> MakeSageMaker:
 
 
 def _answer_failure(request: Request, full: bool) -> Response:
-    """Return the answer for a defect, or for a full disk, which botocore does not retry."""
+    """Return the response to a request that raised an exception.
+
+    ``full`` says that the disk is full; botocore does not retry that response.
+    """
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
     if full:
@@ -346,7 +369,7 @@ def _answer_failure(request: Request, full: bool) -> Response:
 
 
 def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
-    """Return the refusal in the form of the service that the request names, else probably S3's."""
+    """Return a refusal in the format of the request's service, or S3's if that is unclear."""
     if error.reason == "missing" and request.mimetype == "multipart/form-data":
         message = "The emulator's S3 does not implement POST forms."
         return operation_routes.error(ApiError("NotImplemented", message, 501), request.path)
@@ -362,7 +385,7 @@ def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
 
 
 def _answer_denial(request: Request, service: str, denial: ApiError) -> Response:
-    """Return the answer to a call that IAM's policies deny, in the service's own form."""
+    """Return the response to a call that IAM's policies deny, in the format of the service."""
     if service == "s3":
         return operation_routes.error(denial, request.path)
     if "Action" in request.values:
@@ -371,7 +394,10 @@ def _answer_denial(request: Request, service: str, denial: ApiError) -> Response
 
 
 def _refuse(request: Request) -> Response | None:
-    """Refuse requests from web pages, by name or by rebinding: a pipeline is code that will run."""
+    """Refuse requests of web pages, which may come by name or by DNS rebinding; None for others.
+
+    A page must have no access, because a pipeline is code that will be executed.
+    """
     host = request.headers.get("Host", "")
     if "Origin" in request.headers or not _HOST.fullmatch(host):
         message = f"Only clients on this machine are served, not web pages (Host: {host})."
@@ -380,6 +406,7 @@ def _refuse(request: Request) -> Response | None:
 
 
 def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
+    """Answer a request of the JSON protocol with ``handle(operation, request)``."""
     operation = request.headers["X-Amz-Target"].rpartition(".")[2]
     try:
         answer = handle(operation, json_object(request.get_data()))
@@ -390,7 +417,7 @@ def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
 
 
 def _model_error(answer: Answer, endpoint: str) -> Response:
-    """Return the container's refusal as SageMaker passes it on, with where its log is."""
+    """Return the container's error as SageMaker passes it on, with the location of its log."""
     text, place, group = answer.body.decode(errors="replace"), region(), _LOGS + endpoint
     side = "client" if 400 <= answer.status < 500 else "server"
     console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"

@@ -1,5 +1,6 @@
-"""Do two definitions mean the same? Their normal forms, and an execution of each.
+"""Decide whether two definitions mean the same, by their normal forms and by executing both.
 
-``static_comparison`` compares what is written, in ``normal_form``; ``observed_run`` executes both
-on emulators of their own, as processes, and compares what the jobs were asked and left.
+``static_comparison`` compares the texts of the definitions, in the form of ``normal_form``.
+``observed_run`` executes each definition on its own emulator, with local processes, and compares
+the requests of the jobs and the files that the jobs wrote.
 """

@@ -1,7 +1,7 @@
-"""The normal form of a definition: what is left when spelling that changes nothing is removed.
+"""The normal form of a definition: the definition without differences of spelling.
 
-Equal normal forms mean the same work under every input. The reverse does not hold: what is spelled
-in a way that this module does not know counts as a difference.
+Two definitions with equal normal forms do the same work for every input. The reverse does not hold:
+a spelling that this module does not know counts as a difference.
 """
 
 import json
@@ -27,7 +27,7 @@ from trainyard.language.step_types import step_type
 from trainyard.runs.run_differences import STAMP, is_code, is_submitted
 
 CodeDigest = Callable[[str], str | None]
-"""URI of code → digest of its files; None if they are not known."""
+"""Function that maps the URI of code to a digest of its files; None if they are not known."""
 
 DEFAULTS = {
     "S3DataDistributionType": "FullyReplicated",
@@ -44,11 +44,11 @@ DEFAULTS = {
     "ProcessingInputs": [],
     "NetworkConfig": {},
 }
-"""Member of a job's request → the value that it has when it is left out (API reference)."""
+"""Mapping of a member of a job's request to its default value (API reference)."""
 
 STEP_DEFAULTS: dict[str, Any] = {"CacheConfig": {"Enabled": False}, "RetryPolicies": []}
 OWN_NAMES = ("Environment", "HyperParameters", "StaticHyperParameters")
-"""Members whose keys are the user's own: nothing in them is left out or sorted."""
+"""Members whose keys are chosen by the user: nothing in them is left out or sorted."""
 
 UNORDERED_LISTS = {
     "InputDataConfig": "ChannelName",
@@ -56,23 +56,27 @@ UNORDERED_LISTS = {
     "Outputs": "OutputName",
     "MetricDefinitions": "Name",
 }
-"""List whose order says nothing, unless two items share a place → the name of an item."""
+"""Mapping of a list whose order usually has no meaning to the member that names its items.
+
+The order does matter if two items share a location (see ``_sort_items``)."""
 
 COSMETIC = ("DisplayName", "Description")
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """A definition's normal form."""
+    """The normal form of a definition."""
 
     top: Mapping[str, Any]
-    """Members of the definition besides Parameters, Steps and Metadata."""
+    """Members of the definition except Parameters, Steps and Metadata."""
     parameters: Mapping[str, Mapping[str, Any]]
-    """Parameter that both sides declare → its declaration."""
+    """Mapping of each parameter that was not replaced by a constant to its declaration."""
     steps: Mapping[str, Mapping[str, Any]]
-    """Step → its normal form, in topological order."""
+    """Mapping of a step to its normal form, in topological order."""
     cosmetics: Mapping[str, Mapping[str, Any]]
-    """Step, ``""`` for the definition → what changes no work: descriptions, tags, code's place."""
+    """Mapping of a step, or ``""`` for the definition, to what does not change the work.
+
+    That is descriptions, tags and the location of code."""
 
 
 def normalise_definition(
@@ -81,13 +85,13 @@ def normalise_definition(
     constants: Mapping[str, Any],
     digest: CodeDigest,
 ) -> Normal:
-    """Return the normal form.
+    """Return the normal form of a definition.
 
     Args:
         document: a valid definition.
-        parameters: those that stay parameters.
-        constants: parameter → the value that replaces it.
-        digest: of the code at a URI.
+        parameters: declarations of the parameters that stay parameters.
+        constants: mapping of each other parameter to the value that replaces it.
+        digest: function that returns the digest of the code at a URI.
     """
     step_list = list(steps_of(document["Steps"]))
     before = _ancestors(step_list)
@@ -98,10 +102,11 @@ def normalise_definition(
         else []
         for step in step_list
     }
-    # Set after the outputs were folded: their places must still have the times.
+    # Set only after the outputs are folded: their locations must still contain the times.
     folding.generated_names = _find_generated(
         [place for places in outputs.values() for place in places]
     )
+    # A step has more ancestors than each step that it waits for: this order is topological.
     step_list.sort(key=lambda step: len(before[step.name]))
     sorts = not any(
         _AT_INDEX.search(reference.path) for reference in known_references(document["Steps"])
@@ -122,8 +127,9 @@ def normalise_definition(
 
 
 def output_places(job: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over the constant URIs of a processing or transform job's outputs, without a slash at
-    the end; ``job`` is its request or its description.
+    """Iterate over the constant URIs of a processing or transform job's outputs.
+
+    The URIs have no slash at the end. ``job`` is the job's request or its description.
     """
     outputs = (job.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
     uris = [(output.get("S3Output") or {}).get("S3Uri") for output in outputs]
@@ -132,39 +138,44 @@ def output_places(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_generated(places: Sequence[str]) -> dict[str, str]:
-    """Return place of an output in whose name an SDK wrote the time → the place without it."""
+    """Return a mapping of output locations to the same with ``{time}`` for an SDK's time.
+
+    Locations without such a time are left out. Return an empty mapping if two locations differ only
+    in their times.
+    """
     without = {place: _without_time(place) for place in places}
-    # Two places would become one: their times tell them apart.
+    # Without the times, two different locations would become one.
     if len(set(without.values())) < len(without):
         return {}
     return {place: name for place, name in without.items() if place != name}
 
 
 def _without_time(place: str) -> str:
-    """Return a place without the time that an SDK wrote into the job's name before it."""
+    """Return a location in which ``{time}`` replaces the time that an SDK wrote into it."""
     name, time, rest = STAMP.sub("{time}", place).partition("{time}")
     if not time:
         return place
     bucket, slash, base = name.removeprefix("s3://").partition("/")
-    # Where a base name has a slash, SDK v2 keeps it, v3 writes a hyphen.
+    # If a base name contains a slash, SDK v2 keeps it, and v3 writes a hyphen.
     return f"s3://{bucket}{slash}{base.replace('/', '-')}{time}{rest}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a request's normal form needs to know."""
+    """What is needed to compute the normal form of a job's request."""
 
     digest: CodeDigest
     sorts: bool
-    """False if a reference counts the items of a list."""
+    """Whether lists may be sorted; False if a reference addresses a list item by its index."""
     cosmetic: dict[str, Any]
-    """Gets what the normal form leaves out: the places of code, tags."""
+    """Receives what the normal form leaves out: the locations of code, and tags."""
 
 
 _AT_INDEX = re.compile(r"\[\d+\]")
 
 
 def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> dict[str, Any]:
+    """Return the normal form of a step; ``before`` is the set of all steps that it waits for."""
     members = {
         key: folding.fold(value)
         for key, value in step.document.items()
@@ -186,7 +197,7 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
     }
 
 
-_NOTHING = object()
+_NOTHING = object()  # default that is unequal to every value
 
 
 def _json(value: Any) -> str:
@@ -194,16 +205,19 @@ def _json(value: Any) -> str:
 
 
 def _waits(step: Step) -> list[Any]:
+    """Return the entries of the step's DependsOn: names of steps, and triggers."""
     return list(step.document.get("DependsOn") or ())
 
 
 def _ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
-    """Return step → all that must have succeeded before, whether DependsOn says so or not.
+    """Return a mapping of each step to all steps that must have succeeded before it.
 
-    An entry of DependsOn with a trigger is no such wait.
+    References to a step count as well as DependsOn. An entry of DependsOn with a trigger does not
+    count, because the trigger may be another status than success.
     """
     direct = {}
     for step in step_list:
+        # A step also waits for the condition or the loop that contains it.
         holders = [step.branch[0] if step.branch else None, step.loop]
         plain = [entry for entry in _waits(step) if isinstance(entry, str)]
         direct[step.name] = {*step.reads, *plain, *filter(None, holders)}
@@ -220,14 +234,15 @@ def _ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
 
 
 class _Folding:
-    """Replaces by its constant every expression whose value no run changes."""
+    """Replaces every expression that has the same value in each execution by that value."""
 
     def __init__(self, constants: Mapping[str, Any], steps: Mapping[str, Step]) -> None:
         self._constants, self._steps = constants, steps
         self.generated_names: Mapping[str, str] = {}
-        """Place of an output → its name without the time at which an SDK generated it."""
+        """Mapping of an output's location to the same without the time that an SDK generated."""
 
     def fold(self, value: Any) -> Any:
+        """Return a copy of ``value`` in which constant expressions are replaced by their values."""
         if isinstance(value, list):
             return [self.fold(item) for item in value]
         if isinstance(value, str):
@@ -247,6 +262,7 @@ class _Folding:
         return text
 
     def _get(self, value: dict[str, Any]) -> Any:
+        """Return the value of a reference if no execution changes it; else the reference."""
         try:
             target = parse_get(value[GET])
         except ExpressionError:
@@ -257,7 +273,10 @@ class _Folding:
         return value if known_value is None else known_value
 
     def _property(self, target: Reference) -> str | None:
-        """Return a URI in the request of a job, which its Describe repeats; None for the rest."""
+        """Return the URI that a reference to a job's description has; None if it is not constant.
+
+        The value is known before the job runs, because Describe repeats the URIs of the request.
+        """
         step = self._steps.get(target.name)
         if step is None or not step_type(step.type).sole_job or not target.path.endswith("Uri"):
             return None
@@ -268,7 +287,7 @@ class _Folding:
         return argument if isinstance(argument, str) else None
 
     def _join(self, body: dict[str, Any]) -> Any:
-        """Return a join with neither separator nor inner joins; a text if all of it is constant."""
+        """Return a join without separator and nested joins; a text if all parts are constant."""
         parts: list[Any] = []
         for position, value in enumerate(body["Values"]):
             inner = self.fold(value)
@@ -299,6 +318,7 @@ def request(value: Any, rules: Rules) -> Any:
 
 
 def _member(key: str, item: Any, rules: Rules) -> Any:
+    """Return the normal form of the member ``key`` of a request."""
     if key in OWN_NAMES and isinstance(item, dict) and not is_expression(item):
         return {k: _place(k, v, rules) if is_submitted(k) else v for k, v in item.items()}
     if key in UNORDERED_LISTS and isinstance(item, list):
@@ -309,7 +329,7 @@ def _member(key: str, item: Any, rules: Rules) -> Any:
 
 
 def _input(item: Any, name: str, rules: Rules) -> Any:
-    """Return a channel or an input; one of code with its content in place of its URI."""
+    """Return a channel or an input; if it is code, the digest of its content replaces its URI."""
     if not isinstance(item, dict) or name not in ("ChannelName", "InputName"):
         return item
     title = str(item.get(name))
@@ -325,6 +345,7 @@ def _input(item: Any, name: str, rules: Rules) -> Any:
 
 
 def _place(title: str, uri: Any, rules: Rules) -> Any:
+    """Return ``uri`` with the digest of the code that it names; unchanged if there is none."""
     bare = uri.strip('"') if isinstance(uri, str) else ""
     content = rules.digest(bare) if bare else None
     if content is None:
@@ -334,7 +355,11 @@ def _place(title: str, uri: Any, rules: Rules) -> Any:
 
 
 def _sort_items(items: list[Any], name: str) -> list[Any]:
-    """Return the items by name, unless two share a name, or a folder of one lies in another's."""
+    """Return the items sorted by name.
+
+    Return them unsorted if two items share a name, or if the location of one is inside another's:
+    then the order decides which files win.
+    """
     if not all(isinstance(item, dict) and isinstance(item.get(name), str) for item in items):
         return items
     names = [item[name] for item in items]
@@ -342,7 +367,8 @@ def _sort_items(items: list[Any], name: str) -> list[Any]:
         return items
     for member in _PLACES:
         places = [place for item in items if (place := _inside(item, member))]
-        # With a slash at the end, /a/b is not in /a/bc; sorted, a folder precedes what is in it.
+        # With a slash at the end, /a/b is not a prefix of /a/bc. Sorted, a folder directly precedes
+        # what is in it.
         folders = sorted(place.rstrip("/") + "/" for place in places)
         if any(b.startswith(a) for a, b in zip(folders, folders[1:], strict=False)):
             return items
@@ -353,13 +379,17 @@ _PLACES = (("S3Input", "LocalPath"), ("S3Output", "S3Uri"))
 
 
 def _inside(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
+    """Return the text of the member at ``path`` of an item; None if the item has none."""
     holder = item.get(path[0])
     value = holder.get(path[1]) if isinstance(holder, dict) else None
     return value if value is None or isinstance(value, str) else _json(value)
 
 
 def match_renames(old: Normal, new: Normal) -> dict[str, str]:
-    """Return step of ``new`` → the only step of ``old`` that is the same under another name."""
+    """Return a mapping of steps of ``new`` to the step of ``old`` that is equal but for its name.
+
+    A step that equals several steps of the other definition is left out.
+    """
     first, second = _digests(old, new), _digests(new, old)
     renames = {}
     for name, digest in second.items():
@@ -370,7 +400,11 @@ def match_renames(old: Normal, new: Normal) -> dict[str, str]:
 
 
 def _digests(normal: Normal, others: Normal) -> dict[str, str]:
-    """Return step that only ``normal`` has → digest in which such steps are not named."""
+    """Return a mapping of each step that only ``normal`` has to a digest of its normal form.
+
+    Such steps are replaced by their digests where a later one refers to them, so that the digests
+    do not depend on their names.
+    """
     digests: dict[str, str] = {}
     for name, form in normal.steps.items():
         if name not in others.steps:
@@ -380,7 +414,7 @@ def _digests(normal: Normal, others: Normal) -> dict[str, str]:
 
 
 def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a step's normal form with other names of the steps that it refers to."""
+    """Return a step's normal form in which the steps that it refers to are renamed by ``names``."""
     result = {key: _with_names(item, names) for key, item in form.items()}
     result["after"] = sorted(names.get(name, name) for name in form["after"])
     result["branch"] = [names.get(name, name) for name in form["branch"]]
@@ -391,6 +425,7 @@ def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
 
 
 def _with_names(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a part of a normal form with other names in its references to steps."""
     if isinstance(value, list):
         return [_with_names(item, names) for item in value]
     if not isinstance(value, dict):
@@ -403,20 +438,24 @@ def _with_names(value: Any, names: Mapping[str, str]) -> Any:
     return {GET: f"Steps.{names.get(target.name, target.name)}.{value[GET].split('.', 2)[2]}"}
 
 
-# Spellings of a training's request that change no work.
+# Different spellings of a training job's request that do not change its work.
 
 WATCHING = ("DebugHookConfig", "ProfilerConfig")
-"""Members that only ask for metrics of the machine, or for no tensors: SDK v2 adds both."""
+"""Members that ask only for metrics of the machine, or for no tensors; SDK v2 adds both."""
 _RULES = ("DebugRuleConfigurations", "ProfilerRuleConfigurations")
-"""Jobs of their own, which read what is saved."""
+"""Members that start jobs of their own, which read what the debugger and the profiler save."""
 
 _MACHINES = "HyperParameterTuningResourceConfig"
-"""Another name of ResourceConfig in a tuning job, which may list several types besides."""
+"""The tuning job's name of ResourceConfig; it may list several instance types, too."""
 _PLAIN = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}
+"""Members that both of these structures have."""
 
 
 def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
-    """Return the request without members that no job reads; they go into ``cosmetic``."""
+    """Return the request without ``WATCHING`` if no job reads what it saves.
+
+    The removed members are added to ``cosmetic``.
+    """
     collections = (arguments.get("DebugHookConfig") or {}).get("CollectionConfigurations")
     if collections or any(arguments.get(name) for name in _RULES):
         return arguments
@@ -425,12 +464,14 @@ def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dic
 
 
 def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the request without what it says again: a channel's input mode, which is the
-    training's, the compression of a model that is not said otherwise, and a tuning job's lists
-    of no ranges.
+    """Return the request without members that repeat a default.
+
+    These are the input mode of a channel if it is the training's, the compression of the model if
+    it is GZIP, and empty lists of ranges of a tuning job. A tuning job's resources get the name
+    ResourceConfig if they have only members that ResourceConfig has.
     """
     result = dict(arguments)
-    # A tuning job's definitions are requests of the same form.
+    # A tuning job contains the definitions of training jobs, which are requests of the same form.
     for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):
         if isinstance(inside := result.get(key), dict):
             result[key] = without_defaults(inside)
@@ -453,6 +494,7 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _less(item: Any, name: str, value: Any) -> Any:
+    """Return ``item`` without the member ``name`` if that member has this value."""
     if not isinstance(item, dict) or item.get(name) != value:
         return item
     return {key: entry for key, entry in item.items() if key != name}

@@ -1,6 +1,6 @@
-"""An execution of a definition on an emulator of its own, as facts that can be compared.
+"""Execute a definition on an emulator of its own, and return facts that can be compared.
 
-Names of jobs, ids of executions and times are replaced, as no two executions share them.
+Names of jobs, ids of executions and times are replaced, because they differ in every execution.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ from trainyard.runs.run_differences import EXECUTION, FAULTS, LARGEST, contents,
 ROLE = "arn:aws:iam::123456789012:role/trainyard-equal"
 NAME = "equal"
 REST = ""
-"""Stands for a step in the facts that belong to none."""
+"""Key of the facts that belong to no step."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?")
 _TRIAL = re.compile(r"(\{job of [^{}]*\}-\d{3})-[0-9a-f]{8}")
-"""A training that a tuning job started, whose name ends in a part that is drawn."""
+"""Name of a training job that a tuning job started; its last part is random."""
 _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?=[/\"])")
 _WAITING = ("Callback",)
-"""Types of steps that wait for an answer from outside."""
+"""Types of steps that wait for a response from outside the pipeline."""
 
 
 class NotRunError(Exception):
@@ -52,7 +52,7 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What happened: step → fact → value, in the order in which the facts came about."""
+    """The facts of an execution: mapping of step to fact to value, in the order of the events."""
 
     facts: Mapping[str, Mapping[str, str]]
     status: str
@@ -60,27 +60,30 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What both executions share."""
+    """What both executions have in common."""
 
     files: Mapping[str, Path]
-    """URI in S3 → file to put there first."""
+    """Mapping of a URI in S3 to the local file that is uploaded there before the execution."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     python: Path = OWN_PYTHON
     seconds: float = 3600
-    """Longest duration of an execution."""
+    """Longest duration of an execution, in seconds."""
 
 
 def observe(
     document: Mapping[str, Any], setting: Setting, names: Mapping[str, str] | None = None
 ) -> Observation:
-    """Execute a valid definition, and return what happened.
+    """Execute a valid definition on a new emulator, and return what happened.
 
     Args:
-        names: step → its name in the facts, where that is another.
+        document: the definition.
+        setting: files, parameters, Python and time limit of the execution.
+        names: mapping of a step to its name in the facts, for steps that have another name there.
 
     Raises:
-        EmulatorError: the emulator cannot start here.
-        NotRunError: the emulator refuses the definition, or a step waits for an answer.
+        EmulatorError: the emulator cannot start on this machine.
+        NotRunError: the emulator refuses the definition, a step waits for a response from outside,
+            or the execution takes longer than ``setting.seconds``.
     """
     for step in steps_of(document["Steps"]):
         if step.type in _WAITING:
@@ -108,7 +111,10 @@ def observe(
 
 
 def _files(ml: Path) -> Iterator[tuple[str, str]]:
-    """Iterate over (path, digest) of what is in /opt/ml; its settings differ in names of jobs."""
+    """Iterate over (path, digest) of the files in a job's /opt/ml.
+
+    The job's configuration is left out, because it contains names of jobs.
+    """
     for path in sorted(ml.rglob("*")):
         below = path.relative_to(ml)
         if path.is_file() and not below.as_posix().startswith(("config/", "input/config/")):
@@ -116,7 +122,7 @@ def _files(ml: Path) -> Iterator[tuple[str, str]]:
 
 
 def _put(endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, Any]) -> None:
-    """Create the buckets that the definition names, which AWS has, and upload the files."""
+    """Create the buckets that the definition names, as they exist in AWS, and upload the files."""
     objects = endpoint.app.objects
     for bucket in {*_BUCKET.findall(json.dumps([document, *files]))}:
         objects.create_bucket(bucket)
@@ -126,6 +132,7 @@ def _put(endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, A
 
 
 def _start_execution(endpoint: Endpoint, document: Mapping[str, Any], setting: Setting) -> str:
+    """Create the pipeline, start an execution of it, and return the ARN of the execution."""
     sagemaker = endpoint.app.aws.client("sagemaker")
     names = {entry["Name"] for entry in document.get("Parameters") or ()}
     parameters = [{"Name": k, "Value": v} for k, v in setting.parameters.items() if k in names]
@@ -144,7 +151,7 @@ def _start_execution(endpoint: Endpoint, document: Mapping[str, Any], setting: S
 
 
 class _Reader:
-    """Reads an execution that has ended."""
+    """Reads the facts of an execution that has ended."""
 
     def __init__(
         self,
@@ -159,12 +166,12 @@ class _Reader:
         self._execution = ""
 
     def read(self, arn: str, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Return the facts of each step; the objects that belong to none come last."""
+        """Return the facts of each step; the objects that belong to no step come last."""
         steps = Execution(arn, make=lambda service, _: self._app.aws.client(service)).steps()
         self._execution = arn.rpartition("/")[2]
         self._stand_ins = {self._execution: EXECUTION}
         for step in steps:
-            # Only a tuning job is not a step's ``job``, but its name, too, is drawn.
+            # A tuning job is not in ``step.job``, but its name is random, too.
             tuning = step.metadata.get("TuningJob", {}).get("Arn", "")
             if job := step.job[1] if step.job else tuning.rpartition("/")[2]:
                 self._stand_ins[job] = f"{{job of {_title_step(step.name, names)}}}"
@@ -183,7 +190,7 @@ class _Reader:
             folders = [f"{place}/" for place in output_places(description)]
             if uri := (description.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
                 folders.append(uri.rpartition("/")[0] + "/")
-            # Taken out of ``objects``: what is left at the end belongs to no step.
+            # Removed from ``objects``: what remains there at the end belongs to no step.
             own_uris = [uri for uri in objects if uri.startswith(tuple(folders))]
             facts |= self._digests("output", {uri: objects.pop(uri) for uri in own_uris})
             facts_by_step[_title_step(step.name, names)] = facts
@@ -191,7 +198,7 @@ class _Reader:
         return facts_by_step
 
     def _before(self, step: Step) -> Iterator[tuple[str, str]]:
-        """Iterate over the job's request, and the files that it saw."""
+        """Iterate over the fields of the job's request, and the files that the job received."""
         definition = find_step(self._document["Steps"], step.name)
         if not step.job or definition is None:
             return
@@ -201,14 +208,14 @@ class _Reader:
         )
         for path, shown_value in flat(request(job, rules)).items():
             text = self._text(shown_value.raw)
-            # A secret is compared by its hash, as the facts are shown.
+            # A secret is compared by a hash, because the facts are shown to the user.
             if shown_value.text == HIDDEN:
                 text = f"(hidden) {hashlib.sha256(text.encode()).hexdigest()[:8]}"
             yield f"request {path}", text
         yield from self._file_facts.get(step.job[1], {}).items()
 
     def _job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return Describe's answer for the step's job; only the members of ``arguments``."""
+        """Return the description of the step's job; with ``arguments``, only their members."""
         assert step.job is not None
         kind, name = step.job
         sagemaker = self._app.aws.client("sagemaker")
@@ -218,14 +225,14 @@ class _Reader:
         return {k: v for k, v in answer.items() if k in members and k != f"{kind}Name"}
 
     def _digests(self, kind: str, objects: Mapping[str, str]) -> dict[str, str]:
-        """Return a fact for each object; those that only generated names tell apart share one."""
+        """Return a fact for each object; objects that differ only in generated names share one."""
         digests_by_fact: dict[str, list[str]] = {}
         for uri, digest in objects.items():
             digests_by_fact.setdefault(f"{kind} {self._text(uri)}", []).append(digest)
         return {fact: " ".join(sorted(digests)) for fact, digests in digests_by_fact.items()}
 
     def _objects(self) -> Iterator[tuple[str, str]]:
-        """Iterate over (URI, digest) of what the execution wrote."""
+        """Iterate over (URI, digest) of the objects that the execution wrote."""
         store = self._app.objects
         for bucket, _ in store.buckets():
             for info in store.list(bucket):
@@ -236,6 +243,7 @@ class _Reader:
                     yield uri, digest
 
     def _text(self, value: Any) -> str:
+        """Return ``value`` as text in which generated names and times are replaced."""
         result = key(value, self._stand_ins)
         suffix = re.escape(f"-{EXECUTION}-")
         result = re.sub(rf"[\w-]*{suffix}[\w-]+", "{generated name}", _TRIAL.sub(r"\1", result))
@@ -243,21 +251,22 @@ class _Reader:
 
 
 def _title_step(step: str, names: Mapping[str, str]) -> str:
-    """Return the step's name in the facts; an iteration of a loop is called after its body."""
+    """Return the name of a step in the facts; an iteration of a loop is named after its body."""
     body, _, index = step.rpartition("-")
     if body in names and index.isdigit():
         return f"{names[body]}-{index}"
     return names.get(step, step)
 
 
-# Digests of files by what is in them: an archive's times and owners do not count.
+# Digests of files by their content; the times and owners in an archive do not count.
 
 ARCHIVES = (".tar.gz", ".tgz")
 
 
 def content_digest(path: Path, name: str) -> str:
-    """Return the SHA-256 of the file that is known as ``name``; of an archive, one over its
-    members.
+    """Return the SHA-256 of a file, or of the members of an archive.
+
+    ``name`` is the name that the file has in S3; its suffix says whether it is an archive.
     """
     file_digest = file_sha256(path)
     if not name.endswith(ARCHIVES) or path.stat().st_size > LARGEST:
@@ -266,7 +275,7 @@ def content_digest(path: Path, name: str) -> str:
 
 
 def archive_digest(archive: bytes) -> str | None:
-    """Return a digest of the members of a ``.tar.gz``; None if it cannot be read to its end."""
+    """Return a digest of the members of a ``.tar.gz``; None if it cannot be read completely."""
     archive_contents = contents(archive)
     if archive_contents.fault:
         return None
@@ -275,7 +284,7 @@ def archive_digest(archive: bytes) -> str | None:
             members = list(tar)
     except FAULTS:
         return None
-    # ``contents`` leaves sparse files out.
+    # ``contents`` does not read sparse files.
     if any(member.issparse() for member in members):
         return None
     forms = [
@@ -285,13 +294,13 @@ def archive_digest(archive: bytes) -> str | None:
 
 
 class Files:
-    """The objects that stand in S3 before a run: URI → file of this machine."""
+    """The objects that are in S3 before an execution, as a mapping of URI to local file."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
 
     def digest(self, uri: str) -> str | None:
-        """Return a digest of what a job sees that gets ``uri``; None if nothing is known there."""
+        """Return a digest of the files that a job gets from ``uri``; None if there are none."""
         files = {
             local_path(uri, file_uri): path
             for file_uri, path in self._files.items()

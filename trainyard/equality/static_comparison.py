@@ -1,6 +1,7 @@
-"""Compare two definitions as they are written: the first cause of a difference, or what is not one.
+"""Compare two definitions as written: return the first difference, and what does not matter.
 
-What only differs in names, descriptions, tags, declared constants and the place of code is listed.
+Differences that change no work are listed: names, descriptions, tags, declared constants, and the
+location of code.
 """
 
 import json
@@ -24,7 +25,7 @@ from trainyard.plan.definition_diff import Fields, compare_fields, fields, forma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A difference: ``step`` is empty where it belongs to no step."""
+    """A difference between two definitions; ``step`` is empty if it belongs to no step."""
 
     step: str
     what: str
@@ -35,15 +36,15 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class StaticComparison:
-    """What the comparison of two definitions found."""
+    """Result of the comparison of two definitions."""
 
     cause: Cause | None
     but_for: tuple[str, ...]
-    """Differences that change no work."""
+    """Differences that do not change the work."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Step of the second definition → its name in the first, where they differ."""
+    """Mapping of a step of the second definition to its name in the first, if they differ."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Parameter of the second definition → its name in the first, where they differ."""
+    """Mapping of a parameter of the second definition to its name in the first, if they differ."""
 
 
 def compare(
@@ -55,11 +56,15 @@ def compare(
     """Return the differences between two valid definitions.
 
     Args:
-        parameters: parameter → value of the runs.
-        digest: of the code at a URI; where it knows none, the URI counts.
+        first: the first definition.
+        second: the second definition.
+        parameters: mapping of a parameter to its value in both executions.
+        digest: function that returns the digest of the code at a URI; if it returns None, the URI
+            itself is compared.
 
     Raises:
-        DefinitionError: a given parameter is declared nowhere, or its value is not of its type.
+        DefinitionError: a given parameter is declared in neither definition, or its value is not
+            of its type.
     """
     _check(parameters, first, second)
     first_parameters, second_parameters = index_parameters(first), index_parameters(second)
@@ -90,6 +95,7 @@ def compare(
 
 
 def _check(parameters: Mapping[str, str], *documents: Mapping[str, Any]) -> None:
+    """Raise DefinitionError if a parameter is declared in none of the definitions."""
     names = {name for document in documents for name in index_parameters(document)}
     for name in parameters:
         if name not in names:
@@ -102,7 +108,11 @@ def _same_parameters(
     first_parameters: Mapping[str, Mapping[str, Any]],
     second_parameters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Return parameter that only the second declares → the only one of the first that is alike."""
+    """Return a mapping of parameters of the second definition to their names in the first.
+
+    It contains a parameter that only the second declares if exactly one parameter that only the
+    first declares has the same declaration, and no other of the second does.
+    """
     old = {
         name: _json(_declaration(first_parameters[name]))
         for name in first_parameters.keys() - second_parameters.keys()
@@ -125,9 +135,9 @@ def _normal(
     digest: CodeDigest,
     parameter_names: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Normal, dict[str, Any]]:
-    """Return the normal form, and parameter → value of those that it has as constants.
+    """Return the normal form, and a mapping of each parameter that became a constant to its value.
 
-    ``parameter_names``: parameter → its name in the normal form.
+    ``parameter_names`` maps a parameter to its name in the normal form, if that differs.
     """
     declarations = index_parameters(document)
     try:
@@ -142,7 +152,7 @@ def _normal(
         value = parameter_values[name]
         if name in parameter_names or name in shared_names or value is None:
             continue
-        # AWS does not say how a Float of 1 reads in a text: it stays a parameter.
+        # AWS does not document how a Float of 1 is written in a text, so it stays a parameter.
         if not (entry.get("Type") == "Float" and float(value).is_integer()):
             constants[name] = value
             del remaining[name]
@@ -152,6 +162,7 @@ def _normal(
 
 
 def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declaration of a parameter without its name, with type and sorted enum values."""
     form = {"Type": DEFAULT_TYPE, **{k: v for k, v in entry.items() if k != "Name"}}
     if isinstance(form.get("EnumValues"), list):
         form["EnumValues"] = sorted(form["EnumValues"], key=json.dumps)
@@ -159,7 +170,7 @@ def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _causes(old: Normal, new: Normal) -> Iterator[Cause]:
-    """Iterate over the differences, those of a step before those of the steps that wait for it."""
+    """Iterate over the differences; those of a step precede those of steps that wait for it."""
     for name in sorted(old.parameters.keys() | new.parameters.keys()):
         was, now = old.parameters.get(name), new.parameters.get(name)
         if _json(was) != _json(now):
@@ -176,7 +187,7 @@ def _causes(old: Normal, new: Normal) -> Iterator[Cause]:
 
 
 def _fields_of(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Cause]:
-    """Iterate over the fields that differ; there is always at least one."""
+    """Iterate over the fields that differ; there is always at least one cause."""
     changes = list(compare_fields(old, new))
     for change in changes:
         path = {"after": "steps that it waits for"}.get(change.path, label(change.path))
@@ -188,6 +199,8 @@ def _fields_of(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Ca
 
 
 def _in_order(old: Normal, new: Normal) -> list[str]:
+    """Return the names of all steps in an order in which a step follows those it waits for."""
+
     def depth(name: str) -> int:
         return max(len(side.steps[name]["after"]) for side in (old, new) if name in side.steps)
 
@@ -195,6 +208,7 @@ def _in_order(old: Normal, new: Normal) -> list[str]:
 
 
 def _cosmetic(old: Normal, new: Normal) -> Iterator[str]:
+    """Iterate over the titles of differences that do not change the work."""
     for step in {**old.cosmetics, **new.cosmetics}:
         was, now = old.cosmetics.get(step, {}), new.cosmetics.get(step, {})
         for name in {**was, **now}:
@@ -206,13 +220,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-# Say of two definitions: equal, equal but for what does not matter, or different and where.
+# The verdict on two definitions: equal, equal except for what does not matter, or different.
 #
-# They are different where their normal forms are. Where these agree, an execution of each is
-# compared too: a job may still see other files, or end otherwise.
+# Definitions are different if their normal forms are. If the normal forms are equal, an execution
+# of each is compared, too: a job may still get other files, or end with another status.
 
 AFTERWARDS = ("status", "failure reason", "attempts", "result", "output", "object")
-"""First words of the facts that a job itself brings about."""
+"""Prefixes of the names of facts that the job itself determines."""
 _REASON = "failure reason"
 CHANCE = (
     "everything that the job was given is the same: it may not be deterministic; --twice "
@@ -222,7 +236,7 @@ CHANCE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer about two definitions."""
+    """The result about two definitions: verdict, cause and evidence."""
 
     cause: Cause | None = None
     but_for: tuple[str, ...] = ()
@@ -231,12 +245,13 @@ class Answer:
 
     @property
     def verdict(self) -> str:
+        """One of "equal", "equal but for" and "different"."""
         if self.cause:
             return "different"
         return "equal but for" if self.but_for else "equal"
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
+        """Return the result as plain JSON types."""
         return {"verdict": self.verdict, **asdict(self)}
 
 
@@ -248,15 +263,18 @@ def decide(
     static: bool = False,
     twice: bool = False,
 ) -> Answer:
-    """Compare two valid definitions.
+    """Compare two valid definitions, by their normal forms and then by executing both.
 
     Args:
+        first: the first definition.
+        second: the second definition.
+        setting: files and parameters of the executions.
         static: execute nothing.
-        twice: execute the first one twice, to know which jobs are not deterministic.
+        twice: execute the first definition twice, to find jobs that are not deterministic.
 
     Raises:
-        DefinitionError: a parameter makes no sense.
-        EmulatorError: the emulator cannot start here.
+        DefinitionError: a parameter is declared nowhere, or its value is not of its type.
+        EmulatorError: the emulator cannot start on this machine.
     """
     comparison = compare(first, second, setting.parameters, Files(setting.files).digest)
     if comparison.cause:
@@ -265,6 +283,7 @@ def decide(
     if static:
         reason = "not executed (--static): their normal forms are identical"
         return Answer(but_for=comparison.but_for, evidence=reason)
+    # A parameter may have another name in each definition: give its value under both names.
     parameters = dict(setting.parameters)
     for name, other in comparison.parameters.items():
         parameters |= {name: parameters[other]} if other in parameters else {}
@@ -292,7 +311,7 @@ def decide(
 
 
 def differences(first: Observation, second: Observation) -> Iterator[Cause]:
-    """Iterate over the facts that differ, a step's before those of steps that ended later."""
+    """Iterate over the facts that differ, in the order in which the steps ran."""
     for step in {**first.facts, **second.facts}:
         was, now = first.facts.get(step), second.facts.get(step)
         if was is None or now is None:
@@ -307,6 +326,7 @@ def differences(first: Observation, second: Observation) -> Iterator[Cause]:
 
 
 def _evidence(first: Observation, second: Observation) -> str:
+    """Return the sentence that says what was executed and compared."""
     facts = [fact for step in first.facts.values() for fact in step]
     kinds = {"request": "values of requests", "file": "files that jobs saw", "output": "outputs"}
     counts = [f"{sum(f.startswith(k) for f in facts)} {title}" for k, title in kinds.items()]

@@ -1,7 +1,7 @@
 """Predict what a training will need, take and cost, before any of it has run.
 
-``setting`` describes a training; ``memory``, ``step_time`` and ``interrupted_run`` compute, each
-figure with an interval and each constant with its source; ``advice`` tries ``layouts`` and ranks
-them. Constants are fitted by ``benchmarks.foresight --fit``, never by hand. It asks AWS nothing,
-and imports no torch.
+``setting`` describes a training. ``memory``, ``step_time`` and ``interrupted_run`` compute the
+predictions, each figure with an interval and each constant with its source. ``advice`` predicts all
+``layouts`` and ranks them. Constants are fitted by ``benchmarks.foresight --fit``, never by hand.
+The package sends no requests to AWS, and does not import torch.
 """

@@ -1,7 +1,8 @@
 """Choose machines, their number, and a layout: predict every possibility, and rank them.
 
-Every layout that fits gets a predicted time. How much longer interruptions make a run is computed
-once for each type and number of machines, with the fastest layout on them.
+A layout is a way in which the ranks share the work. The step time is predicted for every layout
+that fits in memory. How much longer interruptions make a training is computed once for each type
+and number of machines, with the fastest layout on them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,10 +21,11 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
 
 SIMILARITY = 1.02
-"""Layouts whose aims differ by less are ordered by their simplicity: two releases of the
-same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
+"""Layouts whose aims (see ``_aim``) differ by a smaller factor are ordered by their simplicity: two
+releases of the same framework differ by 1.3 % on the same table (median; NeMo's performance
+summaries)."""
 NEVER = 10**6
-"""Distance from the best for a run that never ends."""
+"""Distance from the best, in factors of SIMILARITY, for a training that never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +38,11 @@ class Candidate:
     memory: Memory
     time: Time
     hours: Spread
-    """Hours until the training is over, interruptions included."""
+    """Hours until the training is finished, interruptions included."""
 
     usd: Spread
     run: Run
-    """The run with its interruptions, for the fastest layout on these machines."""
+    """Prediction with interruptions, for the fastest layout on these machines."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -49,8 +51,9 @@ class Candidate:
 
     @property
     def strategy(self) -> tuple[Any, ...]:
-        """The way in which the ranks share the work; without micro-batch and recomputation, and
-        without the number of times that a pipeline passes its ranks.
+        """The way in which the ranks share the work.
+
+        Micro-batch, recomputation and ``interleave`` do not count.
         """
         it = self.setting
         return it.shard, it.shard_degree, it.tensor, it.pipeline, it.context, it.precision
@@ -66,7 +69,7 @@ class Advice:
 
     count: Count
     remedies: tuple[str, ...]
-    """Single changes with which something would fit, where nothing does."""
+    """Single changes with which some layout would fit; empty if some layout fits already."""
 
 
 def advise(question: Question) -> Advice:
@@ -84,8 +87,10 @@ def advise(question: Question) -> Advice:
 def candidates(
     question: Question, offer: Offer, nodes: int, layouts: Iterable[tuple[Setting, Memory]]
 ) -> list[Candidate]:
-    """Return the predictions for layouts on ``nodes`` machines, with the waits, losses and saves of
-    a run: computed for the fastest, and scaled for the others by how much longer their steps take.
+    """Return the predictions for layouts on ``nodes`` machines.
+
+    The waits, losses and saves of a training are computed for the fastest layout. For the other
+    layouts, hours and cost are scaled by how much longer their steps take.
     """
     timings = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
     if not timings:
@@ -114,8 +119,10 @@ def candidates(
 
 
 def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tuple[Candidate, ...]:
-    """Sort: layouts that surely fit first, then those that keep the bounds nine times of ten, then
-    by the aim; where aims are alike, the simpler first.
+    """Return the candidates in order.
+
+    Layouts that surely fit come first; then those that keep deadline and budget at p90; then the
+    order is that of the aim. Among layouts with similar aims, the simpler comes first.
     """
     keys = {}
     for candidate in all_candidates:
@@ -137,14 +144,16 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
 
 
 def complexity(it: Setting) -> int:
-    """Return how much of a layout there is to set up, and to go wrong."""
+    """Return a number for how much of a layout has to be set up, and can go wrong."""
     degrees = (it.tensor, it.pipeline, it.interleave, it.context)
     return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
 
 
 def _aim(candidate: Candidate, question: Question) -> float:
-    """Return the figure to minimise: cost where a deadline is kept, time where it is missed or
-    where there is a budget; the product of both where there is neither.
+    """Return the figure to minimise.
+
+    With a deadline it is the cost, or the time if the deadline is missed. With only a budget it is
+    the time. With neither it is the product of time and cost.
     """
     if question.deadline is not None:
         late = candidate.hours.p90 > question.deadline
@@ -153,8 +162,10 @@ def _aim(candidate: Candidate, question: Question) -> float:
 
 
 def select_layouts(advice: Advice, most: int = 8) -> list[Candidate]:
-    """Return the best layout of each strategy on the first one's machines, at most four, and the
-    best on each other number or type of machines.
+    """Return the layouts to show, at most ``most``.
+
+    These are the best layout of each strategy on the machines of the first candidate, at most four,
+    and the best layout on each other type or number of machines.
     """
     kinds: dict[Any, Candidate] = {}
     for candidate in advice.ranking:
@@ -174,12 +185,14 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("an 8-bit optimizer (Dettmers et al. 2022)", {"optimizer": "adamw_8bit"}),
     ("LoRA adapters of rank 16 in place of all weights", {"lora_rank": 16}),
 )
-"""Possible changes of the training itself, starting with the smallest effect on its result."""
+"""Possible changes of the training, those with the smallest effect on its result first."""
 
 
 def remedies(question: Question) -> Iterator[str]:
-    """Iterate over the least of each kind of change with which some layout fits: more machines,
-    other machines, another training. Empty where none of them is enough.
+    """Iterate over the changes with which some layout fits, the smallest one of each kind.
+
+    The kinds are more machines, other machines, and another way of training. There are none if no
+    single change is enough.
     """
     few = node_counts(question.max_nodes)[::-1]
     larger_offers = [
@@ -201,7 +214,7 @@ def remedies(question: Question) -> Iterator[str]:
 
 
 def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
-    """Return whether something surely fits on one of these numbers of machines."""
+    """Return whether some layout surely fits on one of these numbers of machines."""
     return any(
         needs.fits == "yes"
         for nodes in counts

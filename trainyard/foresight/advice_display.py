@@ -1,4 +1,4 @@
-"""Advice on a terminal: memory, time and cost with their intervals, and why a layout lost."""
+"""Show advice on a terminal: memory, time and cost with intervals, and why each layout lost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
@@ -17,14 +17,14 @@ from trainyard.foresight.question import Question
 from trainyard.foresight.setting import Setting
 
 WORDS = 3
-"""Columns of words; all others hold figures."""
+"""Number of columns that contain words; the columns after them contain figures."""
 TENTH = 0.1
 EQUAL = 0.01
 """Steps whose times differ by a smaller share count as equally fast."""
 
 
 def picture(advice: Advice) -> Group:
-    """Return the whole answer, from the question to the reasons."""
+    """Return the whole advice, from the question to the reasons."""
     parts: list[Text | Table] = [*map(Text, _describe_question(advice)), Text()]
     if best := select_layouts(advice):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
@@ -45,6 +45,7 @@ def picture(advice: Advice) -> Group:
 
 
 def _describe_question(advice: Advice) -> Iterator[str]:
+    """Iterate over the lines above the table: the question, the layouts, and the aim."""
     question, layout_count = advice.question, advice.count
     batch = question.global_batch * question.model.sequence
     yield (
@@ -73,14 +74,14 @@ def aim(question: Question) -> str:
 
 
 def heads(first: Candidate) -> tuple[str, ...]:
-    """Return the heads of a table of candidates; the first candidate gives the unit of time."""
+    """Return the headings of the table of candidates; ``first`` determines the unit of time."""
     unit, _ = span(first.hours.p50)
     memory, words = "GiB (p10–p90)", ("machines", "layout", "batch")
     return (*words, memory, "step s", f"{unit} (p10–p90)", "USD (p10–p90)")
 
 
 def cells(candidate: Candidate, first: Candidate) -> tuple[str, ...]:
-    """Return a candidate's row of that table."""
+    """Return the row of a candidate in the table that :func:`heads` describes."""
     it = candidate.setting
     _, unit = span(first.hours.p50)
     mark = "~" if candidate.offer.is_estimated else ""
@@ -105,12 +106,16 @@ def days(candidate: Candidate) -> str:
 
 
 NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "FSDP"}
-"""Usual names for ranks that share nothing, the optimizer's state, gradients too, weights too;
-FSDP that does not reshard after the forward pass is ZeRO-2 for memory and traffic."""
+"""Usual names for the values of ``Setting.shard``. FSDP that does not reshard after the forward
+pass is ZeRO-2 for memory and traffic."""
 
 
 def layout(it: Setting) -> str:
-    """Return ``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
+    """Return a layout as text, such as ``ZeRO-2/64 TP8 PP2×4 CP2``.
+
+    The parts are what is sharded over how many ranks, and the degrees of tensor, pipeline (times
+    interleaving) and context parallelism. Degrees of 1 are left out.
+    """
     degree = it.sharded_over if it.shard != "none" else it.data_parallel
     words = [f"{NAMES[it.shard]}/{degree}" if degree > 1 else "one GPU" if it.gpus == 1 else ""]
     chunks = f"×{it.interleave}" if it.interleave > 1 else ""
@@ -122,7 +127,7 @@ def layout(it: Setting) -> str:
 
 
 def running(candidate: Candidate) -> str:
-    """Return what interruptions and saves make of a run."""
+    """Return a sentence about the interruptions and the saves of the training."""
     stops, every = candidate.run.interruptions, lasting(candidate.run.save_interval / 3600)
     return (
         f"the run: {candidate.run.useful:.0%} of the time useful; {stops.p50:,.1f} "
@@ -131,13 +136,14 @@ def running(candidate: Candidate) -> str:
 
 
 def _nothing(advice: Advice) -> Iterator[Text]:
+    """Iterate over the lines that replace the table if no layout fits."""
     yield Text("No layout fits.", "bold red")
     for line in advice.remedies:
         yield Text(f"It would with {line}", "bold")
 
 
 def why_not(other: Candidate, best: Candidate, question: Question) -> str:
-    """Return why ``other`` stands below ``best``, which is ranked first."""
+    """Return why ``other`` is ranked below ``best``, which is the first."""
     if other.memory.fits != "yes":
         return f"may not fit: {fills(other.memory)}"
     bound = misses(other, question)
@@ -155,7 +161,7 @@ def why_not(other: Candidate, best: Candidate, question: Question) -> str:
 
 
 def misses(other: Candidate, question: Question) -> str | None:
-    """Return the bound that it breaks at p90, and by how much; None if it keeps the bounds."""
+    """Return the bound that a candidate exceeds at p90, and by how much; None if it keeps both."""
     if question.deadline is not None and other.hours.p90 > question.deadline:
         late, deadline = lasting(other.hours.p90), lasting(question.deadline)
         return f"misses the deadline: {late} at p90, for {deadline}"
@@ -165,7 +171,7 @@ def misses(other: Candidate, question: Question) -> str | None:
 
 
 def _slower(other: Candidate, best: Candidate) -> str:
-    """Compare on the same machines, with equal price and interruptions: only steps differ."""
+    """Compare layouts on the same machines, where only the step times differ."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
     if abs(slower) < EQUAL:
@@ -184,7 +190,7 @@ def _slower(other: Candidate, best: Candidate) -> str:
 
 
 def _by(share: float, more: str, less: str) -> str:
-    """Return ``4 % slower``; above twice, a factor."""
+    """Return text such as ``4 % slower``; if the share is above 1, a factor such as ``2.5 ×``."""
     if share > 1:
         return f"{1 + share:.1f} × as {'dear' if more == 'dearer' else 'long'}"
     text = f"{abs(share):.1%}" if abs(share) < TENTH else f"{abs(share):.0%}"
@@ -192,7 +198,7 @@ def _by(share: float, more: str, less: str) -> str:
 
 
 def fills(needs: Memory) -> str:
-    """Return the peak and its largest category: ``92 of 79 GiB, of which activations 40``."""
+    """Return the peak and its largest part, as ``92 of 79 GiB, of which activations 40``."""
     largest = max(needs.categories, key=lambda name: needs.categories[name].p50)
     share = needs.categories[largest].p50
     return (
@@ -213,24 +219,25 @@ def _money(spread: Spread) -> str:
 
 
 def dollars(usd: float) -> str:
-    """Return ``$1.23 M``, ``$340 k``, ``$12.50``."""
+    """Return USD as text, such as ``$1.23 M``, ``$340 k`` or ``$12.50``."""
     size, letter = _thousands(usd)
     return f"${figure(usd / size)}{letter}" if letter else f"${usd:.2f}"
 
 
 def _thousands(usd: float) -> tuple[float, str]:
+    """Return the unit for an amount in USD, as (divisor, suffix)."""
     return (1e6, " M") if usd >= 1e6 else (1e3, " k") if usd >= 1e3 else (1.0, "")
 
 
 def figure(value: float) -> str:
-    """Return three digits, without an exponent; ∞ for infinity."""
+    """Return a number as text with three digits and no exponent; ∞ for infinity."""
     if isinf(value):
         return "∞"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def count(number: float) -> str:
-    """Return ``1.4 T``, ``300 B``, ``4 M``."""
+    """Return a number as text, such as ``1.4 T``, ``300 B`` or ``4 M``."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"
@@ -243,7 +250,7 @@ SPANS = (
     ("minutes", 1 / 60, 1 / 30),
     ("seconds", 1 / 3600, 0.0),
 )
-"""Unit, its hours, and the number of hours from which it is used."""
+"""Units of time: (unit, its length in hours, fewest hours that are shown in it)."""
 
 
 def span(hours: float) -> tuple[str, float]:
@@ -252,19 +259,19 @@ def span(hours: float) -> tuple[str, float]:
 
 
 def lasting(hours: float) -> str:
-    """Return ``18.2 days``, ``5 hours``."""
+    """Return a duration as text, such as ``18.2 days`` or ``5 hours``."""
     unit, size = span(hours)
     return f"{figure(hours / size)} {unit}"
 
 
-# Advice as JSON: times in seconds and hours, sizes in GiB.
+# Advice as JSON; times are in seconds and hours, sizes in GiB.
 
 RANK_LIMIT = 20
-"""Layouts in the output, at most; the advice has examined all of them."""
+"""Most layouts in the output; the advice has compared all of them."""
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
-    """Return an advice as a JSON object."""
+    """Return advice as a JSON object."""
     question, count, best = advice.question, advice.count, select_layouts(advice)
     others = [candidate for candidate in advice.ranking[:RANK_LIMIT] if candidate not in best]
     return _plain(
@@ -306,7 +313,7 @@ def _layout(candidate: Candidate, best: Candidate, question: Question) -> dict[s
         "hours": candidate.hours,
         "usd": candidate.usd,
         "price_estimated": candidate.offer.is_estimated,
-        "setting": candidate.setting.model_dump(exclude_defaults=True),  # a row of advise --rows
+        "setting": candidate.setting.model_dump(exclude_defaults=True),  # as in advise --rows
         "memory_gib": _memory(candidate.memory),
         "step_seconds": candidate.time.step_seconds,
         "parts": candidate.time.parts,
@@ -334,7 +341,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON's form of a value; it has no ∞: null stands for never."""
+    """Return a value as plain JSON types; infinity becomes null, because JSON cannot express it."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):

@@ -16,26 +16,25 @@ from trainyard.plan.prices import HOURS_A_MONTH, Price, load
 TABLE: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("interruptions.json").read_text(encoding="utf-8")
 )
-
 """Published and guessed figures, each with its source."""
 
 _low_to_high = itemgetter("low", "middle", "high")
 WAITS = {how: Spread(*_low_to_high(entry)) for how, entry in TABLE["waits"].items()}
-"""Seconds until a job's machines are there, ``on demand`` or ``spot``: guesses."""
+"""Mapping of ``on demand`` or ``spot`` to the seconds until a job has its machines: guesses."""
 
 START = Spread(*_low_to_high(TABLE["starts"]))
-"""Seconds from machines to first step, without a checkpoint's load: a guess."""
+"""Seconds from the machines' start to the first step, without loading a checkpoint: a guess."""
 
 
 def between_failures(nodes: int) -> Spread:
     """Return the hours of running between two failures of a job on ``nodes`` machines.
 
-    One machine's loss stops all, so ``nodes`` machines fail as many times as often. The spread is
-    that of the published rates, which are of nodes with 8 GPUs; a smaller node is assumed to fail
-    as often.
+    The failure of one machine stops all, so a job on ``nodes`` machines fails ``nodes`` times as
+    often as a job on one. The spread is that of the published rates, which are for nodes with 8
+    GPUs; a smaller node is assumed to fail as often.
     """
     rates = sorted(row["rate"] for row in TABLE["failures"])
-    # The rates are failures of 1,000 nodes and a day: 24,000 node-hours.
+    # The rates are failures per 1,000 nodes and day, which is per 24,000 node-hours.
     hours = [24_000 / (rate * nodes) for rate in rates]
     return Spread(hours[-1], hours[len(hours) // 2], hours[0])
 
@@ -43,26 +42,26 @@ def between_failures(nodes: int) -> Spread:
 def between_losses(instance_type: str, nodes: int) -> Spread:
     """Return the hours of running between two losses of spot machines.
 
-    A job that keeps asking for scarce machines loses one within hours (spot-traces); AWS's
-    advisor counts a few percent of all instances in a month, which means weeks. The first is taken
-    as the lower decile and the second as the upper one. A family that the advisor does not list has
-    the band of all.
+    A job that keeps requesting scarce machines loses one within hours (spot-traces). AWS's advisor
+    counts a few percent of all instances per month, which means weeks between losses. The first is
+    taken as the lower decile and the second as the upper one. For a family that the advisor does
+    not list, the lowest band of all families is used.
     """
     probes = TABLE["probes"]
     bands = [row for row in TABLE["losses"] if row["family"] == _family(instance_type)]
     often = math.sqrt(probes["low"] * probes["high"])
     monthly = min((row["low"] + row["high"]) / 200 for row in bands or TABLE["losses"])
     rarely = HOURS_A_MONTH / -math.log1p(-monthly)
-    # A guess: that the truth is as often nearer to the one as to the other, by a factor.
+    # A guess: the true value is equally likely to be nearer, by a factor, to either of the two.
     return Spread(often, math.sqrt(often * rarely), rarely).times(1 / nodes)
 
 
 def spot_share(instance_type: str, region: str) -> Spread:
-    """Return the spot price over the price on demand.
+    """Return the spot price divided by the price on demand.
 
-    The price is EC2's: SageMaker publishes none of its own, and bills the saving as fewer seconds.
-    The lowest and highest price seen for the type are the deciles; for a type without, those of the
-    type in other regions, of its family, or of all types.
+    The price is EC2's: SageMaker publishes no spot prices, and bills the saving as fewer seconds.
+    The deciles are the lowest and the highest share seen for the type in the region; if there are
+    none, those of the type in other regions, of its family, or of all types, in this order.
     """
     rows = TABLE["shares"]
     of_type = [row for row in rows if row["type"] == instance_type]
@@ -78,12 +77,13 @@ def spot_share(instance_type: str, region: str) -> Spread:
 
 
 def either(*spreads: Spread) -> Spread:
-    """Return the hours between interruptions of several causes together: their rates add up."""
+    """Return the hours between interruptions of any of several causes: their rates add up."""
     rates = (tuple(1 / value for value in (s.p10, s.p50, s.p90)) for s in spreads)
     return Spread(*(1 / sum(pair) for pair in zip(*rates, strict=True)))
 
 
 def _family(instance_type: str) -> str:
+    """Return the family of an instance type, such as ``p5`` for ``ml.p5.48xlarge``."""
     return instance_type.removeprefix("ml.").partition(".")[0]
 
 
@@ -92,27 +92,31 @@ How = Literal["on demand", "spot"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """The machines of a job, as they are bought."""
+    """The machines of a job, and the conditions under which they are bought."""
 
     count: int
     gpus_per_node: int
     usd_per_hour: Spread
-    """Price of all machines together; charged once they are there, not during the wait for them."""
+    """Price of all machines together. The wait for the machines is not charged."""
 
     between: Spread
-    """Mean hours of running from one interruption of the whole job to the next."""
+    """Mean hours of running between two interruptions of the whole job."""
 
     wait: Spread
-    """Seconds until all machines are there, at the start and after each interruption."""
+    """Seconds until all machines are available, at the start and after each interruption."""
 
 
 def machines(
     instance_type: str, count: int, how: How, *, region: str, usd_hour: float = 0.0
 ) -> Machines:
-    """Return ``count`` instances of a type in a region.
+    """Return ``count`` instances of a type in a region, bought on demand or as spot.
 
     Args:
-        usd_hour: price of one on demand; 0 where only the time is asked for.
+        instance_type: name of the type, such as ``ml.p5.48xlarge``.
+        count: number of instances.
+        how: ``on demand`` or ``spot``.
+        region: AWS region.
+        usd_hour: price of one instance on demand, per hour; 0 if only the time matters.
     """
     share, between = Spread(1.0, 1.0, 1.0), between_failures(count)
     if how == "spot":
@@ -128,11 +132,15 @@ def machines(
 
 
 ELSEWHERE = "us-east-1"
-"""Region whose prices are used where the job's own has none."""
+"""Region whose prices are used if there is no price for the job's own region."""
 
 
 def price(instance_type: str, region: str) -> Price | None:
-    """Return USD for an hour of one instance, on demand; None where no region has a price."""
+    """Return the on-demand price of one instance in USD per hour.
+
+    If the region has no price, return that of ``ELSEWHERE``, marked as estimated; None if that
+    region has none either.
+    """
     regional_price = load(region).hourly("training", instance_type)
     if regional_price is None and (
         other_price := load(ELSEWHERE).hourly("training", instance_type)
@@ -141,18 +149,18 @@ def price(instance_type: str, region: str) -> Price | None:
     return regional_price
 
 
-# The devices that a training can be predicted on, and their capabilities.
+# The devices for which a training can be predicted, and their capabilities.
 #
-# ``gpus.csv`` has the bfloat16 (float16 before Ampere) and fp8 peaks without sparsity and the
+# ``gpus.csv`` contains the bfloat16 (float16 before Ampere) and fp8 peaks without sparsity and the
 # memory bandwidths of NVIDIA's data sheets, as stas00/ml-engineering's accelerator table lists them
-# (2026-08). ``memory_gib`` is the part of the label's memory that PyTorch finds: 79.1 on p5, 39.39
-# on p4d, 22.18 on g5, from error messages of real trainings; where it is scaled from those, column
-# ``guessed`` says so.
+# (2026-08). ``memory_gib`` is the part of the nominal memory that PyTorch can use: 79.1 on p5,
+# 39.39 on p4d, 22.18 on g5, from error messages of real trainings. Column ``guessed`` says which
+# values were scaled from those.
 #
 # ``matmul_tflops`` are the best rates that products of large matrices were measured to reach (the
-# same book's MAMF, 2026-08); the guessed ones are the shares of the peak that H100 reaches: 80 %
-# in 16 bits, 71 % in fp8. A device that is limited to less power than its siblings (H100 of 500 W)
-# reaches their rate times the ratio of the limits: both of them are bound by it.
+# same book's MAMF, 2026-08). The guessed ones are the share of the peak that H100 reaches: 80 % in
+# 16 bits, 71 % in fp8. For a device with a lower power limit than its siblings (H100 of 500 W), the
+# rate is their rate times the ratio of the power limits, because power limits the rate of both.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,23 +168,25 @@ class Gpu:
     """A device, and the node that it usually comes in."""
 
     name: str
-    """Label's memory included, as in ``H100-80``, and the power limit where it is unusual."""
+    """Name with the nominal memory, as in ``H100-80``, and the power limit if it is unusual."""
 
     accelerator: str
     """Name in ``trainyard/instance_types.csv``; empty if no instance type has the device."""
 
     bf16_tflops: float
-    """Peak of dense products, in 10¹² operations per second."""
+    """Peak of dense products in 16 bits, in 10¹² operations per second."""
 
     fp8_tflops: float
     """Peak of dense products in fp8, in 10¹² operations per second; 0 for a device without fp8."""
 
     matmul_tflops: float
-    """Best rate that products of large matrices reach of ``bf16_tflops``."""
+    """Best measured rate of products of large matrices in 16 bits, in 10¹² operations per second.
+
+    It is below ``bf16_tflops``."""
 
     matmul_fp8_tflops: float
     memory_gib: float
-    """Part of the label's memory that PyTorch can use."""
+    """Part of the nominal memory that PyTorch can use, in GiB."""
 
     bandwidth_tb_s: float
     """Bandwidth of the memory, in 10¹² bytes per second."""
@@ -185,7 +195,7 @@ class Gpu:
     """Bandwidth of NVLink in one direction, in 10⁹ bytes per second; 0 if there is only PCIe."""
 
     node_gbps: float
-    """The node's network in 10⁹ bits per second, where a setting gives no other."""
+    """Bandwidth of the node's network in 10⁹ bits per second, unless a setting gives another."""
 
     gpus_per_node: int
 
@@ -199,14 +209,15 @@ def _read(path: Path) -> dict[str, Gpu]:
 
 
 GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_name("gpus.csv"))
-"""Name → device."""
+"""Mapping of a device's name to the device."""
 
 
 def device_of(machine: Machine) -> Gpu | None:
-    """Return the GPU of an instance type, identified by name and memory.
+    """Return the GPU of an instance type, identified by its name and memory.
 
-    None if it has no GPU, one that is not in the table, or Trainium: the table has its peaks, but
-    no training on it was measured here, and measurements on GPUs say nothing about it.
+    Return None if the instance type has no GPU, has one that is not in the table, or has Trainium:
+    the table contains the peaks of Trainium, but no training on it was measured here, and
+    measurements on GPUs say nothing about it.
     """
     if machine.kind != "gpu":
         return None

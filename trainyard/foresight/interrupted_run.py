@@ -1,8 +1,9 @@
-"""Predict a training's run: when it is finished and what it costs, interruptions included.
+"""Predict when a training is finished and what it costs, interruptions included.
 
-A formula gives the mean over all interruptions. Its unknowns (the work, the first wait, the start,
-the mean time between interruptions, the price) are combined by equally likely values of each; a
-run's own luck with interruptions is not in the interval.
+A formula gives the mean over all interruptions. The quantities that are not known exactly (the
+work, the first wait, the start, the mean time between interruptions, the price) are combined by
+equally likely values of each. The interval does not include the luck of a single training with its
+interruptions.
 """
 
 import math
@@ -15,25 +16,35 @@ from trainyard.foresight.cloud_machines import START, TABLE, Machines
 from trainyard.foresight.interval import Spread
 
 STEPS = 8
-"""Steps of Newton's method, after which only the last digits change."""
+"""Number of steps of Newton's method, after which only the last digits change."""
 
 
 def useful_share(
     interval: float, save: float, restart: float, between: float, write: float = 0.0
 ) -> float:
-    """Return the share of the time that becomes progress: interval · e^(−write/between) / ((between
-    + restart) · (e^((interval + save)/between) − 1)).
+    """Return the share of the time that becomes progress.
 
-    It is exact. From one restart to the next interruption there are on average ``between`` of
-    running, and as many saved intervals as checkpoints are complete before an exponential time is
-    over: Σₖ e^(−(k·(interval + save) + write)/between). An interruption during a restart only
-    prolongs that restart, and belongs into its mean. With ``write`` 0 the formula is the usual one
-    for saves that stop the training (Daly 2006, without interruptions of restarts).
+    It is interval · e^(−write/between) / ((between + restart) · (e^((interval + save)/between)
+    − 1)), which is exact: between one restart and the next interruption the job runs for
+    ``between`` on average, and it completes as many checkpoints as fit before an exponentially
+    distributed time is over: Σₖ e^(−(k·(interval + save) + write)/between). An interruption during
+    a restart only prolongs that restart, so it belongs to the mean restart. With ``write`` 0 the
+    formula is the usual one for saves that stop the training (Daly 2006, without interruptions of
+    restarts).
+
+    All times are in the same unit.
 
     Args:
-        write: an asynchronous save's time from its stall's end until the checkpoint is complete; it
-            costs no time, and an interruption before its end loses an interval more. It has to end
+        interval: work between two saves.
+        save: time for which a save stops the training.
+        restart: mean time from an interruption until the training continues.
+        between: mean running time between interruptions.
+        write: time from the end of that stop until an asynchronous checkpoint is complete. It costs
+            no time, but an interruption before its end loses one more interval. It has to end
             before the next save begins.
+
+    Raises:
+        ValueError: ``interval`` or ``between`` is not positive, or another time is negative.
     """
     if min(interval, between) <= 0 or min(save, restart, write) < 0:
         raise ValueError(
@@ -41,7 +52,7 @@ def useful_share(
             f"{restart}, write {write}: expected 0 or more"
         )
     cycle = (interval + save) / between
-    # e^700 is nearly the largest float: nothing is ever saved.
+    # e^700 is nearly the largest float: the share is 0, because hardly any save ever completes.
     if cycle + write / between > 700:
         return 0.0
     return interval * math.exp(-write / between) / ((between + restart) * math.expm1(cycle))
@@ -52,24 +63,30 @@ def best_interval(
 ) -> float:
     """Return the interval with the largest useful share: between · (1 + W(−e^(−1 − save/between))).
 
-    W is Lambert's function, found by Newton's steps on −u − ln(1 − u) = save/between for
-    u = interval/between. ``restart`` does not matter: it costs the same whatever the interval is.
+    W is Lambert's function; it is found by Newton's method on −u − ln(1 − u) = save/between for
+    u = interval/between. ``restart`` does not matter: it costs the same for every interval.
 
     Args:
+        save: see :func:`useful_share`.
+        restart: see :func:`useful_share`; not used.
+        between: see :func:`useful_share`.
         write: see :func:`useful_share`; a save does not begin before the previous one is written.
-        shortest: lower bound of the interval, such as one step.
+        shortest: lower bound of the interval, such as the time of one step.
+
+    Raises:
+        ValueError: ``save`` is negative, or ``between`` is not positive.
     """
     if save < 0 or between <= 0:
         raise ValueError(f"save {save}, between {between}: expected 0 or more, and more than 0")
     least = max(shortest, write - save)
     cost = save / between
-    # A save that costs nothing is done as often as possible.
+    # If a save costs nothing, save as often as possible.
     if cost == 0:
         return least
-    # 1 − u = e^(−1 − cost) and less is below what floats resolve.
+    # Here 1 − u ≤ e^(−1 − cost), which is below the resolution of floats: u is 1.
     if cost > 30:
         return max(between, least)
-    # From the right, where Newton's steps cannot miss the root.
+    # Start at the right of the root, from where Newton's method converges to it.
     share = min(math.sqrt(2 * cost), -math.expm1(-1 - cost))
     for _ in range(STEPS):
         share -= (-share - math.log1p(-share) - cost) * (1 - share) / share
@@ -77,7 +94,7 @@ def best_interval(
 
 
 DRAWS = 401
-"""Equally likely values of each unknown; odd, so that one of them is the median."""
+"""Number of equally likely values per unknown; odd, so that one of them is the median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,23 +102,23 @@ class Run:
     """Time and cost of a training; ``inf`` hours and USD if it would never finish."""
 
     hours: Spread
-    """Hours from the first wait until the last save is complete."""
+    """Hours from the start of the first wait until the last save is complete."""
 
     charged_hours: Spread
-    """Hours for which the machines are there: ``hours`` without the waits for them."""
+    """Hours that are charged: ``hours`` without the waits for machines."""
 
     usd: Spread
     interruptions: Spread
     """Expected number of interruptions."""
 
     useful: float
-    """The work's share of the hours, on average."""
+    """Share of the hours that is work, on average."""
 
     save_interval: float
-    """Seconds of work from one save to the next."""
+    """Seconds of work between two saves."""
 
     save_stall: float
-    """Seconds that a save stops the training."""
+    """Seconds for which a save stops the training."""
 
 
 def foresee(
@@ -116,12 +133,15 @@ def foresee(
     """Predict when ``steps`` steps are done, and what they cost.
 
     Args:
-        parameters: parameters of the model; the checkpoint's size follows from them.
-        interval_seconds: seconds of training between saves; if left out, the best one as if a save
-            stopped the training until it is written. No source says what a write beside the
-            training costs; if it were free, saves would be advised every few seconds. No shorter
-            than a step or a save.
-        saved_bytes: bytes of a checkpoint, all ranks together, if known better.
+        machines: machines of the job.
+        parameters: number of the model's parameters; it determines the size of the checkpoint.
+        step_seconds: seconds of one step.
+        steps: number of steps.
+        interval_seconds: seconds of training between saves. If left out, it is the best interval,
+            computed as if a save stopped the training until it is written, because no source says
+            what writing during the training costs; if it were free, the advice would be to save
+            every few seconds. It is then not shorter than a save. It is never shorter than a step.
+        saved_bytes: bytes of a checkpoint over all ranks, if they are known.
     """
     stall, write, load = _checkpoint(machines, parameters, saved_bytes)
     interval = interval_seconds or best_interval(
@@ -135,7 +155,7 @@ def foresee(
         machines.between,
         machines.usd_per_hour,
     )
-    # Of the many later waits the mean counts; the first one is an unknown of its own.
+    # There are many later waits, so their mean counts; the first wait is an unknown of its own.
     later_wait = fmean(map(machines.wait.get_quantile, _normal_values()[1]))
     hours, charged_hours, usd, interruptions, useful = [], [], [], [], []
     for unknowns in zip(*_normal_values(), strict=True):
@@ -166,20 +186,19 @@ def foresee(
 
 @cache
 def _normal_values() -> list[list[float]]:
-    """Return equally likely values of a standard normal, in another order for each unknown."""
+    """Return equally likely values of a standard normal, for each unknown in another order."""
     values = [NormalDist().inv_cdf((place + 0.5) / DRAWS) for place in range(DRAWS)]
-    order = random.Random(0)  # noqa: S311 (no secret: the same advice each time)
+    order = random.Random(0)  # noqa: S311 (not for security; seeded: the advice is reproducible)
     return [order.sample(values, DRAWS) for _ in range(5)]
 
 
 def _checkpoint(
     machines: Machines, parameters: float, saved_bytes: float | None
 ) -> tuple[float, float, float]:
-    """Return the seconds of a save that stop the training, those written beside it, and those of a
-    load.
+    """Return the seconds of a save, as (stop of the training, write after it), and of a load.
 
-    All GPUs copy their shares to the host's memory while the training waits, all nodes write theirs
-    while it continues; published speeds are few, and these are guesses.
+    All GPUs copy their shares to the host's memory while the training waits; then all nodes write
+    theirs while it continues. Few speeds are published, so these are guesses.
     """
     speed = TABLE["checkpoints"]
     gigabytes = (saved_bytes or speed["bytes"] * parameters) / 1e9
@@ -187,6 +206,6 @@ def _checkpoint(
     return (
         gigabytes / (gpus * speed["copy"]),
         gigabytes / (machines.count * speed["write"]),
-        # A checkpoint that has only adapters is loaded with the weights in 16 bits.
+        # A checkpoint that contains only adapters is loaded with the model's 16-bit weights.
         max(gigabytes, 2 * parameters / 1e9) / (machines.count * speed["read"]),
     )

@@ -1,9 +1,10 @@
 """The possible layouts of a training on given machines, and those that fit.
 
-A layout is a :class:`~trainyard.foresight.setting.Setting` with all its degrees. Impossible ones
-are never created: a global batch that the ranks cannot share, heads that the tensor ranks cannot
-share, blocks that the stages cannot share. Memory decides which of the others fit; it grows with
-the micro-batch and shrinks with recomputation, so most layouts are decided by a neighbour.
+A layout is a :class:`~trainyard.foresight.setting.Setting` with all its degrees of parallelism.
+Impossible layouts are never created: the ranks must be able to share the global batch, the tensor
+ranks the heads, and the stages the blocks. Memory decides which of the others fit. It grows with
+the micro-batch and shrinks with recomputation, so most layouts are decided by a neighbour, which is
+a layout that differs in one of these.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,32 +33,33 @@ class Machine:
 
     gpu: str
     gpus: int
-    """Devices of one instance."""
+    """GPUs of one instance."""
 
     node_gbps: float
-    """The instance's network, in 10⁹ bits per second."""
+    """Bandwidth of the instance's network, in 10⁹ bits per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """The values that a layout's fields may take."""
+    """The values that the fields of a layout may have."""
 
     shard: Sequence[Shard] = ("none", "optimizer", "gradients", "full")
-    """Kinds of sharing, from the most memory to the least."""
+    """What is sharded, from the most memory to the least."""
 
     hybrid: bool = True
-    """True if full may also mean full within a node, and copies in each."""
+    """Whether ``full`` may also mean sharding within a node, with a copy in each node."""
 
     tensor: Sequence[int] = (1, 2, 4, 8)
     pipeline: Sequence[int] = (1, 2, 4, 8, 16, 32)
     interleave: Sequence[int] = (1, 2, 4)
     context: Sequence[int] = (1, 2, 4, 8, 16)
     shortest_share: int = 8192
-    """Fewest tokens of a sequence per context-parallel rank. Llama 3's sequences of 8,192
-    were not split, those of 131,072 over 16 ranks (arXiv 2407.21783, table 4)."""
+    """Fewest tokens of a sequence per context-parallel rank. In Llama 3's training, sequences of
+    8,192 tokens were not split, and those of 131,072 were split over 16 ranks (arXiv 2407.21783,
+    table 4)."""
 
     micro_batch: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    """Samples per micro-batch, in rising order."""
+    """Samples per micro-batch, in ascending order."""
 
     recompute: Sequence[Recompute] = ("none", "selective", "full")
     """Kinds of recomputation, from the most memory to the least."""
@@ -69,7 +71,7 @@ class Space:
 
 @dataclass(slots=True)
 class Count:
-    """Numbers of examined layouts."""
+    """Numbers of layouts that were examined."""
 
     layouts: int = 0
     """Possible layouts."""
@@ -82,11 +84,11 @@ class Count:
     """Layouts that :attr:`Space.refuse` refused."""
 
     refusal: str = ""
-    """Reason of the first refusal."""
+    """Reason for the first refusal; empty if there was none."""
 
 
 def node_counts(most: int) -> list[int]:
-    """Return the counts of nodes to try: powers of two, 1.5 times them, and ``most`` itself."""
+    """Return the numbers of nodes to try: powers of two, 1.5 times those, and ``most`` itself."""
     powers = [2**exponent for exponent in range(most.bit_length())]
     return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
 
@@ -100,16 +102,20 @@ def fitting(
     remember: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
-    """Iterate over the layouts of ``model`` on ``nodes`` machines that fit or may, with memory.
+    """Iterate over the layouts of ``model`` on ``nodes`` machines that fit or may fit.
 
-    Of layouts that differ in recomputation alone, the least that surely fits is given, and those
-    that may fit with less: more only takes longer.
+    Each is returned as (layout, its memory). Of layouts that differ only in recomputation, the one
+    with the least that surely fits is returned, and those with less that may fit: more
+    recomputation would only take longer.
 
     Args:
-        model: a setting whose fields say what is trained; those of the layout are replaced.
+        model: a setting whose fields say what is trained; the fields of the layout are replaced.
+        machine: type of the machines.
+        nodes: number of machines.
         global_batch: samples of an optimizer step, over all ranks.
-        remember: returns the memory of a layout.
-        count: is increased.
+        space: values that the fields of a layout may have.
+        remember: function that returns the memory of a layout.
+        count: numbers that are increased.
     """
     base = model.model_copy(
         update={
@@ -120,6 +126,7 @@ def fitting(
             "data": 0,
         }
     )
+    # The attention kernel does not run on this GPU: no layout is possible.
     if kernel_refused(base.gpu, base.attention):
         return
     for degrees, per_rank in _degrees(base, global_batch, space):
@@ -131,13 +138,13 @@ def fitting(
             attempt_count = count.attempt_count
             layouts = list(_stairs(family, per_rank, micro, space, remember, count))
             yield from layouts
-            # If the least memory is too much, so is more.
+            # Shardings come in ascending order of memory: if this one fits nothing, no other does.
             if not layouts and not shard_degree and count.attempt_count > attempt_count:
                 break
 
 
 def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
-    """Iterate over (what is shared, by how many ranks), least memory first; 0: all ranks."""
+    """Iterate over (what is sharded, over how many ranks or 0 for all), least memory first."""
     data, context = degrees["data"], degrees["context"]
     node_ranks = base.node_size // (degrees["tensor"] * context)
     for shard in reversed(space.shard):
@@ -180,7 +187,7 @@ def _degrees(
 
 
 def _precisions(base: Setting, space: Space) -> Iterator[str]:
-    """Iterate over the device's precisions; before Ampere, float16 stands for bfloat16."""
+    """Iterate over the precisions of the device; before Ampere, float16 replaces bfloat16."""
     for precision in space.precision:
         if precision == "bf16" and base.gpu in BEFORE_AMPERE:
             yield "fp16"
@@ -189,7 +196,7 @@ def _precisions(base: Setting, space: Space) -> Iterator[str]:
 
 
 def _splits(base: Setting, tensor: int) -> bool:
-    """Return whether each of ``tensor`` ranks gets equally many whole heads."""
+    """Return whether each of ``tensor`` ranks gets the same number of whole heads."""
     # Weights that bitsandbytes has packed cannot be shared (huggingface/transformers, issue 38122).
     if base.quantization != "none" and tensor > 1:
         return False
@@ -199,8 +206,10 @@ def _splits(base: Setting, tensor: int) -> bool:
 
 
 def _stages(layers: int, pipeline: int, interleave: int) -> bool:
-    """Return whether the stages have equally many blocks; embedding and head may count as one each,
-    as in Llama 3 405B, which has 126 = 128 − 2 blocks for that (section 3.3.2).
+    """Return whether all stages have the same number of blocks.
+
+    Embedding and head may count as one block each, as in Llama 3 405B, which has 126 = 128 − 2
+    blocks for that reason (section 3.3.2).
     """
     if pipeline == 1:
         return interleave == 1
@@ -209,13 +218,15 @@ def _stages(layers: int, pipeline: int, interleave: int) -> bool:
 
 
 def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
-    """Return whether a rank's samples are whole micro-batches, enough to keep a pipeline's ranks
-    busy.
+    """Return whether a rank's samples can be divided into whole micro-batches.
+
+    There have to be enough of them to keep all ranks of a pipeline busy.
     """
     micro_batches, remainder = divmod(per_rank, micro_batch)
     if remainder or micro_batches < degrees["pipeline"]:
         return False
-    # Interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
+    # Interleaved schedules process micro-batches in rounds of as many as there are pipeline ranks
+    # (Narayanan 2021).
     return degrees["interleave"] == 1 or micro_batches % degrees["pipeline"] == 0
 
 
@@ -227,13 +238,16 @@ def _stairs(
     remember: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
-    """Walk along the edge of what fits: up in micro-batches, and down in memory at each that no
-    longer fits.
+    """Iterate over the layouts of a family that fit or may fit, with their memory.
+
+    A family is the layouts that differ only in micro-batch and recomputation. The search follows
+    the edge of what fits, like stairs: it increases the micro-batch, and if that no longer fits, it
+    increases the recomputation. So it computes the memory of few layouts.
     """
     count.layouts += len(micro_batches) * len(space.recompute)
     level = 0
     for micro_batch in micro_batches:
-        # A larger micro-batch needs at least the recomputation that the smaller ones did.
+        # A larger micro-batch needs at least as much recomputation as a smaller one.
         for deeper in range(level, len(space.recompute)):
             setting = family.model_copy(
                 update={

@@ -1,16 +1,16 @@
-"""Correct predictions by measurements: trainings that ran, and their step times.
+"""Correct predictions by measurements, which are trainings that ran, with their step times.
 
-A device's factor is the measured time of its trainings over the time predicted by the constants of
-the day. Its logarithm is assumed normal: a device's own share, as uncertain as the shipped
-constants are, and a share that differs from one training to the next. Of n trainings with mean m of
-the logarithms
+The factor of a device is the measured time of its trainings divided by the time that the current
+constants predict. Its logarithm is assumed to be the sum of two normal shares: one of the device,
+which is as uncertain as the shipped constants are, and one that differs from training to training.
+For n trainings whose logarithms have the mean m
 
     factor = exp(m · n·b / (n·b + e))        variance = e + b·e / (n·b + e)
 
 where b and e are the variances of the two shares: a normal mean with a normal prior around 0
-(Gelman et al., Bayesian Data Analysis, section 2.5). Both begin as half of the shipped interval's
-variance; e is then estimated from the trainings' own scatter, for which the prior counts as four.
-So one training moves the median by half, and several narrow the interval.
+(Gelman et al., Bayesian Data Analysis, section 2.5). Both start as half of the variance of the
+shipped interval; e is then estimated from the scatter of the trainings, for which the prior counts
+as four trainings. So one training moves the median by half, and several narrow the interval.
 """
 
 import json
@@ -31,11 +31,11 @@ from trainyard.foresight.step_time import Time, foresee
 from trainyard.foresight.transformer_formulas import Shapes
 
 PLACE = Path(".trainyard/calibration.json")
-"""File of the measured trainings, in the working directory."""
+"""File of the measured trainings, relative to the working directory."""
 
 FORMAT = 1
 PRIOR = 4
-"""Number of trainings that the shipped scatter counts as."""
+"""Number of trainings that the prior of the scatter counts as."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +44,22 @@ class Measurement:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
     job: str
-    """ARN or name of the training job: a job counts once."""
+    """ARN or name of the training job; each job counts once."""
 
     setting: Setting
     step_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Seconds per optimizer step: the median of the steps in its log."""
+    """Seconds per optimizer step: the median of the steps in the job's log."""
 
     lines: Annotated[int, Field(ge=1)]
-    """Metric lines that the median was computed from."""
+    """Number of metric lines in the log from which the median was computed."""
 
 
 def factor(ratios: Sequence[float], baseline: Spread) -> Spread:
-    """Return the factor for the predicted median, and its deciles.
+    """Return the factor by which to multiply the predicted median, with its deciles.
 
     Args:
         ratios: logarithms of measured over predicted time, of trainings on the same device.
-        baseline: the interval that the constants give by themselves; its width is the prior's.
+        baseline: interval that the constants alone give; its width is that of the prior.
     """
     prior = (math.log(baseline.p90 / baseline.p10) / (2 * DECILE)) ** 2
     between = run_variance = prior / 2
@@ -75,12 +75,12 @@ def factor(ratios: Sequence[float], baseline: Spread) -> Spread:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured trainings, and corrections from them."""
+    """Measured trainings, and the corrections that follow from them."""
 
     trainings: tuple[Measurement, ...] = ()
 
     def time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
-        """Predict like ``step_time.foresee``, corrected by the device's measurements."""
+        """Predict like ``step_time.foresee``, corrected by the measurements on the device."""
         baseline = foresee(setting, shapes)
         step = self.adjust_time(setting, baseline.step_seconds)
         slower = step.p50 / baseline.step_seconds.p50
@@ -98,12 +98,15 @@ class Calibration:
         return factor(ratios, baseline).times(baseline.p50) if ratios else baseline
 
     def count(self, gpu: str) -> int:
-        """Return the number of trainings on the device."""
+        """Return the number of measured trainings on the device."""
         return len(self._ratios.get(gpu, []))
 
     @cached_property
     def _ratios(self) -> dict[str, list[float]]:
-        """Device → logarithms of its trainings' times over today's constants' predictions."""
+        """Mapping of a device to the logarithms of measured over predicted time of its trainings.
+
+        The predictions are those of the current constants.
+        """
         ratios: dict[str, list[float]] = {}
         for training in self.trainings:
             ratio = math.log(training.step_seconds / foresee(training.setting).step_seconds.p50)
@@ -111,12 +114,12 @@ class Calibration:
         return ratios
 
     def with_trainings(self, more: Iterable[Measurement]) -> "Calibration":
-        """Return these trainings and ``more``; of the same job, the later one counts."""
+        """Return these trainings and ``more``; if both contain a job, that of ``more`` counts."""
         every = {training.job: training for training in (*self.trainings, *more)}
         return Calibration(tuple(every.values()))
 
     def write(self, place: Path = PLACE) -> None:
-        """Write the calibration, as a whole or not at all.
+        """Write the calibration file atomically: as a whole or not at all.
 
         Raises:
             ForesightError: the file cannot be written.
@@ -134,7 +137,7 @@ _TREE = TypeAdapter(Measurement)
 
 
 def read(place: Path = PLACE) -> Calibration:
-    """Return the measured trainings; none if the file does not exist.
+    """Return the measured trainings in the file; none if the file does not exist.
 
     Raises:
         ForesightError: the file is not a calibration of this format.

@@ -1,9 +1,10 @@
 """Predict the memory of a training's fullest GPU, its categories, and whether it fits.
 
-Torch's peak is searched at the moments at which it can come: the end of the forward pass, where
-the loss is taken; the backward pass of the block that comes first in it; the optimizer's step; a
-save. The figure is the reserved maximum (``torch.cuda.max_memory_reserved``), which programs
-print; the allocated one is less by the category ``reserve``.
+The peak of torch's memory is searched at the moments at which it can occur: the end of the forward
+pass, where the loss is computed; the backward pass of the block that it processes first; the
+optimizer's step; a save. The figure is the reserved maximum
+(``torch.cuda.max_memory_reserved``), which programs print; the allocated maximum is smaller by the
+category ``reserve``.
 """
 
 import json
@@ -20,11 +21,11 @@ from trainyard.foresight.transformer_formulas import WIDTH, ActivationBytes, Sha
 
 # The weights, gradients and optimizer state on one rank, and the weights that it gathers.
 #
-# Bytes per parameter, Adam, 16 bits with a float32 copy (Rajbhandari et al. 2020, ZeRO, section
-# 3.1;
-# with float32 gradients Megatron's 18, megatron/training/theoretical_memory_usage.py): weights 2,
-# gradients 2 or 4, optimizer 12, each divided by the ranks that share it. FSDP keeps the float32
-# copy alone, and gathers units in 16 bits: 4 + 4 + 8.
+# Bytes per parameter, for Adam in 16 bits with a float32 copy (Rajbhandari et al. 2020, ZeRO,
+# section 3.1; with float32 gradients, Megatron's 18,
+# megatron/training/theoretical_memory_usage.py): weights 2, gradients 2 or 4, optimizer 12, each
+# divided by the number of ranks that share it. FSDP keeps only the float32 copy, and gathers units
+# in 16 bits: 4 + 4 + 8.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,20 @@ class Stage:
 
     number: int
     units: tuple[tuple[Unit, float], ...]
-    """(unit, count) of each unit."""
+    """(unit, number of times that it occurs on the stage) of each unit, a part of the model."""
 
     head: Unit | None
-    """The model's last unit, only on the last stage."""
+    """The model's last unit if this is the last stage; else None."""
 
     flight: float
-    """Micro-batches whose forward pass is done, and whose backward pass is not."""
+    """Number of micro-batches whose forward pass is done, but whose backward pass is not."""
 
     shared_parameters: int
-    """Weights that the head takes from an embedding of another stage, as a copy."""
+    """Weights that the head shares with an embedding on another stage, and so keeps as a copy."""
 
 
 def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
-    """Return the stages that may be the fullest: first, second (for inner ones), last."""
+    """Return the stages that may be the fullest: the first, the second (an inner one), the last."""
     ranks = setting.pipeline
     if ranks == 1:
         units = tuple((unit, float(unit.count)) for unit in model.units)
@@ -68,7 +69,7 @@ def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
 
 
 def _share(setting: Setting, blocks: int, *, last: bool) -> float:
-    """Return the share of the blocks on a stage: rounded up, and the last stage gets the rest."""
+    """Return the share of the blocks on a stage: it is rounded up, and the last gets the rest."""
     chunks = setting.pipeline * setting.interleave
     stage_blocks = -(-blocks // chunks) * setting.interleave
     last_blocks = blocks - stage_blocks * (setting.pipeline - 1)
@@ -78,11 +79,11 @@ def _share(setting: Setting, blocks: int, *, last: bool) -> float:
 
 
 def _flight(setting: Setting, number: int) -> float:
-    """Return the micro-batches in flight.
+    """Return the number of micro-batches in flight on stage ``number``.
 
-    1F1B: p − i micro-batches on stage i. Interleaved, a rank has begun 2(p − i − 1) + (v − 1)p
-    + 1 of its parts, of which v make a micro-batch: on the first, 1 + (p − 1)/(pv) times p
-    (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3).
+    1F1B: p − i micro-batches on stage i. Interleaved: a rank has started 2(p − i − 1) + (v − 1)p
+    + 1 of its parts, of which v make a micro-batch; on the first stage that is 1 + (p − 1)/(pv)
+    times p (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3).
     """
     behind, parts = setting.pipeline - number - 1, setting.interleave
     if parts == 1:
@@ -92,41 +93,43 @@ def _flight(setting: Setting, number: int) -> float:
 
 
 MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
-"""Numbers that an optimizer keeps per weight, in the weight's own, or the copy's, type."""
+"""Numbers that an optimizer keeps per weight, in the type of the weight or of its copy."""
 
 EIGHT_BIT = 2 * (1 + 4 / 256)
-"""Bytes of Adam's moments in 8 bits, with a float32 scale per 256 (Dettmers et al. 2022)."""
+"""Bytes per weight of Adam's two moments in 8 bits, with a float32 scale per 256 values (Dettmers
+et al. 2022)."""
 
 FROZEN = {"nf4": 0.5 + 4 / 64, "int8": 1.0}
-"""Bytes per quantized weight; nf4 has a float32 scale per 64 (Dettmers et al. 2023, section 3)."""
+"""Bytes per quantized weight; nf4 has a float32 scale per 64 weights (Dettmers et al. 2023, section
+3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredBytes:
-    """Bytes that come and go with a unit: its gathered weights, and its gradient."""
+    """Bytes that exist only while a unit is processed: its gathered weights and its gradient."""
 
     blocks: float = 0.0
-    """Whole weights while a block's backward pass runs: its own, and those fetched ahead."""
+    """Whole weights during a block's backward pass: its own, and those that are prefetched."""
 
     head: float = 0.0
-    """Whole weights while the head's backward pass runs."""
+    """Whole weights during the head's backward pass."""
 
     gradient: float = 0.0
-    """A block's gradient before it is shared or added."""
+    """Gradient of a block before it is sharded or added."""
 
     head_gradient: float = 0.0
     save_bytes: float = 0.0
-    """The largest unit's float32 weights, put together to be saved."""
+    """Largest unit's whole float32 weights, which are gathered to be saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Bytes on one rank."""
+    """Bytes on one rank: those that stay, and those that are gathered for a while."""
 
     parameters: float
     gradients: float
     optimizer: float
-    """Moments, and the float32 copy where there is one beside 16-bit weights."""
+    """Moments, and the float32 copy of 16-bit weights if there is one."""
 
     gathered_bytes: GatheredBytes
 
@@ -136,7 +139,7 @@ def resident(setting: Setting, stage: Stage) -> States:
     width = WIDTH[setting.precision]
     full, is_sharded = setting.shard == "full", setting.shard != "none"
     ranks = setting.sharded_over
-    # FSDP keeps the float32 weights alone, and no 16 bits beside them.
+    # FSDP keeps only the float32 weights, without a 16-bit copy of them.
     alone = full and setting.master and setting.offload != "optimizer"
     has_copy = setting.master and width < 4 and not alone
     weights, trained_weights = _weights(setting, stage, 4.0 if alone else float(width))
@@ -159,6 +162,7 @@ def resident(setting: Setting, stage: Stage) -> States:
 
 
 def _moments(setting: Setting) -> float:
+    """Return the bytes per trained weight of the optimizer's moments."""
     if setting.optimizer == "adamw_8bit":
         return EIGHT_BIT
     wide = setting.master or setting.precision == "fp32"
@@ -171,7 +175,7 @@ def on_rank(setting: Setting, unit: Unit) -> float:
 
 
 def _weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple[float, float]:
-    """Return (bytes of the stage's weights on a rank that does not share them, trained weights)."""
+    """Return (bytes of the stage's weights, number of trained weights) on an unsharded rank."""
     width = float(WIDTH[setting.precision])
     total, trained_weights = (
         stage.shared_parameters / setting.tensor * weight_bytes,
@@ -191,14 +195,15 @@ def _get_trained_share(unit: Unit) -> float:
 
 
 def _frozen(setting: Setting, unit: Unit) -> float:
-    """Return the bytes of a frozen weight; libraries quantize products, except the head's."""
+    """Return the bytes of a frozen weight; libraries quantize matrix weights except the head's."""
     width = float(WIDTH[setting.precision])
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 
 
 def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
+    """Return the bytes on one rank that exist only while a unit of the stage is processed."""
     width = float(WIDTH[setting.precision])
-    # A gradient as it is computed, and beside it as it is to be reduced.
+    # Both copies of a gradient: as it is computed, and in the type in which it is reduced.
     both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     block, learns = on_rank(setting, unit), _get_trained_share(unit)
@@ -207,7 +212,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
         gradient_block = block if setting.shard == "gradients" else unit.widest / setting.tensor
-        # Where no gradients stay, a unit's are there until they are copied away or used.
+        # If gradients are not kept, those of a unit exist until they are copied away or used.
         leaves = setting.optimizer_in_backward or setting.offload != "none"
         return GatheredBytes(
             blocks=wide,
@@ -218,7 +223,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         on_rank(setting, stage_unit) * _get_trained_share(stage_unit)
         for stage_unit, _ in stage.units
     )
-    # In a pipeline, weights stay together for all micro-batches, and gradients add up.
+    # In a pipeline, the weights stay gathered and gradients accumulate over all micro-batches.
     if setting.pipeline > 1:
         every = sum(on_rank(setting, stage_unit) * count for stage_unit, count in stage.units)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
@@ -234,7 +239,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
 
 
 def _head(setting: Setting, stage: Stage) -> float:
-    """Return the head's weights with a gradient, on a rank."""
+    """Return the number of the head's trained weights on a rank; 0 if the stage has no head."""
     return on_rank(setting, stage.head) * _get_trained_share(stage.head) if stage.head else 0.0
 
 
@@ -250,8 +255,8 @@ CATEGORIES = (
     "reserve",
 )
 """Uses of memory. gathered: whole weights and gradients of units that ranks share. buffers:
-what a backward pass needs beside what was kept for it. reserve: what torch's caching allocator
-holds beyond what is allocated."""
+what a backward pass needs in addition to what was kept for it. reserve: what torch's caching
+allocator reserves beyond what is allocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,46 +264,47 @@ class Constants:
     """Constants that are fitted to published peaks."""
 
     reserve: float
-    """Reserved memory beyond the allocated, as a share of what comes and goes."""
+    """Reserved memory beyond the allocated, as a share of the memory that comes and goes."""
 
     low: float
-    """p10 over the median, of what comes and goes."""
+    """p10 divided by the median, for memory that comes and goes."""
 
     high: float
-    """p90 over the median, of what comes and goes."""
+    """p90 divided by the median, for memory that comes and goes."""
 
     worst: float
-    """Largest measured value over the median: a training has to leave room for it."""
+    """Largest measured value divided by the median: a training has to leave room for it."""
 
     states: float
-    """Half of the interval from p10 to p90 of what stays, as a share."""
+    """Half of the interval from p10 to p90 of memory that stays, as a share of the median."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of the fullest GPU, in GiB."""
+    """Predicted memory of the fullest GPU, in GiB."""
 
     categories: Mapping[str, Spread]
-    """Parts of the peak, by ``CATEGORIES``."""
+    """Parts of the peak: mapping of each name in ``CATEGORIES`` to its size."""
 
     peak: Spread
     """Reserved maximum of torch's caching allocator."""
 
     when: When
-    """Moment of the peak; forward is its end, where the loss is taken and its gradient begins."""
+    """Moment of the peak; forward is the end of the forward pass, where the loss is computed."""
 
     stage: int
-    """Pipeline rank that the peak is on."""
+    """Pipeline rank on which the peak occurs."""
 
     fits: Literal["yes", "no", "unsure"]
-    """Fit on the device. yes: even with the worst error of a published peak; no: not at p10."""
+    """Whether it fits on the device. yes: even with the largest error of a published peak. no: not
+    even at p10. unsure: anything else."""
 
     usable_gib: float
-    """Memory that the device has for torch's allocator, in GiB."""
+    """Memory that torch's allocator can use on the device, in GiB."""
 
 
 CONTEXT_GIB = 0.6
-"""CUDA's context and NCCL's buffers, outside torch's allocator, in GiB: chosen, not measured."""
+"""GiB outside torch's allocator, for CUDA's context and NCCL's buffers: chosen, not measured."""
 
 
 _TABLE = json.loads(Path(__file__).with_name("constants.json").read_text(encoding="utf-8"))
@@ -311,8 +317,10 @@ def foresee(
     """Predict the memory of the fullest GPU of ``setting``.
 
     Args:
-        shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
-        constants: constants to use instead of those of ``constants.json``.
+        setting: the training.
+        shapes: shapes of the model, if it is not the GPT or Llama that the fields of ``setting``
+            describe.
+        constants: constants to use instead of those in ``constants.json``.
     """
     model = shapes or model_shapes.from_setting(setting)
     moments: list[tuple[float, When, Stage, States, dict[str, float]]] = []
@@ -322,7 +330,7 @@ def foresee(
             categories = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
             categories.setdefault("gradients", states.gradients)
             comes = sum(size for name, size in moving.items() if name != "gradients")
-            # A shared gradient's pieces leave gaps that are too small for activations.
+            # The pieces of a sharded gradient leave gaps that are too small for activations.
             gradient_gap = (
                 states.gradients - categories["gradients"] if setting.shard == "full" else 0.0
             )
@@ -354,10 +362,11 @@ def _spread(name: str, size: float, c: Constants) -> Spread:
 def _verdict(
     setting: Setting, model: Shapes, least: float, most: float
 ) -> Literal["yes", "no", "unsure"]:
+    """Return whether a peak between ``least`` and ``most`` GiB fits on the device."""
     usable = _usable(setting)
     if least > usable:
         return "no"
-    # PEFT on FSDP saves the whole model's weights unless it is set to save shards.
+    # PEFT on FSDP saves the weights of the whole model unless it is configured to save shards.
     full_weights = (
         2.0 * model.parameters / GIB if setting.lora_rank and setting.shard == "full" else 0.0
     )
@@ -365,26 +374,30 @@ def _verdict(
 
 
 def _usable(setting: Setting) -> float:
+    """Return the memory in GiB that torch's allocator can use on the device."""
     return setting.device.memory_gib - CONTEXT_GIB
 
 
 LOSS = {"float": 14.0, "parallel": 18.0, "fused": 6.0, "chunked": 5.0}
-"""Bytes per logit while its gradient is formed. float: F.cross_entropy on logits.float(): the
-product's result in 16 bits, and in float32 the logarithms of the probabilities and two gradients.
-parallel: one more, an exponential, over a split vocabulary
-(torch/distributed/tensor/parallel/loss.py). fused: float32 in place, and a 16-bit gradient
-(megatron/core/tensor_parallel/cross_entropy.py; flash-attn's, which llm-foundry uses). chunked:
-result and gradient in 16 bits, and float32's for an eighth of them (torchtune's
-CEWithChunkedOutputLoss; litgpt's chunked_cross_entropy is much the same)."""
+"""Bytes per logit while its gradient is computed, for the implementations of the loss.
+
+float: F.cross_entropy on logits.float(): the product's result in 16 bits, and in float32 the
+logarithms of the probabilities and two gradients. parallel: one more float32 value, an exponential,
+over a split vocabulary (torch/distributed/tensor/parallel/loss.py). fused: float32 in place, and a
+16-bit gradient (megatron/core/tensor_parallel/cross_entropy.py; flash-attn's, which llm-foundry
+uses). chunked: result and gradient in 16 bits, and the float32 values for an eighth of them
+(torchtune's CEWithChunkedOutputLoss; litgpt's chunked_cross_entropy is much the same)."""
 
 
 def moving_at(
     setting: Setting, model: Shapes, stage: Stage, states: States
 ) -> dict[When, dict[str, float]]:
-    """Return bytes by category, per moment. Categories that stay are here only while not yet there.
+    """Return the bytes that come and go: mapping of each moment to category to bytes.
 
-    forward is its end, where the loss is taken and its gradient begins; backward the fuller of the
-    head's and of the block's that comes first.
+    A category that otherwise stays, such as gradients, is contained only at moments at which it
+    does not exist yet. ``forward`` is the end of the forward pass, where the loss is computed and
+    its gradient begins. ``backward`` is the larger of the head's backward pass and that of the
+    block which is processed first.
     """
     gathered_bytes = states.gathered_bytes
     tokens = setting.micro_batch * setting.sequence / setting.context
@@ -403,7 +416,7 @@ def moving_at(
     recompute_bytes, buffer_bytes = _block(setting, stage)
     block = {
         "activations": activations + recompute_bytes * tokens,
-        # Megatron's loss leaves the logits in float32.
+        # Megatron's loss keeps the logits in float32.
         "logits": logits * (4.0 if megatron(setting) else 0.0),
         "gathered": gathered_bytes.blocks,
         "buffers": (buffer_bytes + _between(setting, stage)) * tokens + gathered_bytes.gradient,
@@ -420,16 +433,20 @@ def moving_at(
 
 
 def _fresh(setting: Setting) -> bool:
-    """Return whether no gradients exist before the backward pass, which then frees more than it
-    creates; DDP's buckets and Megatron's buffers stay.
+    """Return whether there are no gradients before the backward pass.
+
+    Then the backward pass frees more than it creates. DDP's buckets and Megatron's buffers exist
+    all the time.
     """
     alone = setting.data_parallel == 1 or setting.shard == "full"
     return alone and setting.accumulation == 1 and not megatron(setting)
 
 
 def _loss(setting: Setting) -> float:
-    """Return the bytes per logit of the training library's loss: libraries for fine-tuning compute
-    it in chunks, those of GPTs and Megatron fused.
+    """Return the bytes per logit of the loss, by what the training library is likely to use.
+
+    Libraries for fine-tuning compute the loss in chunks; those for GPTs, and Megatron, compute it
+    in a fused kernel.
     """
     narrow = not setting.master and setting.precision != "fp32"
     if narrow or setting.lora_rank or setting.optimizer == "adamw_8bit":
@@ -440,8 +457,9 @@ def _loss(setting: Setting) -> float:
 
 
 def _activation_bytes(setting: Setting, stage: Stage) -> float:
-    """Return the bytes per token of a micro-batch that the stage's units keep, over all begun
-    ones.
+    """Return the bytes per token of a micro-batch that the stage's units keep for backward.
+
+    The result includes all micro-batches in flight.
     """
     return sum(
         _on(setting, unit.kept[setting.recompute])
@@ -452,12 +470,15 @@ def _activation_bytes(setting: Setting, stage: Stage) -> float:
 
 
 def _on(setting: Setting, activation: ActivationBytes) -> float:
+    """Return the bytes of an activation on one tensor-parallel rank."""
     return activation.on(setting.tensor, sequence_parallel=setting.sequence_parallel)
 
 
 def _between(setting: Setting, stage: Stage) -> float:
-    """Return the bytes per token that torch's pipeline keeps of each begun micro-batch: the stage's
-    output, and room for its gradient (torch/distributed/pipelining/stage.py).
+    """Return the bytes per token that torch's pipeline keeps for all micro-batches in flight.
+
+    For each it keeps the output of the stage, and space for the gradient of that output
+    (torch/distributed/pipelining/stage.py).
     """
     if setting.pipeline == 1 or megatron(setting):
         return 0.0
@@ -466,11 +487,12 @@ def _between(setting: Setting, stage: Stage) -> float:
 
 
 def _block(setting: Setting, stage: Stage) -> tuple[float, float]:
-    """Return bytes per token of the unit with the most work: what is also kept once it is
-    recomputed, and the gradients that its backward pass creates.
+    """Return the bytes per token of the unit with the most work, in its backward pass.
 
-    The gradients are half of what is split (the other half is what one operator hands to the
-    next), and the stream's; ranks that share the sequence also gather the stream's.
+    They are (activations that exist only after recomputation, gradients that the pass creates). The
+    gradients are half of the split activations (the other half is what one operator passes to the
+    next), and the gradient of the residual stream; ranks that share the sequence also gather the
+    latter.
     """
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     recompute_bytes = _on(setting, unit.kept["none"]) - _on(setting, unit.kept[setting.recompute])

@@ -1,6 +1,6 @@
-"""A model's sizes and work that memory and time depend on, per part and for one token.
+"""The sizes and the work of a model's parts, per token, from which memory and time are computed.
 
-``from_setting`` computes them by formula for GPT's and Llama's shapes; ``read`` takes those of any
+``from_setting`` computes them by formula for models like GPT and Llama; ``read`` takes those of any
 other model from the output of ``python -m training.tools.shapes``.
 """
 
@@ -24,10 +24,10 @@ _TREE = TypeAdapter(Shapes)
 def read(tree: Mapping[str, Any]) -> Shapes:
     """Return shapes from JSON with the fields of ``Shapes`` and ``Unit``; totals are optional.
 
-    A field ``from_setting``, which names the model, is ignored.
+    The field ``of``, which names the model, is ignored.
 
     Raises:
-        TrainingError: a field is missing, unknown or of another kind.
+        TrainingError: a field is missing, unknown, or of another type.
     """
     try:
         return _TREE.validate_python({name: v for name, v in tree.items() if name != "of"})
@@ -41,26 +41,27 @@ def read(tree: Mapping[str, Any]) -> Shapes:
 
 
 def widths(read: Shapes) -> dict[str, Any]:
-    """Return the fields of a traced model that its layouts depend on."""
+    """Return the fields of a Setting that its layouts depend on, from the shapes of a model."""
     block = max(read.units, key=lambda unit: unit.count)
     width = max(1, round(block.output_bytes / WIDTH["bf16"]))
     return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
 def megatron(setting: Setting) -> bool:
-    """Return whether the layout is Megatron's, whose operators are fused unlike torch's."""
+    """Return whether the layout is Megatron's, which fuses operators that torch does not fuse."""
     split = setting.tensor * setting.pipeline * setting.context > 1
     return split and setting.shard != "full"
 
 
 def from_setting(setting: Setting) -> Shapes:
-    """Return the shapes of the setting's model: GPT's with learned positions, else Llama's.
+    """Return the shapes of the setting's model: a GPT if its positions are learned, else a Llama.
 
     GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms
     (Touvron et al. 2023).
     """
     heads = setting.heads or max(1, setting.hidden // 128)
     head, is_fused = setting.hidden // heads, megatron(setting)
+    # The usual width of a Llama's feed-forward layer: 8/3 of the hidden width, rounded up to 256.
     usual = -(-8 * setting.hidden // 3 // 256) * 256 if setting.gated else 4 * setting.hidden
     width = WIDTH[setting.precision]
     master = setting.master and setting.shard == "none"
@@ -90,6 +91,7 @@ def from_setting(setting: Setting) -> Shapes:
 def _build_shapes(
     widths: transformer_formulas.Widths, layers: int, vocab: int, tied: bool
 ) -> Shapes:
+    """Return the shapes of a model that consists of embedding, blocks and head; cached."""
     units = (
         transformer_formulas.embedding(widths, vocab, widths.is_biased),
         transformer_formulas.block(widths, layers),
@@ -101,11 +103,11 @@ def _build_shapes(
 # Published models: their shapes, and how they were trained, each with its source.
 
 ADAPTED_BATCH = 16
-"""Samples per step, for adapters of every size on OASST1: Dettmers et al. 2023 (arXiv 2305.14314),
-table 9."""
+"""Samples per step when adapters of any size are trained on OASST1: Dettmers et al. 2023 (arXiv
+2305.14314), table 9."""
 
 TUNED_BATCH = 64
-"""Samples per step where all weights are fine-tuned: Llama 2 (arXiv 2307.09288), section 3.1."""
+"""Samples per step when all weights are fine-tuned: Llama 2 (arXiv 2307.09288), section 3.1."""
 
 _SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "sequence")
 
@@ -115,14 +117,14 @@ class Model:
     """A published model, and how it was trained."""
 
     shape: Mapping[str, Any]
-    """Stated fields of a :class:`~trainyard.foresight.setting.Setting`; ``sequence`` is the context
-    of most of its training."""
+    """The fields of a :class:`~trainyard.foresight.setting.Setting` that were published;
+    ``sequence`` is the context length of most of its training."""
 
     tokens: float | None
-    """Tokens that it was trained on; None if not published."""
+    """Number of tokens in its training; None if it is not published."""
 
     batch_tokens: float | None
-    """Tokens per optimizer step; the last value, where it grew."""
+    """Tokens per optimizer step; if the batch grew, the last value. None if not published."""
 
     source: str
 
@@ -136,11 +138,11 @@ def _model(row: Mapping[str, str]) -> Model:
 
 with Path(__file__).with_name("models.csv").open(encoding="utf-8", newline="") as _file:
     MODELS: Mapping[str, Model] = {row["name"]: _model(row) for row in csv.DictReader(_file)}
-"""Name → model."""
+"""Mapping of a model's name to the model."""
 
 
 def get_model(name: str) -> Model:
-    """Return the model of that name.
+    """Return the published model with that name.
 
     Raises:
         RecipeError: the table has no such model.

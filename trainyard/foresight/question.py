@@ -1,4 +1,6 @@
-"""A question for advice: what is trained, by when, for how much, on which machines."""
+"""The question that ``trainyard advise`` answers: what is trained, by when, for how much money, on
+which machines. Also the predictions for a file of trainings (``--rows``).
+"""
 
 import json
 import math
@@ -32,7 +34,7 @@ class Offer:
     name: str
     machine: Machine
     usd_hour: float
-    """Price of one instance per hour, on demand."""
+    """On-demand price of one instance in USD per hour."""
 
     is_estimated: bool
     """True if the price was derived and not read from AWS's list."""
@@ -40,18 +42,21 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The training to advise on, and its limits."""
+    """The training for which advice is wanted, and its limits."""
 
     model: Setting
-    """Setting whose fields say what is trained and how; the layout's fields are replaced."""
+    """Setting that says what is trained and how. Its layout fields (machines and parallelism) are
+    not used: advice replaces them."""
 
     tokens: float
-    """Tokens of the whole training."""
+    """Number of tokens of the whole training."""
 
     global_batch: int
-    """Samples per optimizer step."""
+    """Number of samples per optimizer step."""
 
     offers: Sequence[Offer]
+    """Instance types to choose from."""
+
     max_nodes: int = 64
     deadline: float | None = None
     """Deadline in hours."""
@@ -60,23 +65,25 @@ class Question:
     """Budget in USD."""
 
     region: str = "us-east-1"
-    """Region whose prices and spot markets count."""
+    """Region whose prices and spot market are used."""
 
     how: How = "on demand"
     """How the machines are bought."""
 
     elsewhere: Sequence[Offer] = ()
-    """Instance types that are not allowed, but may be named where nothing fits."""
+    """Other instance types, which are suggested only if none of ``offers`` fits."""
 
     space: Space = Space()
+    """Layouts to try."""
+
     shapes: Shapes | None = None
-    """The model's shapes; None: by formula from the model's fields."""
+    """Shapes of the model; None to compute them by formula from the fields of ``model``."""
 
     learned: str = ""
-    """Source of corrections of the constants, in words; empty without corrections."""
+    """Source of corrections by the user's own runs, in words; empty without corrections."""
 
     time: Callable[[Setting, Shapes | None], Time] = step_time.foresee
-    """Predicts a step's time: by the fitted constants, or corrected by your own runs."""
+    """Function that predicts a step's time, by the fitted constants or corrected by own runs."""
 
     def __post_init__(self) -> None:
         step = self.global_batch * self.model.sequence
@@ -89,17 +96,17 @@ class Question:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of the whole training."""
+        """Number of optimizer steps of the whole training."""
         return ceil(self.tokens / (self.global_batch * self.model.sequence))
 
     @property
     def parameters(self) -> int:
-        """Parameters of the model."""
+        """Number of parameters of the model."""
         return self._shapes.parameters
 
     @property
     def trained_parameters(self) -> int:
-        """Parameters that are trained."""
+        """Number of parameters that are trained."""
         return self._shapes.trained
 
     @property
@@ -107,12 +114,12 @@ class Question:
         return self.shapes or model_shapes.from_setting(self.model)
 
     def ask(self, setting: Setting) -> Memory:
-        """Return the memory of a layout of this model."""
+        """Predict the memory that this model needs in a layout, which is a setting."""
         return memory.foresee(setting, self.shapes)
 
 
 def offers(region: str) -> Iterator[Offer]:
-    """Iterate over all instance types that have a price and a device known to foresight."""
+    """Iterate over all instance types that have a price in ``region`` and a GPU in ``gpus.csv``."""
     for name, instance in MACHINES.items():
         if (gpu := device_of(instance)) and (hourly := price(name, region)):
             gbps = instance.network_gbps
@@ -125,14 +132,16 @@ def offers(region: str) -> Iterator[Offer]:
 def choose_offers(
     text: str, region: str, option: str = "--instances"
 ) -> tuple[list[Offer], list[Offer]]:
-    """Return (the instance types to choose from, all others).
+    """Return (the instance types in ``text``, all others) of those with predictions in ``region``.
 
     Args:
+        text: names of instance types, separated by commas.
+        region: region whose prices are used.
         option: name of the option or field that has the text, for the message.
 
     Raises:
-        RecipeError: a type is unknown, or has no GPU or no price in the region; or SageMaker has no
-            such region.
+        RecipeError: a type is unknown, or has no known GPU or no price in the region; or SageMaker
+            has no such region.
     """
     _refuse_region(region)
     regional_offers = {offer.name: offer for offer in offers(region)}
@@ -151,9 +160,10 @@ def choose_offers(
 
 
 def _refuse_region(region: str) -> None:
+    """Raise a RecipeError if there are no prices for a region and SageMaker does not have it."""
     if load(region).date is not None:
         return
-    # Imported here, as it takes a tenth of a second.
+    # Imported only if it is needed, because it takes a tenth of a second.
     from botocore.session import Session
 
     session = Session()
@@ -167,10 +177,10 @@ def _refuse_region(region: str) -> None:
 
 
 def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
-    """List the ``offers`` whose devices multiply in one of ``precisions``.
+    """Return the offers whose devices support one of the precisions for matrix products.
 
     Raises:
-        RecipeError: no device does.
+        RecipeError: none does.
     """
     capable_offers = [
         o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops
@@ -190,36 +200,38 @@ _FORM = re.compile(r"(\d+(?:\.\d+)?(?:e[+]?\d+)?)\s*([a-z]?)", re.IGNORECASE)
 
 
 MOST_TOKENS = 1e15
-"""Largest number of tokens of a training; published ones had up to some 4e13."""
+"""Largest accepted number of tokens of a training. Published ones had up to about 4e13."""
 
 MOST_USD = 1e12
 MOST_HOURS = 10 * 8766.0
-"""Longest deadline: ten years."""
+"""Longest accepted deadline: ten years."""
 
 
 def number(option: str, text: str, most: float = MOST_TOKENS) -> float:
-    """Parse a number such as ``300B``, ``1.4T``, ``2e12``.
+    """Parse the value of an option that is a number such as ``300B``, ``1.4T`` or ``2e12``.
 
     Raises:
-        RecipeError: it is not such a number, or 0, or more than ``most``.
+        RecipeError: it is not such a number, or is 0 or more than ``most``.
     """
     return _amount(option, text, SIZES, "a number such as 300B, 1.4T or 2e12", most)
 
 
 def dollars(text: str) -> float:
-    """Parse ``--budget``, such as ``100000`` or ``250k``.
+    """Parse the value of ``--budget`` in USD, such as ``100000`` or ``250k``.
 
     Raises:
-        RecipeError: it is not a sum of money above 0.
+        RecipeError: it is not a number, or is 0 or more than ``MOST_USD``.
     """
     return number("--budget", text, MOST_USD)
 
 
 def hours(option: str, text: str) -> float:
-    """Parse a time such as ``30d``, ``36h``, ``2w``; without a letter, hours.
+    """Parse the value of an option that is a time such as ``30d``, ``36h`` or ``2w``.
+
+    Return hours, which is also the unit of a number without a letter.
 
     Raises:
-        RecipeError: it is not such a time, or 0, or longer than ten years.
+        RecipeError: it is not such a time, or is 0 or longer than ten years.
     """
     return _amount(option, text, HOURS, "a time such as 36h, 30d or 2w", MOST_HOURS)
 
@@ -227,35 +239,39 @@ def hours(option: str, text: str) -> float:
 def _amount(
     option: str, text: str, units: dict[str, float], expectation: str, most: float
 ) -> float:
+    """Parse a number with a unit; raise a RecipeError if it is invalid or out of bounds."""
     match = _FORM.fullmatch(text.strip().replace(",", ""))
     unit = units.get(match[2].lower()) if match else None
     amount = float(match[1]) * unit if match and unit else math.nan
-    # Not ``amount <= 0 or amount > most``: nan must fail, too.
+    # Do not write ``amount <= 0 or amount > most``: nan must fail as well.
     if not 0 < amount <= most:
         bounds = f"more than 0 and at most {most / units['']:,.0f}"
         raise RecipeError(f"{option} {text}: expected {expectation}, {bounds}")
     return amount
 
 
-# Answer a file of trainings line by line, as JSON.
+# Predict the trainings in a file (``--rows``): each line is a JSON object, the "row", and gets one
+# line of JSON as its result.
 #
-# A row is a JSON object with fields of a Setting; missing fields have their default. Rows of
-# ``benchmarks/foresight/rows/`` work, too: their fields are under ``row``.
+# A row has fields of a Setting; missing fields have their default. Rows of
+# ``benchmarks/foresight/rows/`` are accepted as well: their fields are under ``row``.
 #
-# If a pipeline's row does not give ``accumulation``, it does not mean a single micro-batch: its
-# ``micro_batch`` is cut into as many micro-batches as there are stages' ranks, as torchtitan cuts a
-# local batch, where that divides it; the answer says so under ``assumed``.
+# If a row with pipeline parallelism does not have ``accumulation``, that does not mean a single
+# micro-batch: its ``micro_batch`` is cut into one micro-batch per pipeline rank, as torchtitan cuts
+# a local batch, if it can be divided so. The result says so under ``assumed``.
 
 KNOWN_FIELDS = {*Setting.model_fields}
 CLOSENESS = 0.8
-"""How alike a name must be to one of ours to count as a misspelling (difflib's ratio)."""
+"""Similarity (difflib's ratio) from which an unknown name counts as a misspelling of a field."""
 
 FIGURES = 4
-"""Significant digits of an answer."""
+"""Number of significant digits in a result."""
 
 
 def answer_file(path: Path, out: TextIO) -> bool:
-    """Write an answer line for each row of the file; return whether all could be answered.
+    """Write a line with the predictions for each row of the file.
+
+    Return False if a line has an error instead of predictions.
 
     Raises:
         RecipeError: the file cannot be read.
@@ -274,8 +290,10 @@ def answer_file(path: Path, out: TextIO) -> bool:
 
 
 def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Iterate over the answers, one for each line that is not empty: ``line``, the row's ``id``
-    where it has one, and the predictions, or an ``error``.
+    """Iterate over the results, one for each line that is not empty.
+
+    A result has ``line`` (the line's number), the row's ``id`` if it has one, and the predictions
+    or an ``error``.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -283,6 +301,7 @@ def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _answer(line: str) -> dict[str, Any]:
+    """Return the predictions for a line, or its ``error``."""
     try:
         record = json.loads(line)
     except ValueError as error:
@@ -309,7 +328,11 @@ def _answer(line: str) -> dict[str, Any]:
 
 
 def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
-    """Return the row's setting, and what was assumed about it."""
+    """Return the row's setting, and ``{"assumed": …}`` if something was assumed about it.
+
+    Raises:
+        ValidationError: the row is not a valid setting.
+    """
     setting = Setting.model_validate(row)
     stages, samples = setting.pipeline, setting.micro_batch
     if stages == 1 or samples % stages or "accumulation" in setting.model_fields_set:
@@ -320,7 +343,7 @@ def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
 
 
 def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
-    """Return a message about the first problem: field, value, what was expected."""
+    """Return a message about the first problem: the field, its value, and what was expected."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
@@ -331,7 +354,7 @@ def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
 
 
 def foreseen(setting: Setting) -> dict[str, Any]:
-    """Return time, rate and memory of a step, each with p10, p50 and p90."""
+    """Predict a step's time, tokens per second and memory in GiB, each with p10, p50 and p90."""
     step, used = step_time.foresee(setting), memory.foresee(setting)
     return {
         "step_seconds": _figures(step.step_seconds),
@@ -353,6 +376,7 @@ def _figures(spread: Spread) -> dict[str, float]:
 
 
 def _round_value(value: float) -> float:
+    """Return the value with ``FIGURES`` significant digits; 0 if it is not finite."""
     if value == 0 or not math.isfinite(value):
         return 0.0
     return round(value, FIGURES - 1 - math.floor(math.log10(abs(value))))

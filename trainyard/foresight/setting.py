@@ -21,23 +21,24 @@ the H100 of p5, the V100 of p3."""
 BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
 """Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
 ENDS = 2
-"""Embedding and output, which Llama 3 counted as layers: 128 stages of 126 (arXiv:2407.21783)."""
+"""Number of pipeline stages that may exist in addition to one per layer: the embedding and the
+output. Llama 3 counted them as layers: 128 stages for 126 layers (arXiv:2407.21783)."""
 KERNELS = {"flash1": frozenset({"V100-16", "V100-32"}), "flash2": BEFORE_AMPERE,
            "cudnn": BEFORE_AMPERE}  # fmt: skip
-"""Attention kernel → devices of the table that it does not run on: FlashAttention 1 begins with
-Turing, 2 with Ampere (github.com/Dao-AILab/flash-attention, README), cuDNN's in Transformer Engine
-with Ampere."""
+"""Mapping of an attention kernel to the devices of ``gpus.csv`` on which it does not run.
+FlashAttention 1 needs Turing or later, FlashAttention 2 Ampere or later
+(github.com/Dao-AILab/flash-attention, README), cuDNN's in Transformer Engine Ampere or later."""
 
 
 def kernel_refused(gpu: str, attention: str) -> str | None:
-    """Return why an attention kernel does not run on a device; None if it does."""
+    """Return a message if an attention kernel does not run on a device; None if it does."""
     if gpu not in KERNELS.get(attention, ()):
         return None
     return f"attention {attention}: does not run on {gpu}; take flash, the likely kernel, or full"
 
 
 class Setting(BaseModel):
-    """A training on ``gpus`` devices; times and sizes are those of one optimizer step."""
+    """A training on ``gpus`` devices, with the batch of one optimizer step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -45,35 +46,36 @@ class Setting(BaseModel):
     """Name of the device in ``gpus.csv``; also "H100", "A100", "V100"."""
 
     gpus: int = Field(default=1, ge=1, le=1_000_000)
-    """Devices of the whole training: its world size; left out, what the degrees multiply to."""
+    """Number of devices of the whole training (its world size); if left out, the product of the
+    degrees of parallelism."""
 
     gpus_per_node: int = Field(default=0, ge=0)
-    """Devices of a node; 0 for as many as the device's usual node has, or all of ``gpus``."""
+    """Number of devices per node; 0 for that of the device's usual node, or ``gpus`` if less."""
 
     node_gbps: float = Field(default=0.0, ge=0)
-    """Network of a node in 10⁹ bits a second; 0 for that of the device's usual node."""
+    """Network bandwidth of a node in Gbit/s; 0 for that of the device's usual node."""
 
     layers: int = Field(ge=1, le=10_000)
-    """Transformer blocks."""
+    """Number of transformer blocks."""
 
     hidden: int = Field(ge=1, le=1_000_000)
     """Width of the model."""
 
     heads: int = Field(default=0, ge=0, le=100_000)
-    """Attention heads; 0 for heads of width 128."""
+    """Number of attention heads; 0 for as many as have width 128."""
 
     kv_heads: int = Field(default=0, ge=0, le=100_000)
-    """Heads of keys and values (grouped-query attention); 0 for as many as heads."""
+    """Number of heads of keys and values (grouped-query attention); 0 for as many as ``heads``."""
 
     ffn: int = Field(default=0, ge=0, le=10_000_000)
-    """Inner width of the feed-forward part; 0 for 4 × hidden, and, gated, for Llama 2's: two thirds
-    of that, rounded up to a multiple of 256."""
+    """Inner width of the feed-forward part; 0 for 4 × hidden or, if ``gated``, for Llama 2's width:
+    two thirds of that, rounded up to a multiple of 256."""
 
     gated: bool = False
-    """True if the feed-forward part has a gate (SwiGLU): three matrices and not two."""
+    """True if the feed-forward part has a gate (SwiGLU), and so three matrices instead of two."""
 
     vocab: int = Field(default=50304, ge=1, le=100_000_000)
-    """Entries of the vocabulary; the default is GPT-2's, padded."""
+    """Number of entries of the vocabulary; the default is that of GPT-2, padded."""
 
     tied: bool = False
     """True if the head shares the embedding's weights."""
@@ -83,35 +85,45 @@ class Setting(BaseModel):
 
     dropout: float = Field(default=0.0, ge=0, lt=1)
     sequence: int = Field(default=2048, ge=1, le=1_000_000_000)
-    """Tokens per sample."""
+    """Number of tokens per sample."""
 
     micro_batch: int = Field(default=1, ge=1, le=10_000_000)
-    """Samples per data-parallel rank at a time."""
+    """Number of samples per data-parallel rank in a micro-batch."""
 
     accumulation: int = Field(default=1, ge=1, le=10_000_000)
-    """Micro-batches per data-parallel rank in an optimizer step."""
+    """Number of micro-batches per data-parallel rank in an optimizer step."""
 
     tensor: int = Field(default=1, ge=1)
+    """Number of tensor-parallel ranks."""
+
     sequence_parallel: bool = False
+    """True if tensor-parallel ranks also share the sequence outside the matrix products."""
+
     async_tp: bool = False
+    """True if tensor parallelism's communication overlaps with the matrix products."""
+
     pipeline: int = Field(default=1, ge=1)
+    """Number of pipeline-parallel ranks."""
+
     interleave: int = Field(default=1, ge=1)
-    """Stages per pipeline rank."""
+    """Number of stages per pipeline rank."""
 
     context: int = Field(default=1, ge=1)
+    """Number of context-parallel ranks."""
+
     data: int = Field(default=0, ge=0)
-    """Data-parallel ranks; 0 for gpus / (tensor × pipeline × context)."""
+    """Number of data-parallel ranks; 0 for gpus / (tensor × pipeline × context)."""
 
     shard: Literal["none", "optimizer", "gradients", "full"] = "none"
     """State that data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full)."""
 
     deepspeed: bool = False
-    """True if DeepSpeed shares. Its ZeRO-2 holds each rank's whole gradients in 16 bits beside the
-    share that it sums in float32."""
+    """True if DeepSpeed does the sharding. Its ZeRO-2 keeps the whole gradients of each rank in 16
+    bits in addition to the shard that it sums in float32."""
 
     shard_degree: int = Field(default=0, ge=0)
-    """Data-parallel ranks that share one copy of what ``shard`` names (hybrid: groups of them hold
-    copies); 0 for all of them."""
+    """Number of data-parallel ranks over which one copy of the sharded state is spread (hybrid
+    sharding: each group of so many ranks has a copy); 0 for all of them."""
 
     recompute: Literal["none", "selective", "full"] = "none"
     """Results that are recomputed in the backward pass. selective, with attention full: the scores
@@ -126,12 +138,12 @@ class Setting(BaseModel):
     """Precision of the matrix products. Default on a device before Ampere: fp16."""
 
     float8_gather: bool = False
-    """True if FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It needs
-    precision fp8 with shard full, and changes nothing elsewhere."""
+    """True if FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It has an
+    effect only if precision is "fp8" and shard is "full"."""
 
     gradient_dtype: Literal["fp32", "bf16", "fp16"] | None = None
-    """Type of the kept gradients. Left out: float32, or 16 bits with weights that are kept only in
-    16 bits."""
+    """Type in which gradients are kept. If left out, it is float32, or 16 bits if weights are kept
+    in 16 bits only."""
 
     master: bool = True
     """True if weights are kept in float32 beside, or instead of, 16 bits."""
@@ -141,7 +153,7 @@ class Setting(BaseModel):
     with one."""
 
     optimizer_in_backward: bool = False
-    """True if each weight is updated, and its gradient freed, once that is computed."""
+    """True if each weight is updated, and its gradient freed, as soon as the gradient is known."""
 
     offload: Literal["none", "optimizer", "all"] = "none"
     """State that lies in the host's memory between its uses; optimizer includes the gradients. A
@@ -149,7 +161,7 @@ class Setting(BaseModel):
 
     compile: bool = False
     lora_rank: int = Field(default=0, ge=0, le=1_000_000)
-    """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 trains all weights."""
+    """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 to train all weights."""
 
     quantization: Literal["none", "nf4", "int8"] = "none"
     """Quantization of frozen weights, with lora_rank."""
@@ -177,6 +189,7 @@ class Setting(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        """Check that the degrees of parallelism multiply to the number of devices."""
         inner = self.tensor * self.pipeline * self.context
         if self.gpus % inner:
             raise ValueError(
@@ -196,6 +209,7 @@ class Setting(BaseModel):
 
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
+        """Check that the model's sizes are consistent."""
         heads = self.heads or max(1, self.hidden // 128)
         if self.heads and self.hidden % heads:
             raise ValueError(f"heads {heads}: expected a divisor of hidden, {self.hidden}")
@@ -215,6 +229,7 @@ class Setting(BaseModel):
 
     @model_validator(mode="after")
     def _runs_on_the_device(self) -> Self:
+        """Check that the device supports precision, attention kernel and number of stages."""
         stages = self.pipeline * self.interleave
         if stages > self.layers + ENDS:
             raise ValueError(
@@ -237,19 +252,19 @@ class Setting(BaseModel):
 
     @property
     def data_parallel(self) -> int:
-        """Ranks that have samples of their own; ranks that share each sample count as one."""
+        """Number of data-parallel ranks; ranks that share their samples count as one."""
         return self.gpus // (self.tensor * self.pipeline * self.context)
 
     @property
     def sharded_over(self) -> int:
-        """Ranks that share one copy of what ``shard`` names; context ranks hold the same weights,
-        and share them, too.
+        """Number of ranks over which one copy of the sharded state is spread. Context-parallel
+        ranks are included, because they have the same weights.
         """
         return (self.shard_degree or self.data_parallel) * self.context
 
     @property
     def gradients_in(self) -> Literal["fp32", "bf16", "fp16"]:
-        """``gradient_dtype``, or the type that follows where it is left out."""
+        """``gradient_dtype``, or its default, which depends on other fields."""
         if self.gradient_dtype is not None:
             return self.gradient_dtype
         return "fp32" if self.master or self.precision == "fp32" else "bf16"
@@ -264,5 +279,5 @@ class Setting(BaseModel):
 
     @property
     def tokens(self) -> int:
-        """Tokens of one optimizer step, over all ranks."""
+        """Number of tokens of one optimizer step, over all ranks."""
         return self.data_parallel * self.micro_batch * self.accumulation * self.sequence

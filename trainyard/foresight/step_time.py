@@ -1,8 +1,7 @@
-"""Predict the time of an optimizer step: the work of ``rank_work.py`` on devices that fall short of
-ideal.
+"""Predict the time of an optimizer step: compute one rank's work in seconds of ideal devices and
+links (``Work``), and divide by the shares of the ideal rates that real ones reach (``Constants``).
 
-By how much they fall short is in ``constants.json``, which ``python -m benchmarks.foresight --fit``
-writes.
+The constants are in ``constants.json``, which ``python -m benchmarks.foresight --fit`` writes.
 """
 
 import json
@@ -19,30 +18,31 @@ from trainyard.foresight.transformer_formulas import WIDTH, Shapes, Unit
 
 # Compute one rank's work in an optimizer step, in seconds of an ideal device.
 #
-# ``from_setting`` counts operations, bytes and messages (``step_traffic.py``) along the longest
-# path through a step: m micro-batches of the fullest pipeline stage, and each other stage once, 1/v
-# of it where stages are interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2).
-# ``step_time.py`` knows which share of its ideal a device reaches.
+# ``from_setting`` counts operations, bytes and messages along the longest path through a step. With
+# p pipeline ranks and m micro-batches, that are m micro-batches of the fullest pipeline stage, and
+# one of each other stage; with v interleaved stages per rank only 1/v of that (bubble
+# (p − 1)/(v·m), Narayanan et al. 2021, section 2.2).
 
 OPTIMIZER_BYTES = {
     **{"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
 }
-"""Bytes read and written per parameter in a step: float32 gradient, weight and state, 16-bit
-copy."""
+"""Bytes that each optimizer reads and writes per parameter in a step: float32 gradient, weight and
+state, and the 16-bit copy of the weight."""
 
 FLASH_BACKWARD = 2.5
-"""Operations of the backward over the forward pass: scores are computed again (Dao 2023, section
-3.1)."""
+"""Operations of flash attention's backward pass over those of its forward pass: the scores are
+computed again (Dao 2023, section 3.1)."""
 
 HOST_BYTES = 1e11
-"""Bytes per second that the processors of a node read and write. A guess: eight channels of DDR4
-have 200 GB/s, and half of that is reached."""
+"""Bytes per second that the processors of a node read and write. This is a guess: eight channels of
+DDR4 have 200 GB/s, of which half is reached."""
 
 DEQUANTIZED_BYTES = 10.7
-"""Bytes that a quantized weight takes per product, at the rate of element-wise kernels. The
-weight and its 16 bits are 4.5; bitsandbytes took longer: 35 ms (3B), 79 (7B) and 191 (13B) more per
-iteration with nf4 in litgpt's table of LoRA on an A100 (tutorials/resource-tables.md, 2023-10-20),
-with two products per weight. With 10.7 they are 43, 81 and 158."""
+"""Bytes of memory traffic that count for a quantized weight in each product, at the rate of
+element-wise kernels. The weight and its 16-bit copy would be 4.5, but bitsandbytes takes longer: in
+litgpt's table of LoRA on an A100 (tutorials/resource-tables.md, 2023-10-20), nf4 adds 35 ms (3B),
+79 ms (7B) and 191 ms (13B) per iteration, with two products per weight. With 10.7, the prediction
+is 43, 81 and 158 ms."""
 
 ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
     "H100-80": "hopper",
@@ -52,47 +52,65 @@ ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
     "B300": "blackwell",
     "GB200": "blackwell",
 }
-"""Devices whose products have constants of their own; the others count as Ampere."""
+"""Mapping of a device to its architecture, if that has constants of its own. The other devices use
+those of Ampere."""
 
 
 @dataclass(slots=True)
 class Work:
-    """Seconds of ideal devices and links, or counts if a field says so, per optimizer step."""
+    """One rank's work per optimizer step, along the longest path.
+
+    The figures are seconds of ideal devices and links, or counts if the field says so.
+    """
 
     matmul: float = 0.0
-    """Products with weights on Ampere (and all without a constant of their own), at the best
-    measured rate."""
+    """Matrix products with weights on Ampere, and on all devices without constants of their own, at
+    the best measured rate."""
 
     matmul_hopper: float = 0.0
+    """The same on Hopper."""
+
     matmul_hopper_fp8: float = 0.0
+    """The same on Hopper in fp8."""
+
     matmul_blackwell: float = 0.0
+    """The same on Blackwell."""
+
     narrow: float = 0.0
-    """All products ÷ (width of the model ÷ 1,000): small products reach less."""
+    """All matrix products of blocks ÷ (width of the model ÷ 1,000), because small products reach a
+    lower rate."""
 
     few: float = 0.0
-    """1,000 ÷ tokens of a micro-batch: with few tokens, products leave part of a device idle."""
+    """1,000 ÷ tokens of a micro-batch, because products of few tokens leave part of a device
+    idle."""
 
     flash1: float = 0.0
-    """Attention forward by kernels of before mid-2023, at the best rate of products; half of the
-    scores are masked and skipped."""
+    """Forward passes of attention by kernels before mid-2023, at the best rate of matrix products.
+    The half of the scores that is masked is skipped."""
 
     flash1_hopper: float = 0.0
+    """The same on Hopper and Blackwell."""
+
     flash1_back: float = 0.0
-    """The forward pass's seconds again, as often as a backward pass is computed."""
+    """The seconds of one forward pass of these kernels, for each backward pass."""
 
     flash1_hopper_back: float = 0.0
+    """The same on Hopper and Blackwell."""
+
     flash2: float = 0.0
-    """Both passes of FlashAttention 2."""
+    """Forward and backward passes of FlashAttention 2."""
 
     flash2_hopper: float = 0.0
+    """The same on Hopper and Blackwell."""
+
     cudnn: float = 0.0
-    """Both passes of cuDNN's (or FlashAttention 3's) on Hopper and Blackwell."""
+    """Forward and backward passes of cuDNN's attention (or FlashAttention 3)."""
 
     scores: float = 0.0
-    """Attention that keeps its scores; none is skipped."""
+    """Attention that keeps its scores; no scores are skipped."""
 
     elementwise: float = 0.0
-    """Bytes of everything but products ÷ memory bandwidth."""
+    """Bytes of memory traffic of everything but matrix products ÷ memory bandwidth."""
 
     casts: float = 0.0
     """Bytes of activations that are cast to fp8 ÷ memory bandwidth."""
@@ -101,57 +119,63 @@ class Work:
     """All-reduces of tensor parallelism over NVLink (or PCIe)."""
 
     tensor_async: float = 0.0
-    """All-reduces of tensor parallelism that products overlap."""
+    """All-reduces of tensor parallelism that overlap with matrix products."""
 
     tensor_nodes: float = 0.0
     """All-reduces of tensor parallelism between nodes."""
 
     messages: float = 0.0
-    """All-reduces of tensor parallelism, one after the other: a count."""
+    """Number of all-reduces of tensor parallelism, which follow one another."""
 
     boundary: float = 0.0
-    """Activations between pipeline stages, waited for."""
+    """Transfers of activations between pipeline stages, for which ranks wait."""
 
     exchange: float = 0.0
-    """Traffic that computation hides: weights gathered, gradients scattered, keys and values that
-    go around, boundaries of interleaved stages."""
+    """Communication that overlaps with computation: gathered weights, scattered gradients, keys and
+    values of context parallelism, boundaries of interleaved stages."""
 
     hops: float = 0.0
-    """Ranks that the gathers' messages pass, one after the other: a count."""
+    """Number of ranks that the messages of gathers pass, one after the other."""
 
     reduction: float = 0.0
     """Sums of gradients once per step, after the last backward pass."""
 
     optimizer: float = 0.0
+    """The optimizer's memory traffic ÷ memory bandwidth."""
+
     offload: float = 0.0
-    """Copies to and from the host's memory, and its optimizer."""
+    """Copies to and from the host's memory, and the optimizer's work on the host."""
 
     passes: float = 0.0
-    """Forward passes of one block whose kernels the host launches (a backward pass counts two)."""
+    """Number of forward passes of one block whose kernels the host launches; a backward pass counts
+    as two."""
 
     micro_batches: float = 0.0
-    """Micro-batches of the path."""
+    """Number of micro-batches on the path."""
 
     nodes: float = 0.0
-    """Logarithm of the number of nodes."""
+    """Natural logarithm of the number of nodes."""
 
     flops: float = 0.0
-    """Operations per token, by 6N + 12·L·h·s, without gradients that frozen weights do not have:
-    for MFU."""
+    """Operations per token for MFU, by 6N + 12·L·h·s, without gradients of frozen weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Number of times that the longest path through a step passes a block, and the first and
-    last units.
-    """
+    """The longest path through a step: how often it passes blocks, and the first and last units."""
 
     blocks: float
+    """Number of passes through a block, over all blocks and micro-batches."""
+
     ends: float
+    """Number of passes through the units that the model has once, such as embedding and head."""
 
 
 def _path(setting: Setting, block: Unit, ends: float) -> _Path:
-    """Return the longest path; ``ends``: matmul FLOPs of the units that stand once."""
+    """Return the longest path through a step.
+
+    ``ends`` are the FLOPs of matrix products in the units that the model has once.
+    """
     ranks, m, layers = setting.pipeline, setting.accumulation, block.count
     if ranks == 1:
         return _Path(layers * m, m)
@@ -163,18 +187,22 @@ def _path(setting: Setting, block: Unit, ends: float) -> _Path:
 
 
 def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
-    """Return the work of a setting's step; ``shapes`` where its model isn't GPT's or Llama's."""
+    """Return the work of one rank in an optimizer step of a setting.
+
+    ``shapes`` are those of the model if it is not the GPT or Llama that the setting describes.
+    """
     model = shapes or model_shapes.from_setting(setting)
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
     path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
-    # Forward passes of products that the backward pass repeats: torchtitan's selective policy keeps
-    # every other product, that for full attention all but the scores.
+    # Share of the forward pass's matrix products that the backward pass repeats: torchtitan's
+    # selective policy keeps every other product, that for full attention all but the scores.
     selective = 0.0 if setting.attention == "full" else 0.5
     repeats = {"full": 1.0, "selective": selective}.get(setting.recompute, 0.0)
     tokens = setting.micro_batch * model.sequence / setting.context
     passes = path.blocks * (3 + repeats)
-    # A frozen weight is multiplied forward and for its input's gradient, and not for its own.
+    # A frozen weight needs a product in the forward pass and one for the gradient of its input, but
+    # none for its own gradient.
     frozen = sum(
         unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
         for unit in model.units
@@ -197,7 +225,11 @@ def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
 
 
 def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: float) -> None:
-    """Add the work of ``times`` tokens through the unit, forward, backward and ``repeats``."""
+    """Add the computation of a unit to ``work``.
+
+    ``times`` is the number of tokens that pass the unit, ``repeats`` the share of the forward pass
+    that the backward pass repeats.
+    """
     trained_share = unit.trained / unit.parameters if unit.parameters else 1.0
     passes = 2 + trained_share + repeats
     fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
@@ -206,7 +238,7 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
     bandwidth = setting.device.bandwidth_tb_s * 1e12
     activation = unit.kept["none"]
     both = activation.whole + activation.split
-    # A traced embedding keeps nothing.
+    # The embedding of a traced model keeps nothing.
     whole_share = activation.whole / both if both else 1.0
     share = whole_share / (setting.tensor if setting.sequence_parallel else 1)
     share += (1 - whole_share) / setting.tensor
@@ -216,14 +248,15 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
     if setting.quantization != "none":
         tokens = setting.micro_batch * setting.sequence
         traffic = DEQUANTIZED_BYTES * unit.parameters * times / tokens / setting.tensor
-        # The weights are written out in 16 bits before each product.
+        # The quantized weights are expanded to 16 bits in memory before each product.
         work.elementwise += traffic * passes / bandwidth
 
 
 def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool) -> None:
+    """Add the matrix products with the unit's weights, for ``times`` tokens, to ``work``."""
     device = setting.device
     rate = 1e12 * (device.matmul_fp8_tflops if fp8 else device.matmul_tflops)
-    # An eighth of the 16-bit rate: float32 without TF32.
+    # float32 without TF32 has an eighth of the 16-bit rate.
     rate /= 8 if setting.precision == "fp32" else 1
     product = unit.matmul_flops * times / setting.tensor / rate
     architecture = ARCHITECTURES.get(setting.gpu)
@@ -240,11 +273,11 @@ def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bo
 
 
 def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "full"]:
-    """Return the attention kernel, also where the setting says only "flash".
+    """Return the attention kernel of a setting; if it says only "flash", the likely one.
 
-    GPT's shape with learned positions: the Triton kernel of the GPTs of before mid-2023. Else
-    cuDNN's where Transformer Engine is likely (fp8 that is not compiled, or Megatron's ways of
-    sharing), and PyTorch's FlashAttention 2 where it isn't, and before Hopper.
+    With learned positions this is the Triton kernel that GPTs before mid-2023 used. Else, on Hopper
+    and Blackwell, it is cuDNN's if Transformer Engine is likely (not compiled, and fp8 or sharded
+    as Megatron does). In all other cases it is PyTorch's FlashAttention 2.
     """
     if setting.attention != "flash":
         return setting.attention
@@ -256,6 +289,7 @@ def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "
 
 
 def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
+    """Add the attention of a unit, for ``times`` tokens, to ``work``."""
     forward = unit.attention_flops * times / setting.tensor
     forward /= setting.device.matmul_tflops * 1e12
     kernel = attention_kernel(setting)
@@ -281,7 +315,9 @@ def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
 
 
 def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times: float) -> None:
-    """Add the communication; ``times``: tokens that pass a block, over all blocks of the path."""
+    """Add the communication to ``work``; ``times`` is the number of tokens that pass a block,
+    summed over all blocks of the path.
+    """
     if setting.tensor > setting.node_size:
         work.tensor_nodes = tensor_transfer(setting, block, times)
     elif setting.async_tp and setting.device.link_gb_s:
@@ -298,7 +334,9 @@ def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times
 
 
 def _update(work: Work, setting: Setting, model: Shapes) -> None:
-    """Add the optimizer's work, on the device or on the host, and the copies between them."""
+    """Add the optimizer's work, on the device or on the host, and the copies between them, to
+    ``work``.
+    """
     shard_ranks = setting.sharded_over if setting.shard != "none" else 1
     trained_parameters = model.trained / (setting.tensor * setting.pipeline * shard_ranks)
     optimizer_bytes = trained_parameters * OPTIMIZER_BYTES[setting.optimizer]
@@ -314,44 +352,46 @@ def _update(work: Work, setting: Setting, model: Shapes) -> None:
 
 
 OPTIMIZER = 0.8
-"""Share of the memory bandwidth that an optimizer's kernels reach; too short to be fitted."""
+"""Share of the memory bandwidth that an optimizer's kernels reach. It is not fitted, because the
+optimizer's time is too short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Fitted constants; each holds for all devices and frameworks."""
+    """Fitted constants, which are used for all devices and frameworks."""
 
     matmul: float
-    """Share of the best measured rate that products reach on Ampere, in a model that is wide."""
+    """Share of the best measured rate that matrix products reach on Ampere in a wide model."""
 
     matmul_hopper: float
     matmul_hopper_fp8: float
     matmul_blackwell: float
     narrow: float
-    """Extra time of a product in a model of width 1,000, as a share."""
+    """Extra time of a matrix product in a model of width 1,000, as a share of its time."""
 
     few: float
-    """Extra time of products of a micro-batch of 1,000 tokens over those of many, as a share."""
+    """Extra time of matrix products in a micro-batch of 1,000 tokens, as a share of their time in
+    a very large one."""
 
     flash1: float
-    """Share of the products' best rate that attention reaches by kernels of before mid-2023."""
+    """Share of the best rate of matrix products that attention kernels before mid-2023 reach."""
 
     flash1_hopper: float
     flash1_backward: float
-    """Time of its backward pass over that of its forward pass."""
+    """Time of these kernels' backward pass over that of their forward pass."""
 
     flash2: float
-    """Share of the products' best rate that FlashAttention 2 reaches on Ampere."""
+    """Share of the best rate of matrix products that FlashAttention 2 reaches on Ampere."""
 
     flash2_hopper: float
     cudnn: float
-    """Share that cuDNN's attention reaches on Hopper and Blackwell."""
+    """Share of that rate that cuDNN's attention reaches on Hopper and Blackwell."""
 
     scores: float
-    """Share that attention reaches which keeps its scores."""
+    """Share of that rate that attention reaches if it keeps its scores."""
 
     elementwise: float
-    """Seconds of all but the products, over their bytes ÷ memory bandwidth."""
+    """Time of everything but matrix products, over its bytes ÷ memory bandwidth."""
 
     casts: float
     """Bytes that casts to fp8 move, over those of the activations."""
@@ -360,7 +400,8 @@ class Constants:
     """Share of NVLink's rate that a collective reaches."""
 
     asynchronous: float
-    """Share of tensor parallelism's exchange that asynchronous products leave exposed."""
+    """Share of tensor parallelism's communication that does not overlap with asynchronous
+    products."""
 
     network: float
     """Share of the network's rate that a collective reaches."""
@@ -372,33 +413,37 @@ class Constants:
     """Latency of a rank in a ring, in microseconds."""
 
     overlap: float
-    """Share of the shorter that is lost where exchange and computation overlap."""
+    """Time that is lost if communication and computation overlap, as a share of the shorter of
+    both."""
 
     nodes: float
-    """Cost of more nodes: the share of the step for each e-fold of the number of nodes."""
+    """Time that more nodes cost, as a share of the step per e-fold of the number of nodes."""
 
     launch_us: float
-    """The host's time for the kernels of one block's forward pass, in microseconds."""
+    """The host's time for launching the kernels of one block's forward pass, in microseconds."""
 
     micro_batch_ms: float
     """Extra time of a micro-batch, in milliseconds."""
 
     step_ms: float
-    """Extra time of a step, in milliseconds: clipping, synchronising, logging."""
+    """Extra time of a step, in milliseconds, such as for clipping, synchronising and logging."""
 
     low: float
-    """p10 over the median, on devices with published rows, for a source without a row: a cluster
-    and code of your own. ``benchmarks.foresight.holding_out.reach`` computes it."""
+    """p10 over the median, on a device with published rows, for a cluster and code that have none,
+    such as the user's own. ``benchmarks.foresight.holding_out.reach`` computes it."""
 
     high: float
+    """p90 over the median, as above."""
+
     low_elsewhere: float
-    """p10 over the median, on devices without any row."""
+    """p10 over the median, on a device without published rows."""
 
     high_elsewhere: float
+    """p90 over the median, on a device without published rows."""
 
 
 FITTED_ON = frozenset({"A100-40", "A100-80", "H100-80", "H100-96-500W", "H200", "B200"})
-"""Devices that the benchmark has rows of; a test compares it with them."""
+"""Devices for which the benchmark has published rows. A test compares this with the rows."""
 
 _TABLE = json.loads(Path(__file__).with_name("constants.json").read_text(encoding="utf-8"))
 CONSTANTS = Constants(**_TABLE["time"])
@@ -406,20 +451,24 @@ CONSTANTS = Constants(**_TABLE["time"])
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Time of a step, and its parts."""
+    """The predicted time of an optimizer step, and its parts."""
 
     step_seconds: Spread
     parts: Mapping[str, float]
-    """Seconds per step that each part adds."""
+    """Mapping of a part's name to the seconds that it adds to a step."""
 
     tokens_per_second_per_gpu: Spread
     mfu: float
-    """Share of the devices' 16-bit peak, by 6N + 12·L·h·s operations per token (Chowdhery et al.
-    2022, appendix B); recomputation is not counted."""
+    """Model FLOPs utilization: the share of the devices' 16-bit peak rate that is used, with
+    6N + 12·L·h·s operations per token (Chowdhery et al. 2022, appendix B). Recomputation does not
+    count."""
 
 
 def seconds(work: Work, c: Constants) -> dict[str, Any]:
-    """Return seconds per step by part; ``work`` has numbers, or arrays for as many settings."""
+    """Return a mapping of each part of a step to its seconds.
+
+    The fields of ``work`` are numbers, or arrays with an entry per setting; so are the results.
+    """
     compute = (
         (work.matmul + work.narrow * c.narrow) / c.matmul
         + work.matmul_hopper / c.matmul_hopper
@@ -439,7 +488,8 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
     tensor = tensor + work.tensor_nodes / c.network + work.messages * c.message_us * 1e-6
     device = compute + attention + memory_time
     launch = work.passes * c.launch_us * 1e-6
-    # The longer of two that run beside each other; near the tie a little more.
+    # Device and host work concurrently, so the longer time counts; a little more if they are close
+    # (a 4-norm).
     host = (device**4 + launch**4) ** 0.25 - device
     busy = device + host + tensor
     exchange = work.exchange / c.network + work.hops * c.hop_us * 1e-6
@@ -457,7 +507,11 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
 
 
 def _compute_exposed(busy: Any, exchange: Any, lost: float) -> Any:
-    """Return what an exchange adds to the computation that hides it: the excess, and a share."""
+    """Return the time that an exchange adds to the computation with which it overlaps.
+
+    It is the time by which the exchange is longer, and the share ``lost`` of the shorter of both.
+    The arithmetic works for arrays as well.
+    """
     gap = abs(exchange - busy)
     shorter = (busy + exchange - gap) / 2
     longer = (busy + exchange + gap) / 2
@@ -467,11 +521,12 @@ def _compute_exposed(busy: Any, exchange: Any, lost: float) -> Any:
 def foresee(
     setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
 ) -> Time:
-    """Predict the time of a step of ``setting``.
+    """Predict the time of an optimizer step of ``setting``.
 
     Args:
-        shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
-        efficiency: constants of a measured machine; else those of ``constants.json``.
+        setting: the training.
+        shapes: shapes of the model, if it is not the GPT or Llama that the setting describes.
+        efficiency: constants of a measured machine; None for those of ``constants.json``.
     """
     c = efficiency or CONSTANTS
     work = from_setting(setting, shapes)
@@ -485,53 +540,56 @@ def foresee(
     return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)
 
 
-# Compute the traffic between a training's ranks in a step, in seconds of ideal links.
+# Compute the communication between a training's ranks in a step, in seconds of ideal links.
 #
-# Ranks are laid out tensor first, then context and data, then pipeline, as Megatron's and
-# torchtitan's are, so that a node holds as many tensor-parallel groups as fit.
+# Ranks are ordered by tensor, then context and data, then pipeline, as in Megatron and torchtitan,
+# so that a node contains as many whole tensor-parallel groups as fit.
 
 PCIE = 2.5e10
-"""Bytes per second of PCIe 4 × 16 in one direction, of the standard's 31.5 GB/s."""
+"""Bytes per second that PCIe 4 × 16 reaches in one direction, of the standard's 31.5 GB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataTraffic:
-    """Traffic of data-parallel ranks in a step."""
+    """The communication of data-parallel ranks in a step."""
 
     hidden: float = 0.0
-    """Seconds that the device's computation hides."""
+    """Seconds of communication that overlaps with computation."""
 
     waiting: float = 0.0
-    """Seconds after the last backward pass."""
+    """Seconds of communication after the last backward pass."""
 
     hops: float = 0.0
-    """Ranks that the hidden messages pass, one after the other."""
+    """Number of ranks that the overlapping messages pass, one after the other."""
 
 
 def link_bandwidth(setting: Setting) -> float:
-    """Return bytes per second of a rank to others of its node; PCIe's where there is no NVLink."""
+    """Return the bytes per second from a rank to others of its node: PCIe's if the device has no
+    NVLink.
+    """
     return setting.device.link_gb_s * 1e9 or PCIE
 
 
 def network_bandwidth(setting: Setting) -> float:
-    """Return bytes per second of a node to others."""
+    """Return the bytes per second from a node to other nodes."""
     return (setting.node_gbps or setting.device.node_gbps) / 8 * 1e9
 
 
 def _to_a_neighbour(setting: Setting, ranks: int) -> float:
-    """Return bytes per second to a rank that is ``ranks`` away."""
+    """Return the bytes per second from a rank to the one that is ``ranks`` further in the order."""
     inside = ranks < setting.node_size
     return link_bandwidth(setting) if inside else network_bandwidth(setting) / setting.node_size
 
 
 def tensor_transfer(setting: Setting, block: Unit, times: float) -> float:
-    """Return the seconds of tensor parallelism's exchange.
+    """Return the seconds of tensor parallelism's communication in a step.
 
-    Two all-reduces of a block's output forward and two backward (Shoeybi et al. 2019, section
-    3), and two where the forward pass is repeated; 2(t − 1)/t of the bytes on a link. With sequence
-    parallelism each is a gather and a scatter of as many bytes in all (Korthikanti et al. 2022).
+    A block needs two all-reduces of its output in the forward pass and two in the backward pass
+    (Shoeybi et al. 2019, section 3), and two more if the forward pass is repeated. Each sends
+    2(t − 1)/t of the bytes over a link. With sequence parallelism, each is a gather and a scatter
+    of as many bytes in all (Korthikanti et al. 2022).
 
-    ``times``: tokens through a block, over all blocks.
+    ``times`` is the number of tokens that pass a block, summed over all blocks.
     """
     t = setting.tensor
     if t == 1:
@@ -544,7 +602,9 @@ def tensor_transfer(setting: Setting, block: Unit, times: float) -> float:
 
 
 def context_transfer(setting: Setting, block: Unit, times: float) -> float:
-    """Return the seconds to send all keys and values: once forward, twice backward."""
+    """Return the seconds of context parallelism's communication in a step: all keys and values are
+    sent once in the forward pass and twice in the backward pass.
+    """
     c = setting.context
     if c == 1:
         return 0.0
@@ -555,8 +615,10 @@ def context_transfer(setting: Setting, block: Unit, times: float) -> float:
 
 
 def boundary_transfer(setting: Setting, block: Unit, sequence: int) -> float:
-    """Return the seconds of a block's output to the next stage and its gradient back, for each
-    micro-batch; tensor-parallel ranks send a share each (Narayanan et al. 2021, section 4.1).
+    """Return the seconds of pipeline parallelism's communication in a step.
+
+    For each micro-batch, a block's output is sent to the next stage, and its gradient back; each
+    tensor-parallel rank sends a share (Narayanan et al. 2021, section 4.1).
     """
     p = setting.pipeline
     if p == 1:
@@ -568,11 +630,12 @@ def boundary_transfer(setting: Setting, block: Unit, sequence: int) -> float:
 
 
 def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
-    """Return the traffic of summing gradients, and of gathering weights where they are shared.
+    """Return the communication for summing gradients, and for gathering sharded weights.
 
-    Shared weights are gathered and gradients scattered in each micro-batch (FSDP: gathered twice
-    where weights are not kept after the forward pass), in a pipeline once per step, as
-    torchtitan and Megatron do. Context-parallel ranks hold the same weights, and take part.
+    Sharded weights are gathered and gradients scattered in each micro-batch (by FSDP gathered
+    twice, because weights are not kept after the forward pass), but only once per step with
+    pipeline parallelism, as torchtitan and Megatron do. Context-parallel ranks are included,
+    because they have the same weights.
     """
     ranks = setting.data_parallel * setting.context
     if ranks == 1:
@@ -582,7 +645,8 @@ def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
     if setting.shard == "none":
         seconds = _ring(setting, 2 * trained_parameters * gradient, ranks)
-        # torch's DDP sums gradients during the backward pass; Megatron's waited for its end.
+        # torch's DDP sums gradients during the backward pass, Megatron's only after it. Tensor or
+        # pipeline parallelism without sharding is taken for Megatron.
         alone = setting.tensor * setting.pipeline == 1
         return DataTraffic(hidden=seconds) if alone else DataTraffic(waiting=seconds)
     if setting.shard == "optimizer":
@@ -593,7 +657,7 @@ def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     sent_bytes = rank_parameters * width
     if full and setting.float8_gather and setting.precision == "fp8":
         blocks = block.parameters * block.count / (setting.tensor * setting.pipeline)
-        # Norms stay in 16 bits, but are a ten-thousandth of a block.
+        # Norms are gathered in 16 bits, which is neglected: they are a ten-thousandth of a block.
         sent_bytes -= (width - 1) * blocks
     volume = (sent_bytes * (1 + full) + trained_parameters * width) * times
     hops = (2 + full) * block.count / setting.pipeline * times * (shard_ranks - 1)
@@ -602,10 +666,10 @@ def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
 
 
 def _ring(setting: Setting, volume: float, ranks: int) -> float:
-    """Return the seconds in which ``ranks`` gather (or reduce and scatter) ``volume`` bytes.
+    """Return the seconds in which ``ranks`` ranks gather (or reduce and scatter) ``volume`` bytes.
 
-    A ring passes each link once: NVLink within a node, and between nodes the node's network, which
-    the rings of all the node's groups share.
+    They form a ring that uses each link once: NVLink within a node, and between nodes the node's
+    network, which is shared by the rings of all groups that have ranks on the node.
     """
     inside = min(ranks, max(1, setting.node_size // setting.tensor))
     volume *= (ranks - 1) / ranks
@@ -617,7 +681,10 @@ def _ring(setting: Setting, volume: float, ranks: int) -> float:
 
 
 def _between(setting: Setting, volume: float, groups: int) -> float:
-    """Return the seconds in which the groups of hybrid sharding sum their shards."""
+    """Return the seconds in which the groups of hybrid sharding sum the gradients of their shards.
+
+    ``volume`` is twice the bytes of a rank's shard, because a sum is a scatter and a gather.
+    """
     if groups == 1:
         return 0.0
     volume *= (groups - 1) / groups

@@ -1,4 +1,6 @@
-"""The formulas of a transformer's parts: parameters, work and kept activations, for one token."""
+"""Formulas for the parts of a transformer ("units"): parameters, operations, and the activations
+that are kept for the backward pass, all per token.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,86 +11,96 @@ from pydantic import ConfigDict
 Policy = Literal["none", "selective", "full"]
 
 WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Bytes of an activation by the precision of the products; fp8 casts what is kept in 16 bits."""
+"""Mapping of the precision of the matrix products to the bytes per value of an activation. With
+fp8, activations are kept in 16 bits and cast for the products."""
 
 STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class ActivationBytes:
-    """Bytes per token that a forward pass leaves for the backward pass."""
+    """Bytes per token that a forward pass keeps for the backward pass."""
 
     __pydantic_config__: ClassVar = STRICT
     whole: float
-    """Bytes that each tensor-parallel rank has in full, unless they share the sequence, too."""
+    """Bytes that each tensor-parallel rank has in full, or split with sequence parallelism."""
 
     split: float
-    """Bytes that tensor-parallel ranks share."""
+    """Bytes that are split over the tensor-parallel ranks."""
 
     gathered: float = 0.0
-    """Bytes that each rank has in full, although they share the sequence."""
+    """Bytes that each tensor-parallel rank has in full even with sequence parallelism."""
 
     def __add__(self, other: "ActivationBytes") -> "ActivationBytes":
         gathered_bytes = self.gathered + other.gathered
         return ActivationBytes(self.whole + other.whole, self.split + other.split, gathered_bytes)
 
     def on(self, tensor: int, *, sequence_parallel: bool) -> float:
-        """Return bytes per token on each of ``tensor`` ranks."""
+        """Return the bytes per token on each of ``tensor`` tensor-parallel ranks."""
         shared_bytes = self.whole / (tensor if sequence_parallel else 1)
         return shared_bytes + self.split / tensor + self.gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A part of a model, and how often the model has it; all figures are those of one.
+    """A part of a model, and how often the model has it.
 
-    Work and bytes are those of a token's forward pass.
+    All figures are for one such part; operations and bytes are those of a token's forward pass.
     """
 
     __pydantic_config__: ClassVar = STRICT
     name: str
-    """Name: ``embedding``, ``block``, ``head``, or the model's own."""
+    """``embedding``, ``block``, ``head``, or the model's own name for it."""
 
     parameters: int
-    """Parameters that the unit owns; a head that shares the embedding's weights does not own
-    them."""
+    """Number of parameters that the unit owns. A head that shares the embedding's weights does not
+    own them."""
 
     trained: int
-    """Parameters with a gradient: all, or the adapters'."""
+    """Number of parameters with a gradient: all, or those of adapters."""
 
     replicated: int
-    """Parameters that every tensor-parallel rank has: norms, and biases after a row-wise split."""
+    """Number of parameters that every tensor-parallel rank has: norms, and biases after a row-wise
+    split."""
 
     matmul_flops: float
     """Operations of products with weights: 2 for each weight that the token passes."""
 
     attention_flops: float
-    """Operations of products of queries, keys and values over the whole sequence, without leaving
-    any out for being causal: 4 × sequence × width of all heads."""
+    """Operations of products of queries, keys and values over the whole sequence, including those
+    that a causal mask would make unnecessary: 4 × sequence × width of all heads."""
 
     elementwise_bytes: float
-    """Bytes read and written by everything but matrix products."""
+    """Bytes that everything but matrix products reads and writes."""
 
     kept: Mapping[Policy, ActivationBytes]
+    """Kept activations by recomputation policy."""
+
     output_bytes: float
-    """Bytes passed to the next unit."""
+    """Bytes that are passed to the next unit."""
 
     count: int = 1
+    """Number of such units in the model."""
+
     widest: int = 0
-    """Weights of its largest matrix, gate and inner product being one; 0 if unknown."""
+    """Number of weights of its largest matrix, with gate and inner product counted as one matrix; 0
+    if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """A model, from its first unit to its last."""
+    """A model: its units from the first to the last, and their sums.
+
+    The sums (``parameters`` and so on) are computed from the units.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     units: tuple[Unit, ...]
     sequence: int
-    """Tokens per sample (1 where a sample is not a sequence)."""
+    """Number of tokens per sample; 1 if a sample is not a sequence."""
 
     logits: int
-    """Numbers per token that the loss is taken of: the vocabulary's size."""
+    """Number of values per token from which the loss is computed: the vocabulary's size."""
 
     tied: bool = False
     """True if the last unit also uses the first one's weights."""
@@ -111,7 +123,11 @@ class Widths:
     hidden: int
     heads: int
     queries: int
+    """Width of the queries of all heads."""
+
     keys: int
+    """Width of the keys of all heads, and of the values."""
+
     ffn: int
     is_gated: bool
     is_biased: bool
@@ -119,11 +135,19 @@ class Widths:
     full_attention: bool
     sequence: int
     bytes: int
+    """Bytes per value of an activation."""
+
     megatron: bool
+    """True if the blocks are Megatron's, and not torch's own."""
+
     torch_tensor: bool
+    """True for torch's own tensor parallelism, in which ranks keep what they have gathered."""
+
     autocast: bool
     is_compiled: bool
     rank: int
+    """Rank of LoRA adapters; 0 without them."""
+
     is_quantized: bool
 
     @property
@@ -140,13 +164,16 @@ class Widths:
 
     @property
     def adapted_matrices(self) -> list[tuple[int, int]]:
-        """Matrices that LoRA adds to: queries and values (Hu et al. 2021, section 4.2)."""
+        """(input width, output width) of the matrices that get LoRA adapters: queries and values
+        (Hu et al. 2021, section 4.2).
+        """
         return [(self.hidden, self.queries), (self.hidden, self.keys)]
 
 
 def embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
+    """Return the embedding of tokens and, if ``is_learned``, of positions."""
     parameters = (vocab + is_learned * w.sequence) * w.hidden
-    # The token's number, an int64, and a byte of dropout's mask for each value.
+    # Kept are the token's number (an int64), and one byte per value for dropout's mask.
     activation = ActivationBytes(8 + w.dropout * w.hidden, 0)
     return Unit(
         name="embedding",
@@ -162,7 +189,10 @@ def embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
 
 
 def head(w: Widths, vocab: int, tied: bool) -> Unit:
-    """Return the last norm and the product with the vocabulary; memory counts the logits."""
+    """Return the last norm and the product with the vocabulary.
+
+    Kept activations are without the logits, which ``memory`` counts.
+    """
     norm = w.hidden * (1 + w.is_biased)
     parameters = norm + (0 if tied else vocab * w.hidden)
     activation = ActivationBytes(w.bytes * w.hidden * (1 if w.is_compiled else 2), 0)
@@ -181,8 +211,10 @@ def head(w: Widths, vocab: int, tied: bool) -> Unit:
 
 
 def block(w: Widths, layers: int) -> Unit:
+    """Return the transformer block, of which the model has ``layers``."""
     norms = 2 * w.hidden * (1 + w.is_biased)
-    # Biases of the outputs of attention and feed-forward, which every tensor-parallel rank has.
+    # These are the biases of attention's and the feed-forward part's outputs, which every
+    # tensor-parallel rank has.
     after = 2 * w.hidden * w.is_biased
     inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.is_gated)) * w.is_biased
     matrices = sum(into * out for into, out in w.linears)
@@ -208,8 +240,8 @@ def block(w: Widths, layers: int) -> Unit:
 
 
 def _elementwise(w: Widths) -> float:
-    """Return the bytes of norms, residual additions, rotation, activation, dropout; compiled,
-    neighbours are fused.
+    """Return the bytes that a block's norms, residual additions, rotary encoding, activation
+    function, dropout and scores read and write. In a compiled model, neighbouring ones are fused.
     """
     stream = (2 * 2 + 2 * 3) * w.hidden * w.bytes
     rotary = 0 if w.is_biased else (w.queries + w.keys) * w.bytes * (2 if w.is_compiled else 6)
@@ -221,16 +253,17 @@ def _elementwise(w: Widths) -> float:
 
 
 def _compute_activation(w: Widths) -> ActivationBytes:
-    """Return what the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for
-    GPT).
+    """Return what a block keeps without recomputation: what the operators' backward passes read
+    (Korthikanti et al. 2022, section 4.1, for GPT).
 
-    Whole: input and output of both norms, masks of both dropouts. Split: queries, keys, values,
-    the attention's output, the feed-forward part's inner values. Of those GPT's GELU keeps two,
-    Llama's gate four (both products, SiLU's result, what goes down), three where Megatron fuses it
-    (megatron/core/fusions/fused_bias_swiglu.py). Compiled, norms and what goes down are computed
-    again. Torch's own models repeat keys and values for each head of queries, and where ranks share
-    the sequence they keep what they have gathered of it; Megatron does neither. Under autocast
-    the stream is float32.
+    Whole are the inputs and outputs of both norms, and the masks of both dropouts. Split are
+    queries, keys, values, attention's output, and the inner values of the feed-forward part. Of
+    these inner values, GPT's GELU keeps two, and Llama's gate four (both products, SiLU's result,
+    the input of the last matrix), or three if Megatron fuses it
+    (megatron/core/fusions/fused_bias_swiglu.py). A compiled model computes the norms and the input
+    of the last matrix again. Torch's own models repeat keys and values for each head of queries,
+    and with sequence parallelism they keep what they have gathered; Megatron does neither. Under
+    autocast, the residual stream is in float32.
     """
     input_bytes = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
     norm_bytes = 2 * w.bytes * w.hidden
@@ -246,9 +279,11 @@ def _compute_activation(w: Widths) -> ActivationBytes:
 
 
 def _scores(w: Widths) -> float:
-    """Return the bytes kept of attention's scores. Flash attention keeps a float32 per row of
-    scores (Dao et al. 2022); full attention the probabilities and, with dropout, its mask and what
-    it left: 5as in 16 bits.
+    """Return the bytes that are kept of attention's scores.
+
+    Flash attention keeps one float32 per row of scores (Dao et al. 2022). Full attention keeps the
+    probabilities and, with dropout, its mask and its result: in 16 bits 5·a·s bytes, for a heads
+    and a sequence of s tokens.
     """
     if not w.full_attention:
         return 4 * w.heads
@@ -256,12 +291,13 @@ def _scores(w: Widths) -> float:
 
 
 def _compute_selective(w: Widths) -> ActivationBytes:
-    """Return what is kept with selective recomputation.
+    """Return what a block keeps with selective recomputation.
 
-    With full attention, all but the scores (Korthikanti et al. 2022, section 5). Else torchtitan's
-    choice of operators: the block's input, attention's result, and every other one of the matrix
-    products (queries, values, the first inner one; gated, what comes down, too). Each
-    tensor-parallel rank keeps its whole summand of what comes down, and both sums.
+    With full attention, this is everything but the scores (Korthikanti et al. 2022, section 5).
+    Else it is torchtitan's choice of operators: the block's input, attention's result, and the
+    results of every other matrix product (queries, values, the first inner one; if gated, also the
+    last one). With torch's tensor parallelism, each rank keeps its whole summand of the last
+    product, and both sums.
     """
     if w.full_attention:
         return _compute_activation(w) + ActivationBytes(0, -_scores(w))
@@ -273,22 +309,22 @@ def _compute_selective(w: Widths) -> ActivationBytes:
 
 
 def _compute_adapters(w: Widths) -> ActivationBytes:
-    """Return the difference in kept bytes: adapters keep more, and frozen weights less.
+    """Return the difference in kept bytes that LoRA makes: adapters keep more, frozen weights less.
 
-    More: what comes out of the first of an adapter's two matrices, dropout's copy of what goes in,
-    and RMS norms in float32. Less: what goes into matrices whose gradient is not needed.
+    More are the output of the first of an adapter's two matrices, dropout's copy of the adapter's
+    input, and RMS norms in float32. Less are the inputs of matrices that need no gradient.
     """
     if not w.rank:
         return ActivationBytes(0, 0)
     inside = sum(
         w.rank * w.bytes + into * (w.bytes + 1) * w.dropout for into, _ in w.adapted_matrices
     )
-    # RMS norms compute in float32, as PEFT's and litgpt's models have them.
+    # RMS norms compute in float32, as in PEFT's and litgpt's models.
     norms = 0 if w.is_compiled or not w.is_gated else 2 * (4 - w.bytes) * w.hidden
-    # bitsandbytes' MatMul4Bit keeps what goes into its matrix all the same.
+    # bitsandbytes' MatMul4Bit keeps its input although the weight is frozen.
     if w.is_quantized:
         return ActivationBytes(inside + norms, 0)
-    # The output of the second norm.
+    # Not kept are the output of the second norm, and the input of the last matrix.
     between = 0 if w.is_compiled else w.bytes * w.hidden
     down = 0 if w.is_compiled and w.is_gated else w.bytes * w.ffn
     return ActivationBytes(inside + norms - between, -down)

@@ -1,4 +1,4 @@
-"""The language of a pipeline definition: the meaning of its JSON.
+"""The language of pipeline definitions: the meaning of their JSON.
 
-The emulator executes by it, ``validate`` and ``plan`` check by it; it knows none of them.
+The emulator, ``validate`` and ``plan`` are based on it; it imports none of them.
 """

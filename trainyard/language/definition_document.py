@@ -1,6 +1,5 @@
-"""A definition in the checks' form: a list of steps with JSON paths, and parameters.
-
-Apart: all checks begin with it, and it needs none of the language.
+"""A pipeline definition as a list of steps with their JSON paths, and parameters; cache keys and
+statuses. Everything that reads a definition begins with this.
 """
 
 import re
@@ -13,42 +12,43 @@ from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.expressions import ExpressionError, known_references
 from trainyard.language.step_types import step_type
 
-# The steps of a definition, at any depth: one walk over them.
+# Iterate over the steps of a definition at any depth.
 
 BRANCHES = {"IfSteps": True, "ElseSteps": False}
-"""Argument of a condition → the outcome under which the steps in it run."""
+"""Mapping of an argument of a Condition step to the outcome under which the steps in it run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An item of a list of steps, whether it is a step or not."""
+    """An item of a list of steps, which may not be a valid step."""
 
     document: Any
     path: str
     """JSON path, such as ``$.Steps[4].Arguments.IfSteps[0]``."""
 
     branch: tuple[str, bool] | None = None
-    """(condition step that holds it, outcome under which it runs)."""
+    """(name of the Condition step that contains it, outcome under which it runs); None if it is in
+    no branch."""
 
     loop: str | None = None
-    """ForEach step whose body it is in."""
+    """Name of the ForEach step whose body contains it; None if it is in no loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Entry):
-    """A step at any depth: the branches of a condition are in the list, too."""
+    """A step of a definition, at any depth."""
 
     name: str
     type: str
     arguments: Mapping[str, Any]
-    """Arguments as in the definition, expressions unresolved."""
+    """Arguments as in the definition, with expressions unresolved."""
 
     document: Mapping[str, Any]
     """The whole step."""
 
     @property
     def own_arguments(self) -> dict[str, Any]:
-        """``arguments`` without the steps nested in them, which are steps of their own."""
+        """``arguments`` without the nested steps, which are listed as steps themselves."""
         nested_keys = step_type(self.type).nests
         return {key: value for key, value in self.arguments.items() if key not in nested_keys}
 
@@ -61,7 +61,7 @@ class Step(Entry):
 
     @property
     def depends_on(self) -> list[str]:
-        """The steps that its DependsOn names."""
+        """Names of the steps in its DependsOn."""
         entries = self.document.get("DependsOn")
         names = [
             entry.get("Step") if isinstance(entry, dict) else entry
@@ -71,8 +71,8 @@ class Step(Entry):
 
     @property
     def waits_for(self) -> list[str]:
-        """Names of the steps that must have ended before it starts: those that it refers to,
-        DependsOn, the condition or the loop that holds it. A name may not exist.
+        """Names of the steps that must have ended before it starts: those that it refers to, those
+        in DependsOn, and the condition or loop that contains it. A step of that name may not exist.
         """
         holders = [self.branch[0] if self.branch else None, self.loop]
         return [*self.reads, *self.depends_on, *filter(None, holders)]
@@ -84,7 +84,14 @@ def entries(
     branch: tuple[str, bool] | None = None,
     loop: str | None = None,
 ) -> Iterator[Entry]:
-    """Iterate over a definition's ``Steps``; nested items follow the step that holds them."""
+    """Iterate over all items in a list of steps; nested items follow the step that contains them.
+
+    Args:
+        documents: the list, such as a definition's ``Steps``.
+        path: JSON path of the list.
+        branch: branch that contains the list.
+        loop: name of the ForEach step that contains the list.
+    """
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
         entry = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
         yield entry
@@ -92,20 +99,22 @@ def entries(
         if isinstance(arguments, dict):
             name = str(document.get("Name"))
             for key in step_type(document.get("Type")).nests:
-                # A loop's body keeps the branch that the loop is in, and a branch its loop.
+                # Steps in a loop's body keep the branch that the loop is in; steps in a branch keep
+                # the loop that the condition is in.
                 inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
                 yield from entries(arguments.get(key), f"{entry.path}.Arguments.{key}", *inside)
 
 
 def steps_of(documents: Any) -> Iterator[Step]:
-    """Iterate over the steps in a definition's ``Steps``; nested ones follow their holder.
+    """Iterate over all steps in a definition's ``Steps``; nested ones follow the step that contains
+    them.
 
-    Items that are not a step (not an object, no Name, no Type, Arguments not an object) are left
-    out.
+    Items that are not valid steps (not an object, no Name, no Type, Arguments not an object) are
+    left out.
     """
     for entry in entries(documents):
         document = entry.document
-        # Every tool takes this much of a step for granted.
+        # This much of a step is taken for granted by everything that reads steps.
         is_step = (
             isinstance(document, dict)
             and isinstance(document.get("Name"), str)
@@ -125,20 +134,23 @@ def steps_of(documents: Any) -> Iterator[Step]:
 
 
 def find_step(documents: Any, name: str) -> Step | None:
-    """Return the step of that name among a definition's ``Steps``, or the step in a loop's body of
-    which ``<body>-<index>`` is an iteration.
+    """Return the step with a name in a definition's ``Steps``; None if there is none.
+
+    In an execution, an iteration of a step in a loop's body is called ``<name>-<index>``: return
+    the step in the body for it.
     """
     steps_by_name = {step.name: step for step in steps_of(documents)}
     body, _, index = name.rpartition("-")
-    # A step's own name counts first: it, too, may end with a hyphen and digits.
+    # A step with exactly this name comes first, because names may also end in a hyphen and digits.
     of_loop = steps_by_name.get(body) if index.isdigit() else None
     return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
 
 
 def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return (property with the folder of a step's property file, the file's name in the folder).
+    """Return where a property file is: (property of the step with the folder's URI, the file's path
+    in the folder).
 
-    ``document`` is the step in a valid definition.
+    ``document`` is the step in a valid definition, ``name`` the name of the property file.
 
     Raises:
         ExpressionError: the step declares no such file.
@@ -153,9 +165,9 @@ def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
     return f"ProcessingOutputConfig.Outputs['{output}'].S3Output.S3Uri", files[name]["FilePath"]
 
 
-# Determine whether SageMaker answers a step from the step cache, and for how long.
+# Determine the cache key of a step, and how long the cache keeps its result.
 #
-# Attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
+# The attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
 # cache key attributes by pipeline step type".
 
 _DURATION = re.compile(
@@ -166,7 +178,7 @@ _SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
 
 
 def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the part of ``arguments`` that forms the step's key; None when the step is not cached.
+    """Return the part of ``arguments`` that is the step's cache key; None if it is not cached.
 
     ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
     """
@@ -178,15 +190,18 @@ def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[s
 
 
 def _get_member(arguments: Any, path: str) -> Any:
-    """Return the member at ``A.B``; None if missing, or if only a run knows its container."""
+    """Return the member at a path ``A.B``; None if it is missing, or if what contains it is not
+    known before the run.
+    """
     for name in path.split("."):
         arguments = arguments.get(name) if isinstance(arguments, Mapping) else None
     return arguments
 
 
 def duration(text: Any) -> float:
-    """Return the seconds of an ISO 8601 duration, also in AWS's spelling without P: ``30d``,
-    ``T16m``.
+    """Parse an ISO 8601 duration, also in AWS's spelling without P (``30d``, ``T16m``).
+
+    Return seconds; a year has 365 days, and a month 30.
 
     Raises:
         ValueError: it is not a duration.
@@ -199,7 +214,7 @@ def duration(text: Any) -> float:
 
 
 VERSION = "2020-12-01"
-"""Version of the language; every definition names it."""
+"""Version of the language, which every definition contains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,15 +223,15 @@ class Document:
 
     document: Mapping[str, Any]
     parameters: Mapping[str, Mapping[str, Any]]
-    """Parameter name → its entry: Name, Type, DefaultValue, EnumValues."""
+    """Mapping of a parameter's name to its entry: Name, Type, DefaultValue, EnumValues."""
 
     steps: tuple[Step, ...]
 
     def value(self, expression: Any) -> Any:
-        """Return the value of ``expression`` with parameters at their defaults.
+        """Return ``expression`` with all expressions in it resolved; parameters have defaults.
 
-        Lists and objects are resolved member by member. A part is Unknown if only a run can know
-        it, and if it is wrong, which the check of references reports.
+        Lists and objects are resolved member by member. A part is ``Unknown`` if it is known only
+        at run time, or if it is invalid, which ``reference_checks`` reports.
         """
         return evaluate(expression, self._start, lenient=True)
 
@@ -228,7 +243,8 @@ class Document:
 # The statuses in which executions, steps and jobs end, and the triggers that wait for them.
 
 END_STATUSES = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
-"""Statuses of an execution that has ended; the last one, when every failure was handled."""
+"""Statuses of an execution that has ended. In the last one, steps failed, and all failures were
+handled."""
 
 JOB_ENDED = ("Completed", "Failed", "Stopped")
 """Statuses of a job that has ended."""
@@ -239,9 +255,10 @@ TRIGGERS = {
     "Stopped": ("Stopped",),
     "Any": ("Succeeded", "Failed", "Stopped"),
 }
-"""``DependsOn: {Step, Trigger}`` → the step statuses that fulfil it (SDK 3.27:
-TriggerCondition)."""
+"""Mapping of the Trigger in ``DependsOn: {Step, Trigger}`` to the statuses of the step that fulfil
+it (SDK 3.27: TriggerCondition)."""
 
 
 EPOCHS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
-"""Static hyperparameters that Hyperband takes as MaxResource (HyperbandStrategyConfig)."""
+"""Static hyperparameters that Hyperband uses as MaxResource if it is not set
+(HyperbandStrategyConfig)."""

@@ -1,8 +1,8 @@
-"""Evaluate expressions, whether all values are known or only some.
+"""Evaluate expressions and conditions, whether all values are known or only some.
 
-A scope provides the values. For a value that it cannot know before a run it returns an
-:class:`Unknown`, which carries the reason; a text that is joined with it is unknown in turn, and
-keeps its known parts.
+A scope provides the values. For a value that is known only at run time it returns an
+:class:`Unknown` with the reason. A text that is joined with it is also ``Unknown``, and keeps its
+known parts. "Run" means an execution of the pipeline.
 """
 
 import json
@@ -26,13 +26,13 @@ from trainyard.language.expressions import (
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value that only a run knows."""
+    """A value that is known only at run time."""
 
     reason: str
     """Reason why it is not known, in words for people."""
 
     parts: tuple["str | Unknown", ...] = ()
-    """A joined text's known and unknown parts, in order; empty if no part is known."""
+    """For a joined text, its known and unknown parts in order; else empty."""
 
     def __str__(self) -> str:
         return self.reason
@@ -44,24 +44,26 @@ class Unknown:
         return list(dict.fromkeys(reasons)) or [self.reason]
 
     def fill_unknowns(self, stand_in: str) -> str:
-        """Return the text with ``stand_in`` in place of every part that is not known."""
+        """Return the text with every unknown part replaced by ``stand_in``."""
         parts = self.parts or (self,)
         return "".join(part if isinstance(part, str) else stand_in for part in parts)
 
 
 class Scope(Protocol):
-    """A source of values. Each method returns a value or an :class:`Unknown`, and raises
-    :class:`ExpressionError` if there is no value and a run would fail.
+    """A source of values for expressions.
+
+    Each method returns a value or an :class:`Unknown`, and raises :class:`ExpressionError` if there
+    is no value, so that a run would fail.
     """
 
     def parameter(self, name: str) -> Any: ...
 
     def variable(self, name: str) -> Any:
-        """Return an execution's variable, such as PipelineExecutionId."""
+        """Return a variable of the execution, such as PipelineExecutionId."""
         ...
 
     def property(self, step: str, path: str) -> Any:
-        """Return the value at ``path`` in the Describe answer for what the step created."""
+        """Return the value at ``path`` in the Describe response for what the step created."""
         ...
 
     def property_file(self, step: str, name: str, path: str) -> Any:
@@ -74,7 +76,7 @@ class Scope(Protocol):
 
 
 def arn_variables(arn: str) -> dict[str, str]:
-    """Return the variables that an execution's ARN contains."""
+    """Return a mapping of execution variables to their values, as far as an ARN contains them."""
     pipeline, _, number = arn.partition("/execution/")
     return {
         "PipelineName": pipeline.rpartition("/")[2],
@@ -85,12 +87,13 @@ def arn_variables(arn: str) -> dict[str, str]:
 
 
 class Start:
-    """The scope of a run that has not started: parameters are known, the rest is not yet.
+    """The scope of a run that has not started: parameters are known, and nothing else.
 
     Args:
-        parameters: name → value; None: the parameter is declared, and has no value.
-        otherwise: returns the stand-in for anything else, given its name such as
-            ``Steps.Train.ModelName``.
+        parameters: mapping of a parameter's name to its value; None if it is declared and has no
+            value.
+        otherwise: returns the value for anything else, given its name, such as
+            ``Steps.Train.ModelName``; ``Unknown`` by default.
     """
 
     def __init__(
@@ -120,15 +123,17 @@ class Start:
         return self._otherwise(f"{uri}: {path}")
 
     def later(self, reference: str) -> Any:
-        """Return the value of ``reference`` in a loop's or an experiment's run."""
+        """Return the value of a reference that only loops and experiments have."""
         return self._otherwise(reference)
 
 
 def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
-    """Return ``value`` with every expression in it replaced; lists and objects member by member.
+    """Return ``value`` with every expression in it replaced by its value, at any depth.
 
     Args:
-        lenient: an expression that fails is :class:`Unknown`, with the error as its reason.
+        value: any part of a definition.
+        scope: source of the values.
+        lenient: return :class:`Unknown` for an expression that fails, with the error as its reason.
 
     Raises:
         ExpressionError: an expression is malformed, or a run would fail on it.
@@ -148,6 +153,7 @@ def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
 
 
 def _value(expression: dict, scope: Scope, lenient: bool) -> Any:
+    """Return the value of one expression."""
     check_shape(expression)
     if GET in expression:
         return _get(expression[GET], scope)
@@ -163,6 +169,7 @@ def _value(expression: dict, scope: Scope, lenient: bool) -> Any:
 
 
 def _get(text: str, scope: Scope) -> Any:
+    """Return the value of the reference in a ``Get``."""
     reference = parse_get(text)
     if reference.kind == "Parameters":
         return scope.parameter(reference.name)
@@ -178,7 +185,8 @@ def _get(text: str, scope: Scope) -> Any:
 
 
 def join(values: Iterable[Any], on: str = "") -> str | Unknown:
-    """Return the values as one text; Unknown, with its parts, when one of them is.
+    """Return the values as one text, with ``on`` between them; if one of them is unknown, an
+    ``Unknown`` with all parts.
 
     Raises:
         ExpressionError: a value is neither text, number nor boolean.
@@ -192,7 +200,7 @@ def join(values: Iterable[Any], on: str = "") -> str | Unknown:
 
 
 def unknowns(value: Any) -> Iterator[Unknown]:
-    """Iterate over every unknown value in an evaluated one."""
+    """Iterate over all ``Unknown`` in an evaluated value, at any depth."""
     if isinstance(value, Unknown):
         yield value
     elif isinstance(value, dict | list):
@@ -201,10 +209,12 @@ def unknowns(value: Any) -> Iterator[Unknown]:
 
 
 def read_json(data: bytes, path: str, location: str) -> Any:
-    """Return the value at ``path`` in the JSON file ``data``, which ``location`` names.
+    """Return the value at ``path`` in a JSON file with the content ``data``.
+
+    ``location`` names the file in messages.
 
     Raises:
-        ExpressionError: it is not valid JSON, or has no value there.
+        ExpressionError: it is not valid JSON, or has no value at ``path``.
     """
 
     def refuse(constant: str) -> None:
@@ -217,7 +227,7 @@ def read_json(data: bytes, path: str, location: str) -> Any:
     return lookup(document, path, location)
 
 
-# Conditions of a Condition step: all operators, typed as on AWS.
+# Evaluate the conditions of a Condition step: all operators, with types compared as on AWS.
 
 ORDER = {
     "GreaterThan": operator.gt,
@@ -232,15 +242,20 @@ MEMBERS = {
     "Not": ("Condition",),
     "Or": ("Conditions",),
 }
-"""Operator → its members (SDK 3.27: ConditionTypeEnum and the classes' ``to_request``)."""
+"""Mapping of an operator to the members that its condition must have (SDK 3.27: ConditionTypeEnum
+and the classes' ``to_request``)."""
 LISTS = ("Values", "Conditions")
 
 
 def check(condition: Any) -> None:
-    """Check a condition. Raises :class:`ExpressionError`: unknown operator or missing member."""
+    """Check that a condition, and those nested in it, have known operators and all members.
+
+    Raises:
+        ExpressionError: an operator is unknown, or a member is missing or not a list.
+    """
     for part in _walk(condition):
         kind = part.get("Type") if isinstance(part, dict) else None
-        # A list, unlike a dict, also compares values that have no hash.
+        # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(MEMBERS):
             raise ExpressionError(f"condition type {kind!r}: expected one of {list(MEMBERS)}")
         for member in MEMBERS[kind]:
@@ -252,6 +267,7 @@ def check(condition: Any) -> None:
 
 
 def _walk(condition: Any) -> Iterator[Any]:
+    """Iterate over a condition and all conditions nested in it."""
     yield condition
     if isinstance(condition, dict):
         inner = [condition["Condition"]] if "Condition" in condition else []
@@ -261,13 +277,19 @@ def _walk(condition: Any) -> Iterator[Any]:
 
 
 def all_hold(conditions: Iterable[dict], scope: Scope) -> bool:
-    """Return the outcome of a Condition step. Raises as :func:`holds` does."""
+    """Return the outcome of a Condition step: whether all its conditions hold.
+
+    Raises:
+        ExpressionError: as in :func:`holds`.
+    """
     return all(holds(condition, scope) for condition in conditions)
 
 
 def holds(condition: dict, scope: Scope) -> bool:
-    """Return whether a condition holds. Raises :class:`ExpressionError`: values cannot be compared,
-    or one is not known.
+    """Return whether a condition holds.
+
+    Raises:
+        ExpressionError: values cannot be compared, or one of them is not known.
     """
     kind = condition["Type"]
     if kind == "Not":
@@ -292,7 +314,11 @@ def _equal(kind: str, left_value: Any, right: Any) -> bool:
 
 
 def _type(kind: str, left_value: Any, right: Any) -> str:
-    """Return the type of both values; integers and floats are both Number."""
+    """Return the type that both values have; integers and floats are both Number.
+
+    Raises:
+        ExpressionError: their types differ, or a value has none that can be compared.
+    """
     types = [_type_of(kind, value) for value in (left_value, right)]
     if types[0] != types[1]:
         raise ExpressionError(
@@ -303,7 +329,7 @@ def _type(kind: str, left_value: Any, right: Any) -> str:
 
 
 def _type_of(kind: str, value: Any) -> str:
-    # First, as Python's bool is an int.
+    # This comes first, because Python's bool is an int.
     if isinstance(value, bool):
         return "Boolean"
     if isinstance(value, int | float):

@@ -1,7 +1,7 @@
-"""Expressions of the definition's language: ``Get``, ``Std:Join``, ``Std:JsonGet``.
+"""Parse the expressions in definitions: ``Get``, ``Std:Join``, ``Std:JsonGet``; also parameters.
 
-They may stand anywhere in a step's Arguments. This module parses them; their values come from
-``trainyard.language.evaluation``.
+Expressions may be anywhere in a step's Arguments. ``trainyard.language.evaluation`` computes their
+values.
 """
 
 import json
@@ -25,10 +25,10 @@ EXECUTION_VARIABLES = (
 )
 _TOKEN = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
-"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration create."""
+"""Kinds of references that only SDK 3.27's ForEachStep and experiment configuration create."""
 Value = str | int | float | bool
 Keys = tuple[str | int, ...]
-"""Member names and item indices, from the outside in."""
+"""Path of member names and list indices, from the outside in."""
 
 
 class ExpressionError(Exception):
@@ -37,10 +37,11 @@ class ExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The target of a ``Get``: ``kind`` is Parameters, Execution, Steps or PropertyFiles, or one of
-    the kinds that this module has constants for.
+    """The target of a ``Get``.
 
-    ``name`` is the parameter, variable or step; ``path`` the property or property file.
+    ``kind`` is Parameters, Execution, Steps or PropertyFiles, or one of the constants LOOP_ITEM,
+    LOOP_OUTPUT and EXPERIMENT. ``name`` is the parameter, variable or step; ``path`` the property
+    or property file.
     """
 
     kind: str
@@ -58,7 +59,8 @@ def parse_get(text: object) -> Reference:
     """Parse the text of a ``Get``, such as ``Steps.Train.ModelArtifacts.S3ModelArtifacts``.
 
     Raises:
-        ExpressionError: it names nothing that a definition has.
+        ExpressionError: it does not have the form of a reference, or the execution variable does
+            not exist.
     """
     kind, _, rest = text.partition(".") if isinstance(text, str) else ("", "", "")
     step, _, path = rest.partition(".")
@@ -79,7 +81,10 @@ def parse_get(text: object) -> Reference:
 
 
 def expressions(value: Any, keys: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
-    """Iterate over every expression in ``value``, also those inside others, with the path to it."""
+    """Iterate over (expression, path) of all expressions in ``value``, including nested ones.
+
+    ``keys`` is the path of ``value`` itself.
+    """
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from expressions(item, (*keys, index))
@@ -91,7 +96,11 @@ def expressions(value: Any, keys: Keys = ()) -> Iterator[tuple[dict[str, Any], K
 
 
 def references(value: Any) -> Iterator[Reference]:
-    """Iterate over every reference in ``value``, however deep. Raises :class:`ExpressionError`."""
+    """Iterate over all references in ``value``, at any depth.
+
+    Raises:
+        ExpressionError: an expression is malformed.
+    """
     for expression, _ in expressions(value):
         check_shape(expression)
         if GET in expression:
@@ -99,8 +108,10 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def known_references(value: Any) -> Iterator[Reference]:
-    """Iterate as :func:`references`, but skip references in an unknown form."""
-    # A deployed definition may have another author, or use a newer language.
+    """Iterate over all references in ``value``, at any depth, but skip malformed ones.
+
+    This is for deployed definitions, which may be in a newer version of the language.
+    """
     for expression, _ in expressions(value):
         with suppress(ExpressionError):
             if GET in expression:
@@ -108,7 +119,11 @@ def known_references(value: Any) -> Iterator[Reference]:
 
 
 def check_shape(value: dict) -> None:
-    """Check that a join or a JsonGet has its members. Raises :class:`ExpressionError`."""
+    """Check that a Join or JsonGet has all its members.
+
+    Raises:
+        ExpressionError: a member is missing or malformed.
+    """
     if JOIN in value:
         body = value[JOIN]
         if not isinstance(body, dict) or not isinstance(body.get("Values"), list):
@@ -118,6 +133,7 @@ def check_shape(value: dict) -> None:
 
 
 def _check_json_get(body: Any) -> None:
+    """Check that a JsonGet has a Path, and either a PropertyFile or an S3Uri."""
     members = body if isinstance(body, dict) else {}
     if not isinstance(members.get("Path"), str) or ("PropertyFile" in members) == (
         "S3Uri" in members
@@ -131,18 +147,24 @@ def _check_json_get(body: Any) -> None:
 
 
 def as_text(value: Any) -> str:
-    """Return a value inside a string: booleans in JSON's spelling, as the service does."""
+    """Return a value as the service writes it into a joined text.
+
+    Raises:
+        ExpressionError: it is None, an object or a list.
+    """
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, dict | list):
         raise ExpressionError(f"{JOIN}: expected a string, number or boolean, got {value!r}")
-    # JSON's spelling, as the service has it: true, and not True.
+    # The service writes booleans as JSON does: true, and not True.
     return json.dumps(value)
 
 
 def split_path(path: str) -> list[str | int]:
-    """Split ``a.b[0].c['d e']`` into ``["a", "b", 0, "c", "d e"]``. Raises
-    :class:`ExpressionError`.
+    """Split ``a.b[0].c['d e']`` into ``["a", "b", 0, "c", "d e"]``.
+
+    Raises:
+        ExpressionError: the path is empty or malformed.
     """
     tokens: list[str | int] = []
     position = 0
@@ -160,7 +182,11 @@ def split_path(path: str) -> list[str | int]:
 
 
 def lookup(document: Any, path: str, location: str) -> Any:
-    """Return the value at ``path``. Raises :class:`ExpressionError` naming the missing part."""
+    """Return the value at ``path`` in ``document``; ``location`` names the document in messages.
+
+    Raises:
+        ExpressionError: there is no such value; the message names the missing part.
+    """
     value = document
     for token in split_path(path):
         try:
@@ -172,8 +198,15 @@ def lookup(document: Any, path: str, location: str) -> Any:
 
 
 def _child(value: Any, token: str | int) -> Any:
-    """Go one step down. ``Outputs['train']`` picks the list's member of that name: OutputName,
-    MetricName, ChannelName and so on.
+    """Return the member or item ``token`` of a value.
+
+    A string as the key of a list, as in ``Outputs['train']``, means the item that has this name in
+    a member such as OutputName, MetricName or ChannelName.
+
+    Raises:
+        KeyError: there is none.
+        IndexError: there is none.
+        TypeError: the value has no members or items.
     """
     if isinstance(value, dict):
         return value[str(token)]
@@ -193,9 +226,10 @@ def _child(value: Any, token: str | int) -> Any:
 # Pipeline parameters: their types, and their values in an execution.
 
 TYPES = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
-"""Parameter type → Python types of its values. ``True`` is an int in Python, not in JSON."""
+"""Mapping of a parameter type to the Python types of its values. ``True`` is an int in Python, but
+not in JSON, so ``is_a`` treats it separately."""
 DEFAULT_TYPE = "String"
-"""Type of a parameter without one, by AWS's JSON schema of definitions."""
+"""Type of a parameter that declares none, by AWS's JSON schema of definitions."""
 
 
 def _float(text: str) -> float:
@@ -215,15 +249,16 @@ _READ: Mapping[str, Callable[[str], Value]] = {
 
 
 def is_a(value: Any, kind: str) -> bool:
-    """Return whether a definition may give ``value`` to a parameter of that type."""
+    """Return whether ``value`` in a definition is valid for a parameter of type ``kind``."""
     return isinstance(value, TYPES[kind]) and (kind == "Boolean" or not isinstance(value, bool))
 
 
 def parse(text: str, kind: str) -> Value:
-    """Parse a value that was given as text.
+    """Parse a parameter's value that was given as text.
 
-    Raises: ValueError: it is not of that type; NaN and infinity, which JSON cannot express, are not
-        Floats.
+    Raises:
+        ValueError: it is not of type ``kind``. NaN and infinity are not Floats, because JSON cannot
+            express them.
     """
     try:
         return _READ[kind](text)
@@ -237,12 +272,15 @@ def as_given(value: Value) -> str:
 
 
 def index_parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return every parameter of a valid definition by its name."""
+    """Return a mapping of a parameter's name to its entry in a valid definition."""
     return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
 
 
 def values(document: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameter → its value: from ``texts`` texts, else its default, else None.
+    """Return a mapping of a parameter's name to its value.
+
+    It is parsed from ``texts`` (mapping of a name to a text) if given there, else the default, else
+    None.
 
     Raises:
         ValueError: a given value is not of the parameter's type.

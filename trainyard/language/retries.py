@@ -1,9 +1,10 @@
-"""Causes for which the service runs a step again, and the limits of a retry policy.
+"""The causes of failure after which the service retries a step, and the limits of a retry policy.
 
 The causes, limits and defaults are those of the developer guide, "Retry Policy for Pipeline Steps"
 (https://docs.aws.amazon.com/sagemaker/latest/dg/pipelines-retry-policy.html). AWS's JSON schema of
-definitions (aws-sagemaker-mlops/sagemaker-model-building-pipeline-definition-JSON-schema) names
-Emr.RESOURCE_LIMIT too: neither the guide nor the SDK does, and an EMR step takes no policy.
+definitions (aws-sagemaker-mlops/sagemaker-model-building-pipeline-definition-JSON-schema) also
+names Emr.RESOURCE_LIMIT. It is left out, because neither the guide nor the SDK names it, and an EMR
+step cannot have a retry policy.
 """
 
 import time
@@ -15,23 +16,23 @@ GUIDE = "developer guide, pipelines-retry-policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryCause:
-    """A kind of failure after which a step may be tried again."""
+    """A kind of failure after which a step may be retried."""
 
     name: str
-    """ExceptionType in a definition."""
+    """Its ExceptionType in a definition."""
 
     word: str
-    """Word for it in a recipe."""
+    """Its name in a recipe."""
 
     failures: tuple[str, ...]
-    """Beginnings of the FailureReason of such a failure; never those of an AlgorithmError."""
+    """Texts with which the FailureReason of such a failure begins; AlgorithmError is never one."""
 
     without_effect: tuple[str, ...] = ()
-    """Step types whose jobs are retried anyway after it, so that a policy does nothing."""
+    """Step types whose jobs are retried after it anyway, so that a policy has no effect."""
 
     @property
     def of_job(self) -> bool:
-        """True if a job fails with it, and not the call that creates one."""
+        """True if a job fails with it, and not the call that creates the job."""
         return self.name.startswith("SageMaker.")
 
 
@@ -55,13 +56,13 @@ CAUSES = {
     cause.name: cause
     for cause in (SERVICE_FAULT, THROTTLING, CAPACITY, INTERNAL_ERROR, RESOURCE_LIMIT)
 }
-"""ExceptionType → the cause."""
+"""Mapping of an ExceptionType to its cause."""
 
 WORDS = {cause.word: cause for cause in CAUSES.values()}
-"""A recipe's word → the cause."""
+"""Mapping of a name in a recipe to its cause."""
 
 if TYPE_CHECKING:
-    # Which words there are is known only at run time.
+    # A type checker cannot compute the names.
     Cause = str
 else:
     Cause = Literal[*WORDS]
@@ -71,24 +72,32 @@ LIMITS = {
     "MaxAttempts": (0, 20),
     "ExpireAfterMin": (0, 14_400),
 }
-"""Member of a policy → (least, most) allowed value. With 0 nothing is tried again."""
+"""Mapping of a member of a policy to its (least, largest) allowed value. With MaxAttempts or
+ExpireAfterMin 0, nothing is retried."""
 
 INTERVAL_SECONDS, BACKOFF_RATE, MAX_ATTEMPTS = 1, 2.0, 5
-"""Values that apply where a policy does not set them."""
+"""Default values of members of a policy."""
 
 
 @dataclass(slots=True)
 class Retries:
-    """The retries of one step's run; ``start_time``: time.time() at its first attempt."""
+    """The retries of one step in an execution."""
 
     policies: list[dict]
     start_time: float
+    """Time of the first attempt, as ``time.time()`` returns it."""
+
     used: int = 0
+    """Number of retries so far."""
 
     def delay(self, reason: str, code: str = "") -> float | None:
-        """Return seconds until the next attempt after a failure with ``reason``; None: give up.
+        """Count a retry after a failure, and return the seconds to wait before it.
 
-        ``code``: the error code of a call that creates a job, such as ResourceLimitExceeded.
+        Return None if the step is not retried: no policy has the cause and retries left.
+
+        Args:
+            reason: FailureReason.
+            code: error code of the call that should create the job, such as ResourceLimitExceeded.
         """
         causes = {
             cause.name

@@ -1,7 +1,8 @@
-"""How SDK v3 writes a call of SDK v2: the place of each argument, and the reasons of the rest.
+"""Tables of how calls of SDK v2 are written in SDK v3: the place of each argument, or the reason
+why it is left out.
 
-A place is a path: ``compute:Compute.instance_type`` is the argument instance_type of the Compute
-that is the argument compute. An argument that has no place stays under its name.
+A place is a path: ``compute:Compute.instance_type`` is the argument ``instance_type`` of a
+``Compute`` that is passed as the argument ``compute``. An argument without a place keeps its name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,24 +15,29 @@ SESSION = "sagemaker_session"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What becomes of a call."""
+    """How a call of v2 is rewritten."""
 
     name: str
-    """The class or method of SDK v3."""
+    """Name of the class or method of v3."""
     order: Sequence[str]
-    """The names of v2's positional arguments."""
+    """Names of v2's positional arguments, in their order."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Argument of v2 → its place in v3. Those of ``order`` and ``same`` keep their names."""
+    """Mapping of an argument of v2 to its place in v3. Other arguments in ``order`` and ``same``
+    keep their names."""
     same: Sequence[str] = ()
+    """Names of further arguments that are the same in v3."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Argument that SDK v3 lacks → the reason why a pipeline does not need it."""
+    """Mapping of an argument that does not exist in v3 to the reason why pipelines do not need
+    it."""
     spent: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Argument that v3 lacks → its values that say what v3 does anyway."""
+    """Mapping of an argument that does not exist in v3 to values of it that mean what v3 does
+    anyway."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """Place in v3 → the code of v2's default, which v3 does not share."""
+    """Mapping of a place in v3 to the code of v2's default, if v3 has another default."""
 
 
 def _to(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the mapping with ``prefix`` put before each place."""
     return {name: f"{prefix}.{place}" for name, place in names.items()}
 
 
@@ -113,7 +119,8 @@ _TRAINING_INPUT = (
 INPUT_DATA = Rule(
     name="InputData", order=_TRAINING_INPUT, places={"s3_data": "data_source"}, same=()
 )
-"""The short form of a channel: it has room for no other arguments than these two."""
+"""Rule for the short form of a channel in v3, which has only the arguments
+``INPUT_DATA_HOLDS``."""
 INPUT_DATA_HOLDS = {"s3_data", "content_type"}
 
 _REGISTER = (
@@ -125,7 +132,8 @@ _REGISTER = (
 ).split()
 
 NO_SCRIPT = {"dependencies": "{}"}
-"""Else ModelBuilder.register() tells the container of a script that there is not."""
+"""Argument without which ModelBuilder.register() would tell the container to run a script that does
+not exist."""
 
 CLASSES = {
     "ProcessingInput": Rule(
@@ -224,7 +232,7 @@ CLASSES = {
         "cluster_config execution_role_arn".split(),
     ),
 }
-"""Class of v2 → what becomes of its constructor; one that is not here keeps its arguments."""
+"""Mapping of a class of v2 to the rule for its constructor; that of another class is unchanged."""
 
 METHODS = {
     ("trainer", "fit"): Rule(
@@ -242,7 +250,7 @@ METHODS = {
         name="run", order=f"code source_dir dependencies git_config {_RUN}".split()
     ),
 }
-"""(kind of object, method of v2) → what becomes of the call."""
+"""Mapping of (kind of object, method of v2) to the rule for the call."""
 
 KINDS = {
     "Estimator": "trainer",
@@ -257,7 +265,7 @@ KINDS = {
     "SparkJarProcessor": "processor",
     "FrameworkProcessor": "framework processor",
 }
-"""Class of v2 → the kind of its objects."""
+"""Mapping of a class of v2 to the kind of its objects."""
 
 ATTRIBUTES = {
     "trainer": {"role": "role", SESSION: SESSION, "image_uri": "training_image",
@@ -265,7 +273,8 @@ ATTRIBUTES = {
                 "instance_count": "compute.instance_count"},
     "model": {"role": "role_arn", "image_uri": "image_uri", "model_data": "s3_model_data_url"},
 }  # fmt: skip
-"""Kind → attribute of v2 → that of v3; those of other kinds are the same."""
+"""Mapping of a kind of object to a mapping of v2's attributes to v3's. Attributes of other kinds
+are unchanged."""
 
 STEPS = {
     "TrainingStep": ("estimator", "fit", {"inputs": "inputs"}),
@@ -279,4 +288,5 @@ STEPS = {
     "TransformStep": ("transformer", "transform", {"inputs": "inputs"}),
     "CreateModelStep": ("model", "create", {"inputs": "inputs"}),
 }  # fmt: skip
-"""Step → the argument with what runs, its method, and which of the step's arguments that gets."""
+"""Mapping of a step class to: the argument with the object that runs; the object's method; a
+mapping of the step's arguments that are passed to the method to the method's arguments."""

@@ -1,4 +1,9 @@
-"""Estimators and processors of SDK v2, as far as no table describes them: images, scripts, tags."""
+"""Rewrite what the tables cannot describe in estimators and processors of SDK v2: images, scripts,
+tags; and format the rewritten calls.
+
+In the functions here, ``to`` is the rewriting of the script, which reports what cannot be migrated,
+and ``call_arguments`` are the arguments of the call, which they change in place.
+"""
 
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -10,7 +15,7 @@ import libcst as cst
 from trainyard.migration.calls import SESSION, Rule
 from trainyard.migration.facts import FRAMEWORKS, Facts, code
 
-# The text of a rewritten call: on one line where it fits, else an argument a line.
+# Format a rewritten call: on one line if it fits, else with one argument per line.
 
 WIDTH = 96
 STEP = "    "
@@ -22,20 +27,24 @@ class Argument:
 
     code: str
     before: list[str] = field(default_factory=list)
+    """Comments on the lines before it."""
     after: str = ""
+    """Comment at the end of its line."""
     below: list[str] = field(default_factory=list)
     """Comments between the last argument and the end of the call."""
 
 
 @dataclass(slots=True)
 class NewCall:
-    """A call that is being written: arguments by name, some of which are such calls themselves."""
+    """A call that is being written; its arguments, by name, may be such calls as well."""
 
     name: str
     arguments: "dict[str, Argument | NewCall]" = field(default_factory=dict)
 
     def put(self, place: str, argument: Argument) -> None:
-        """Put an argument at a place, such as ``compute:Compute.instance_type``."""
+        """Add an argument at a place such as ``compute:Compute.instance_type``, creating the calls
+        on the way (here ``compute=Compute(…)``).
+        """
         first, _, rest = place.partition(".")
         name, _, cls = first.partition(":")
         if not cls:
@@ -46,6 +55,7 @@ class NewCall:
             holder.put(rest, argument)
 
     def holds(self, place: str) -> bool:
+        """Return whether there is an argument at a place."""
         first, _, rest = place.partition(".")
         argument = self.arguments.get(first.partition(":")[0])
         return (
@@ -53,14 +63,17 @@ class NewCall:
         )
 
     def classes(self) -> Iterator[str]:
-        """Iterate over the classes that the call's arguments need."""
+        """Iterate over the classes that are called in the arguments, at any depth."""
         for item in self.arguments.values():
             if isinstance(item, NewCall):
                 yield item.name
                 yield from item.classes()
 
     def text(self, indent: str, column: int = 0) -> str:
-        """Return the call's code; ``indent`` is that of its line, ``column`` where it begins."""
+        """Return the code of the call.
+
+        ``indent`` is the indentation of its line, ``column`` the position where the call begins.
+        """
         flat = ", ".join(f"{name}={_flat(item)}" for name, item in self.arguments.items())
         line = f"{self.name}({flat})"
         plain = "\n" not in line and not any(_comments(item) for item in self.arguments.values())
@@ -78,6 +91,7 @@ class NewCall:
 
 
 def _flat(item: "Argument | NewCall") -> str:
+    """Return the code of an argument on one line."""
     if isinstance(item, Argument):
         return item.code
     inside = ", ".join(f"{name}={_flat(argument)}" for name, argument in item.arguments.items())
@@ -85,13 +99,18 @@ def _flat(item: "Argument | NewCall") -> str:
 
 
 def _comments(item: "Argument | NewCall") -> bool:
+    """Return whether an argument has comments."""
     if isinstance(item, Argument):
         return bool(item.before or item.after or item.below)
     return any(_comments(argument) for argument in item.arguments.values())
 
 
 def arguments_of(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | None:
-    """Return the arguments by name; None if one is unpacked from a list or a dictionary."""
+    """Return a mapping of names to the arguments of a call.
+
+    Return None if an argument is unpacked from a list or dictionary, or if there are more
+    positional arguments than names in ``order``.
+    """
     arguments: dict[str, Argument] = {}
     before, _ = _comments_in(call.whitespace_before_args)
     for index, arg in enumerate(call.args):
@@ -109,7 +128,7 @@ def arguments_of(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | 
 
 
 def _comments_in(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str], str]:
-    """Return the comments on lines of their own, and the one at the end of the line."""
+    """Return (comments on lines of their own, comment at the end of the first line) in a space."""
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return [], ""
     lines = [line.comment.value for line in space.empty_lines if line.comment]
@@ -129,7 +148,7 @@ BY_HAND = {
 
 
 class Rewriting(Protocol):
-    """What the rewriting of a script offers to the functions here."""
+    """The methods of ``rewriting.Rewriting`` that the functions here use."""
 
     facts: Facts
 
@@ -149,7 +168,7 @@ class Rewriting(Protocol):
 def before(
     to: Rewriting, name: str, call_arguments: dict[str, Argument], original: cst.Call
 ) -> None:
-    """Change the arguments of a constructor."""
+    """Change the arguments of v2's constructor ``name`` before its rule is applied."""
     if name in FRAMEWORKS:
         _image(to, FRAMEWORKS[name], call_arguments, original)
     if name == "SKLearnProcessor":
@@ -178,7 +197,7 @@ def before(
 
 
 def _parents(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
-    """Write the parents of a tuning as v3's shapes."""
+    """Rewrite the parents of a tuning's warm start as v3's shapes."""
     jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
         to.add_remaining(
@@ -200,7 +219,7 @@ def _image(
     original: cst.Call,
     image_argument: str = "image_uri",
 ) -> None:
-    """Put the framework's image in place of its version."""
+    """Replace the framework's version by its image, as ``image_argument``."""
     versions = {
         key: call_arguments[key]
         for key in ("framework_version", "py_version")
@@ -223,6 +242,7 @@ def _image(
 def _retrieve(
     to: Rewriting, framework: str, call_arguments: dict[str, Argument], *, scope: str
 ) -> str:
+    """Return the code of the call of image_uris.retrieve for a framework's image."""
     session = (
         call_arguments[SESSION].code if SESSION in call_arguments else f"{to.need('Session')}()"
     )
@@ -238,6 +258,7 @@ def _retrieve(
 
 
 def _source(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
+    """Add ``source_dir``, which v3 needs, from the folder of ``entry_point``."""
     entry = call_arguments.get("entry_point")
     if entry is None:
         return
@@ -255,7 +276,9 @@ def _source(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Ca
 
 
 def _texts(to: Rewriting, text: str) -> str:
-    """Return hyperparameters with truths as SDK v2 writes them into the request."""
+    """Return the code of hyperparameters with booleans, None and numeric pipeline parameters as
+    texts, as SDK v2 writes them into the request.
+    """
     node = cst.parse_expression(text)
     if not isinstance(node, cst.Dict):
         return text
@@ -269,6 +292,7 @@ def _texts(to: Rewriting, text: str) -> str:
 
 
 def _text(to: Rewriting, value: str) -> str:
+    """Return the code of one hyperparameter's value, as in ``_texts``."""
     if to.facts.class_of(cst.parse_expression(value)) in _NUMBERS:
         return f"{value}.to_string()"
     return f'"{value}"' if value in ("True", "False", "None") else value
@@ -277,7 +301,7 @@ def _text(to: Rewriting, value: str) -> str:
 def set_hyperparameters(
     to: Rewriting, receiver: str, original: cst.Call, call: cst.Call
 ) -> cst.BaseExpression:
-    """Return an update of the trainer's hyperparameters."""
+    """Rewrite a call of set_hyperparameters as an update of the trainer's hyperparameters."""
     call_arguments = arguments_of(call, ())
     if call_arguments is None:
         parts = [

@@ -1,4 +1,6 @@
-"""What a script of SDK v2 binds to its names, read before anything is rewritten."""
+"""Read what the names in a script of SDK v2 refer to, before it is rewritten; tables of where SDK
+v3 has the names of v2; and the rewriting of imports.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,22 +12,26 @@ from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNam
 from trainyard.migration.calls import KINDS, STEPS
 
 _NAMED_ARGUMENTS = {"ProcessingInput": ("input", 2), "ProcessingOutput": ("output", 2)}
-"""Class → the begin of the name that v2 generates, and the position of the argument with a name."""
+"""Mapping of a class to the beginning of the name that v2 generates for its objects, and to the
+position of the argument with their name."""
 DEFAULT_CHANNEL = '"training"'
 
 
 def code(node: cst.CSTNode) -> str:
-    """Return the node's source."""
+    """Return the source code of a node."""
     return cst.Module([]).code_for_node(node)
 
 
 def is_v3(name: str) -> bool:
-    """Return whether a name of the SDK is one of v3."""
+    """Return whether a full name of the SDK is one of v3."""
     return name.startswith((*IN_V3, "sagemaker.serve.model_builder"))
 
 
 def argument(call: cst.Call, name: str, position: int) -> cst.BaseExpression | None:
-    """Return an argument's value."""
+    """Return the value of an argument by its name or position; None if it is not given.
+
+    A position of -1 means that the argument is only looked for by name.
+    """
     for index, arg in enumerate(call.args):
         if arg.keyword is not None and arg.keyword.value == name:
             return arg.value
@@ -35,33 +41,43 @@ def argument(call: cst.Call, name: str, position: int) -> cst.BaseExpression | N
 
 
 class Facts(cst.CSTVisitor):
-    """Reads which object a name stands for, and which channel an input belongs to."""
+    """Finds out which objects of the SDK the names in a script refer to, and which channels its
+    training inputs belong to.
+    """
 
     def __init__(self, wrapper: MetadataWrapper) -> None:
         super().__init__()
         self._names = wrapper.resolve(QualifiedNameProvider)
         self.assignments: dict[str, cst.Call | None] = {}
-        """Variable → the only call that it is assigned from; None if there are several."""
+        """Mapping of a variable to the only call whose result is assigned to it; None if other
+        values are assigned as well."""
         self.kinds: set[str] = set()
-        """Kinds of objects that the script makes."""
+        """Kinds of objects (see ``calls.KINDS``) that the script creates."""
         self.classes: dict[str, set[str]] = {}
-        """Variable → the classes of SDK v2 that it is an object of; an empty text for others."""
+        """Mapping of a variable to the classes of v2 whose objects are assigned to it; an empty
+        text for any other value."""
         self.variable: dict[cst.Call, str] = {}
+        """Mapping of a call to the variable to which its result is assigned."""
         self.own_names: set[str] = set()
         """Names that the script itself assigns."""
         self.dicts: dict[str, cst.Dict] = {}
+        """Mapping of a variable to the dictionary that is assigned to it."""
         self.channel: dict[cst.Call, str] = {}
-        """TrainingInput → code of its channel's name."""
+        """Mapping of the creation of a TrainingInput to the code of its channel's name; an empty
+        text if it has several."""
         self.channels: set[cst.Dict] = set()
-        """Inputs of a training by channel."""
+        """Dictionaries of a training's inputs by channel."""
         self.name: dict[cst.Call, str] = {}
-        """ProcessingInput or ProcessingOutput without a name → the one that v2 generates."""
+        """Mapping of the creation of a ProcessingInput or ProcessingOutput without a name to the
+        code of the name that v2 generates."""
         self.in_steps: set[str] = set()
-        """Objects that a step gets itself, not what their method returned."""
+        """Code of the objects that are passed to a step themselves, and not what their method
+        returned."""
         self._fits: list[cst.BaseExpression] = []
+        """Inputs of all trainings and tunings."""
 
     def sdk_name(self, node: cst.CSTNode) -> str | None:
-        """Return the full name of something of the SDK."""
+        """Return the full name of a node that refers to something of the SDK; None for others."""
         names: Any = self._names.get(node, ())
         for qualified_name in names() if callable(names) else names:
             is_import = qualified_name.source is QualifiedNameSource.IMPORT
@@ -70,12 +86,14 @@ class Facts(cst.CSTVisitor):
         return None
 
     def sdk_class(self, node: cst.CSTNode) -> str:
-        """Return the last part of the name of something of SDK v2, else an empty text."""
+        """Return the last part of the name of something of SDK v2; an empty text for others."""
         name = self.sdk_name(node)
         return "" if name is None or is_v3(name) else name.rpartition(".")[2]
 
     def class_of(self, value: cst.BaseExpression) -> str:
-        """Return the class of SDK v2 whose object an expression is, else an empty text."""
+        """Return the class of SDK v2 whose object an expression is; an empty text if it is none or
+        not known.
+        """
         if isinstance(value, cst.Call):
             return self.sdk_class(value.func)
         classes = self.classes.get(code(value), set())
@@ -93,6 +111,7 @@ class Facts(cst.CSTVisitor):
             self._bind(code(node.target), node.value)
 
     def _bind(self, text: str, value: cst.BaseExpression) -> None:
+        """Note that ``value`` is assigned to the variable with the code ``text``."""
         is_known = text in self.own_names
         self.own_names.add(text)
         cls = self.sdk_class(value.func) if isinstance(value, cst.Call) else ""
@@ -120,6 +139,7 @@ class Facts(cst.CSTVisitor):
             self._note_inputs(node, node.func.value)
 
     def _note_inputs(self, node: cst.Call, holder: cst.BaseExpression) -> None:
+        """Note the inputs of a call of fit(), or of a step, if ``holder`` is a trainer or tuner."""
         position = 0 if isinstance(node.func, cst.Attribute) else -1
         inputs = argument(node, "inputs", position)
         if inputs is not None and self.kind_of(holder) in ("trainer", "tuner"):
@@ -135,7 +155,7 @@ class Facts(cst.CSTVisitor):
                 self.name[call] = f'"{prefix}-{index}"'
 
     def leave_Module(self, original_node: cst.Module) -> None:
-        # Not in visit_Call: only now is every variable's dictionary known.
+        # This is not in visit_Call, because only now the dictionaries of all variables are known.
         for inputs in self._fits:
             by_channel = self.dicts.get(code(inputs), inputs)
             if isinstance(by_channel, cst.Dict):
@@ -147,12 +167,14 @@ class Facts(cst.CSTVisitor):
                 self._note_channel(inputs, DEFAULT_CHANNEL)
 
     def _note_channel(self, value: cst.BaseExpression, name: str) -> None:
+        """Note the channel of a TrainingInput."""
         call = value if isinstance(value, cst.Call) else self.assignments.get(code(value))
         if call is not None and self.sdk_class(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
 
 
-# Where SDK v3 has the names of SDK v2, and why it has no counterpart of others.
+# Tables of the modules in which SDK v3 has the names of SDK v2, and of the reasons why others have
+# no counterpart.
 
 _WORKFLOW = {
     "sagemaker.mlops.workflow": {
@@ -234,7 +256,8 @@ PLACES = {
     }.items()
     for name in names.split()
 }
-"""Name that v2 and v3 both have → its module in v3. In v2 it may be imported from several."""
+"""Mapping of a name that both v2 and v3 have to its module in v3. In v2, several modules may have
+it."""
 
 MODULES = {
     "sagemaker.image_uris": "sagemaker.core.image_uris",
@@ -246,10 +269,11 @@ MODULES = {
     "sagemaker.model_monitor": "sagemaker.core.model_monitor",
     "sagemaker.model_monitor.model_monitoring": "sagemaker.core.model_monitor.model_monitoring",
 }
-"""Module of v2 that is used as such → the one of v3."""
+"""Mapping of a module of v2 that scripts use as such to the module of v3."""
 
 IN_V3 = ("sagemaker.core", "sagemaker.mlops", "sagemaker.train", "sagemaker.lineage")
-"""Modules of v3; so is sagemaker.serve.model_builder, whose like v2 has under another name."""
+"""Prefixes of the modules of v3. Another one is sagemaker.serve.model_builder, whose counterpart
+has another name in v2."""
 
 FRAMEWORKS = {
     "PyTorch": "pytorch",
@@ -258,7 +282,7 @@ FRAMEWORKS = {
     "TensorFlow": "tensorflow",
     "HuggingFace": "huggingface",
 }
-"""v2's estimator of a framework → what image_uris.retrieve calls it."""
+"""Mapping of v2's estimator of a framework to the framework's name in image_uris.retrieve."""
 
 NAME_MODULES = {
     "Channel": "sagemaker.core.training.configs",
@@ -281,7 +305,7 @@ NAME_MODULES = {
     **{place.rpartition(".")[2]: place.rpartition(".")[0] for place in MODULES.values()},
     **PLACES,
 }
-"""Name that a moved call needs → its module."""
+"""Mapping of a name that a rewritten script may need to its module."""
 
 ABSENT = {
     "AutoML": "SDK v3 has no class for AutoML jobs; AutoMLStep wants one of SDK v2",
@@ -295,20 +319,21 @@ ABSENT = {
     "EstimatorTransformer": "write its steps one by one: ModelStep, TransformStep",
     "LineageTableVisualizer": "SDK v3 has no visualizer",
 }
-"""Name of v2 that v3 lacks → what to know."""
+"""Mapping of a name of v2 that v3 does not have to what the user should know."""
 NO_COUNTERPART = "no counterpart in SDK v3 is known"
 
 
-# Import from where SDK v3 has it what a rewritten script uses.
+# Rewrite the import statements of a script, so that it imports what it uses from v3's modules.
 
 
 class Imports(cst.CSTTransformer):
-    """Rewrites the import statements of the SDK; the first of them gets what is new.
+    """Rewrites the import statements of the SDK. New imports are added before the first of them.
 
     Args:
         old: the script before it was rewritten.
-        new: the script with its imports as they were.
-        needed: name of v3 that it has come to use → how it calls it.
+        new: the rewritten script, with its imports as they were.
+        needed_names: mapping of a name of v3 that the new script uses to the name under which it
+            is imported.
     """
 
     def __init__(self, old: cst.Module, new: cst.Module, needed_names: Mapping[str, str]) -> None:
@@ -331,7 +356,7 @@ class Imports(cst.CSTTransformer):
         self._depth -= 1
         if updated_node.body:
             return updated_node
-        # A block whose only statement was an import of v2.
+        # The only statement of the block was an import of v2, which was removed.
         return updated_node.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
 
     def leave_SimpleStatementLine(
@@ -340,7 +365,8 @@ class Imports(cst.CSTTransformer):
         lines = self._lines(updated_node)
         if lines is None:
             return updated_node
-        # Not inside of a block: what a function or a try imports, others may not see.
+        # New imports are not added inside a block: what a function or a try imports is not visible
+        # in other places.
         if self._waiting and not self._depth:
             self._waiting = False
             lines = [
@@ -367,7 +393,7 @@ class Imports(cst.CSTTransformer):
         return updated_node.with_changes(body=[*new, *updated_node.body])
 
     def _lines(self, statement: cst.SimpleStatementLine) -> list[str] | None:
-        """Return the statements instead of one that imports from the SDK v2; None for others."""
+        """Return the statements that replace an import from SDK v2; None for other statements."""
         if len(statement.body) != 1:
             return None
         node = statement.body[0]
@@ -398,6 +424,11 @@ class Imports(cst.CSTTransformer):
         return None
 
     def _move_names(self, module: str, aliases: Iterable[cst.ImportAlias]) -> list[str]:
+        """Return the import statements that replace ``from module import aliases``.
+
+        Names that the new script does not use any more are left out; names without a counterpart
+        stay, and are added to ``kept_names``.
+        """
         moves: set[tuple[str, str, str]] = set()
         for alias in aliases:
             name = code(alias.name)
@@ -418,7 +449,7 @@ class Imports(cst.CSTTransformer):
 
 
 def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
-    """Return the import statements of (module, name, bound name)."""
+    """Return import statements for (module, name, name that is bound)."""
     by_module = defaultdict(list)
     for module, name, bound in sorted(names):
         by_module[module].append(name if name == bound else f"{name} as {bound}")
@@ -432,7 +463,7 @@ def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
 
 
 def _used(module: cst.Module) -> set[str]:
-    """Return the names that are read somewhere but in an import."""
+    """Return the names that occur in a module outside of imports."""
     names: set[str] = set()
 
     class Names(cst.CSTVisitor):

@@ -1,8 +1,8 @@
-"""Run a script until it hands its pipeline to AWS, and write the pipeline's definition.
+"""Run a script until it sends its pipeline to AWS, and write the pipeline's definition to a file.
 
-Started by path, under a Python with either SDK: it imports nothing of Trainyard. The time that the
-script asks for stands still but for what it sleeps, and its uuids are the same each time, so that a
-name made of them is the same under both SDKs.
+This file is run by its path under a Python with either SDK, so it imports nothing of Trainyard. For
+the script, the clock stands still except while it sleeps, and its UUIDs are the same in every run.
+So names that are made of them are the same under both SDKs.
 """
 
 import builtins
@@ -20,19 +20,21 @@ from collections.abc import Callable
 from typing import Any
 
 
-# A BaseException, as a script may catch every Exception.
+# This is a BaseException, because a script may catch every Exception.
 class _ScriptEnd(BaseException):
     """Ends the script: its pipeline is known."""
 
 
 _NAMING = ("sagemaker.utils", "sagemaker.core.common_utils")
-"""Modules of the SDKs that make names of the time for scripts."""
+"""Modules of the SDKs that make names from the time for scripts."""
 
 
 class _Clock:
-    """A clock that stands still for a script and the modules beside it, but for what they sleep.
+    """A clock that stands still for a script and the modules in its folder, except while they
+    sleep.
 
-    It is real for whom they call: there are time-outs, and the SDK tells its uploads apart by it.
+    Modules that they call see the real time, because they have time-outs, and because the SDK
+    distinguishes its uploads by it.
     """
 
     def __init__(self, moment: float, script: str) -> None:
@@ -40,7 +42,7 @@ class _Clock:
         self._folder = os.path.dirname(os.path.abspath(script)) + os.sep
 
     def freeze(self) -> None:
-        """Replace what tells the time, and what draws uuids."""
+        """Replace the functions and classes that return the time, and those that draw UUIDs."""
         moment = self._moment
         gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
         time.gmtime = lambda seconds=None: gmtime(moment if seconds is None else seconds)
@@ -62,8 +64,10 @@ class _Clock:
         self._replace_datetime()
 
     def _is_asked(self) -> bool:
-        """Return whether the script calls what calls this."""
-        # 0 is this method, 1 the stand-in that calls it, 2 whoever called the stand-in.
+        """Return whether the script called the replaced function that calls this method, directly
+        or by a function of the SDK that makes names.
+        """
+        # Frame 0 is this method, 1 the replaced function, 2 the caller of the replaced function.
         frame: Any = sys._getframe(2)
         while frame and frame.f_globals.get("__name__") in _NAMING:
             frame = frame.f_back
@@ -75,6 +79,8 @@ class _Clock:
     def _number_uuids(
         self, real: Callable[..., uuid.UUID], version: int
     ) -> Callable[..., uuid.UUID]:
+        """Return a function that gives the script numbered UUIDs, and other callers real ones."""
+
         def draw(*args: Any) -> uuid.UUID:
             if not self._is_asked():
                 return real(*args)
@@ -85,7 +91,10 @@ class _Clock:
         return draw
 
     def _replace_datetime(self) -> None:
-        """Give the script other classes of datetime's; compiled modules need the real ones."""
+        """Make the script import a copy of ``datetime`` with other classes.
+
+        The module itself is not changed, because compiled modules need the real classes.
+        """
         module_copy, real = types.ModuleType("datetime"), builtins.__import__
         vars(module_copy).update(vars(datetime), **_standing(lambda: self._moment))
 
@@ -100,7 +109,10 @@ class _Clock:
 
 
 def _standing(present: Callable[[], float]) -> dict[str, type]:
-    """Return datetime's classes of a time; any datetime and date is an instance of them."""
+    """Return subclasses of ``datetime`` and ``date`` whose present is ``present()``.
+
+    All real datetimes and dates are instances of them as well, so that ``isinstance`` works.
+    """
 
     class Same(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -128,7 +140,10 @@ def _standing(present: Callable[[], float]) -> dict[str, type]:
 
 
 def _watch_pipelines() -> list:
-    """Return the list that gets every pipeline the script makes."""
+    """Return a list to which each pipeline is added that the script creates from now on.
+
+    The script is ended when it upserts, creates, updates or starts one.
+    """
     try:
         module = importlib.import_module("sagemaker.mlops.workflow.pipeline")
     except ImportError:
@@ -152,12 +167,22 @@ def _watch_pipelines() -> list:
 
 
 def main(script: str, code: str, out: str, moment: str) -> None:
-    """Run ``code`` as if it were ``script``; write the definition to ``out``."""
+    """Run a script, and write the definition of its last pipeline.
+
+    Args:
+        script: path of the script.
+        code: file with the code to run as if it were in ``script``.
+        out: file for the definition.
+        moment: time that the script sees, in seconds since the epoch.
+
+    Raises:
+        ValueError: the script creates no pipeline.
+    """
     _Clock(float(moment), script).freeze()
     pipelines = _watch_pipelines()
     with open(code, encoding="utf-8") as file:
         program = compile(file.read(), script, "exec")
-    # As when Python itself runs the script: its folder, its arguments, and it is __main__.
+    # Set path, arguments and ``__main__`` as Python does when it runs the script.
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     sys.argv = [script]
     module = type(sys)("__main__")
@@ -173,7 +198,7 @@ def main(script: str, code: str, out: str, moment: str) -> None:
 
 
 def _error_line(failure: Exception, script: str) -> str:
-    """Return the error in a line, with the script's own line where it came about."""
+    """Return the error in one line, with the line of the script in which it occurred."""
     frames = traceback.walk_tb(failure.__traceback__)
     lines = [number for frame, number in frames if frame.f_code.co_filename == script]
     location = f"line {lines[-1]}: " if lines else ""

@@ -1,4 +1,7 @@
-"""Rewrite a script of SDK v2 for SDK v3, and say by line what has no counterpart there."""
+"""Rewrite a script for the SageMaker SDK v2 for SDK v3, and report by line what has no counterpart.
+
+"v2" and "v3" are these two versions of the SDK.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,13 +38,13 @@ from trainyard.migration.facts import (
 RUNTIME = "the function runs in a runtime that each SDK uploads: run it once under SDK v3"
 CHECK_LIMIT = "SDK v3 ends the check's job after 86,400 s: set max_runtime_in_seconds in both"
 _CLASS_ARGUMENTS = {"estimator_cls", "predictor_cls"}
-"""Arguments that get a class of SDK v2, and that SDK v3 lacks."""
+"""Arguments whose value is a class of SDK v2, and which do not exist in SDK v3."""
 _REPLACED_STEPS = {"CreateModelStep", "RegisterModel"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Remaining:
-    """What could not be moved: the line in the old script, the code, and why."""
+    """Code that could not be migrated: its line in the old script, the code, and the reason."""
 
     line: int
     construct: str
@@ -50,16 +53,20 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A script in SDK v3's words."""
+    """A script that was migrated to SDK v3."""
 
     code: str
+    """The new script."""
+
     remaining: tuple[Remaining, ...]
+    """Code that could not be migrated, and must be changed by hand."""
+
     without_loss: tuple[Remaining, ...]
     """Arguments that were left out because SDK v3 does what they say anyway."""
 
 
 def migrate(source: str) -> Migration:
-    """Return the script as SDK v3 has it; what cannot be moved stays as it is.
+    """Rewrite a script for SDK v3. Code that cannot be migrated stays as it is, and is listed.
 
     Raises:
         DefinitionError: it is not Python.
@@ -85,8 +92,8 @@ def migrate(source: str) -> Migration:
 
 
 def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
-    """Return Python's own words and line."""
-    # libcst's say what its grammar expected, and of its tokenizer's errors that they are in line 1.
+    """Return Python's own message and line for a syntax error that libcst found."""
+    # libcst's message says what its grammar expected, and has line 1 for errors of its tokenizer.
     try:
         compile(source, "script", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -98,18 +105,20 @@ def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
 
 
 def explain_absence(name: str) -> str:
-    """Return why SDK v3 lacks a name of SDK v2."""
+    """Return why a name of SDK v2 does not exist in SDK v3."""
     return ABSENT.get(name.rpartition(".")[2], NO_COUNTERPART)
 
 
 def _is_moved(full: str) -> bool:
-    """Return whether some prefix of a full name has its place in v3."""
+    """Return whether a prefix of a full name of v2 has a known counterpart in v3."""
     parts = full.split(".")
     prefixes = (".".join(parts[:n]) for n in range(2, len(parts) + 1))
     return any(p in MODULES or p.rpartition(".")[2] in PLACES for p in prefixes)
 
 
 class Rewriting(cst.CSTTransformer):
+    """Rewrites the syntax tree of a script; collects what remains, and the imports it needs."""
+
     METADATA_DEPENDENCIES = (PositionProvider, ParentNodeProvider)
 
     def __init__(self, facts: Facts, source: str) -> None:
@@ -118,15 +127,16 @@ class Rewriting(cst.CSTTransformer):
         self.remaining: list[Remaining] = []
         self.without_loss: list[Remaining] = []
         self.needed_names: dict[str, str] = {}
-        """Name of v3 → how the script calls it."""
+        """Mapping of a name of v3 to the name under which the new script imports it."""
         self.import_lines: dict[str, int] = {}
-        """Full name of v2 that is imported → the line."""
+        """Mapping of the full name of an import of v2 to its line."""
 
-    # what others ask
+    # Methods that are also used by the modules ``steps`` and ``estimators``.
 
     def add_remaining(
         self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
     ) -> None:
+        """Report code that could not be migrated, or if ``harmless`` an argument without effect."""
         line = self._start(node).line
         (self.without_loss if harmless else self.remaining).append(
             Remaining(line, construct, reason)
@@ -137,12 +147,15 @@ class Rewriting(cst.CSTTransformer):
         return place.start
 
     def need(self, name: str) -> str:
-        """Return how the script calls a name of v3 that it has to import."""
+        """Note that the new script must import a name of v3; return the name to use for it.
+
+        It gets the prefix ``sagemaker_`` if the script uses the name for something else.
+        """
         is_taken = name in self.facts.own_names
         return self.needed_names.setdefault(name, f"sagemaker_{name}" if is_taken else name)
 
     def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
-        """Return a written call as a node, laid out for the place of the original."""
+        """Return a new call as a syntax node, formatted for the position of the original."""
         for name in new.classes():
             self.need(name)
         start = self._start(original)
@@ -150,7 +163,7 @@ class Rewriting(cst.CSTTransformer):
         indent = line[: len(line) - len(line.lstrip())]
         return cst.parse_expression(new.text(indent, start.column))
 
-    # calls
+    # Rewriting of calls.
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         name = self.facts.sdk_class(original_node.func)
@@ -179,7 +192,9 @@ class Rewriting(cst.CSTTransformer):
         return updated_node
 
     def _may_be_estimator(self, func: cst.Attribute) -> bool:
-        """Return whether a method may be an estimator's, made elsewhere or in several places."""
+        """Return whether a method may be that of an estimator which is created outside the script,
+        or in several places of it.
+        """
         text = code(func.value)
         is_known = self.facts.assignments.get(text, func) is not None and not text.startswith(
             "self."
@@ -195,7 +210,7 @@ class Rewriting(cst.CSTTransformer):
     def method(
         self, rule: Rule, receiver: str, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
-        """Return a call of v3's method; the original where its arguments cannot be seen."""
+        """Return a call of v3's method, or the original if its arguments are not known."""
         call_arguments = self.arguments(rule, original, updated_call)
         if call_arguments is None:
             return updated_call
@@ -205,6 +220,9 @@ class Rewriting(cst.CSTTransformer):
     def arguments(
         self, rule: Rule, original: cst.Call, updated_call: cst.Call
     ) -> dict[str, Argument] | None:
+        """Return a mapping of names to the arguments of a call; report the call and return None if
+        they are not known from the script.
+        """
         call_arguments = arguments_of(updated_call, rule.order)
         if call_arguments is None:
             why_not = "the arguments are unpacked from a variable, or too many: they are not known"
@@ -219,7 +237,7 @@ class Rewriting(cst.CSTTransformer):
     def write_call(
         self, name: str, rule: Rule, call_arguments: dict[str, Argument], original: cst.Call
     ) -> NewCall:
-        """Return v3's call with every argument that it has a place for; the others are named."""
+        """Return v3's call with every argument that has a counterpart there; report the others."""
         new = NewCall(name)
         for argument, value in call_arguments.items():
             argument_text = f"{argument}={value.code}"
@@ -239,6 +257,7 @@ class Rewriting(cst.CSTTransformer):
     def _rewrite_constructor(
         self, name: str, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
+        """Rewrite the call of a v2 constructor by its rule in ``calls.CLASSES``."""
         rule = CLASSES[name]
         call_arguments = self.arguments(rule, original, updated_call)
         if call_arguments is None:
@@ -272,7 +291,7 @@ class Rewriting(cst.CSTTransformer):
     def _with_pipeline_session(
         self, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
-        """Return a constructor as it was, but for the session: a step wants a pipeline's."""
+        """Return a constructor with its session replaced by a PipelineSession, which steps need."""
         call_arguments = arguments_of(updated_call, ())
         if call_arguments is None:
             self.add_remaining(original, code(original.func), "give its arguments by name")
@@ -281,6 +300,7 @@ class Rewriting(cst.CSTTransformer):
         return self.parse_call(NewCall(code(updated_call.func), {**call_arguments}), original)
 
     def _pipeline_session(self, session: Argument | None) -> Argument:
+        """Return a PipelineSession for a session: itself if it is one, else one made from it."""
         assignment = self.facts.assignments.get(session.code) if session else None
         if (
             session
@@ -298,7 +318,7 @@ class Rewriting(cst.CSTTransformer):
             session.after,
         )
 
-    # names
+    # Rewriting of dictionaries of channels, attributes and names.
 
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
         if original_node not in self.facts.channels:
@@ -335,6 +355,7 @@ class Rewriting(cst.CSTTransformer):
         return updated_node
 
     def _report_unmoved(self, node: cst.CSTNode, full: str) -> None:
+        """Report a name of v2 that has no counterpart, unless another method deals with it."""
         last = full.rpartition(".")[2]
         outer = self.get_metadata(ParentNodeProvider, node)
         if (
@@ -351,7 +372,7 @@ class Rewriting(cst.CSTTransformer):
     def _of_object(
         self, original: cst.Attribute, updated_attribute: cst.Attribute
     ) -> cst.BaseExpression:
-        """Return an attribute of a trainer or a model as v3 calls it."""
+        """Return v3's name of an attribute of a trainer or a model; report one that has none."""
         kind, name = self.facts.kind_of(original.value), original.attr.value
         outer = self.get_metadata(ParentNodeProvider, original)
         is_call = isinstance(outer, cst.Call) and outer.func is original

@@ -1,7 +1,8 @@
-"""Say which calls do not fit the SDK that is installed here.
+"""Check which calls do not fit the signatures of the SDK that is installed in this Python.
 
-Started by path, under a Python with SDK v3: it imports nothing of Trainyard. Calls come as JSON on
-standard input; the SDK's version and a reason or null for each go to the file that is named.
+This file is run by its path under a Python with SDK v3, so it imports nothing of Trainyard. It
+reads calls as JSON from standard input, and writes the SDK's version and, for each call, a reason
+or null to the file that is its argument.
 """
 
 import importlib
@@ -15,14 +16,19 @@ _NAME_LIMIT = 8
 
 
 def _load(name: str) -> Any:
-    """Return what a full name stands for. Raises ImportError, AttributeError."""
+    """Return the object with a full name, such as ``package.module.Class``.
+
+    Raises:
+        ImportError: no module on the way can be imported.
+        AttributeError: the module has no such name.
+    """
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
             value: Any = importlib.import_module(".".join(parts[:end]))
         except ModuleNotFoundError as absent:
-            # The last part is a class, say, and no module. Where another module is absent, the
-            # SDK itself cannot be imported.
+            # The last part is not a module but, for example, a class: try without it. If another
+            # module is missing, the SDK itself cannot be imported.
             if end > 1 and ".".join(parts[:end]).startswith(str(absent.name)):
                 continue
             raise
@@ -33,7 +39,9 @@ def _load(name: str) -> Any:
 
 
 def reason(call: dict[str, Any]) -> str | None:
-    """Return why a call fails, as far as names and signatures say; None if it fits."""
+    """Return why a call would fail, judged by names and signatures; None if it fits or if that
+    cannot be known.
+    """
     try:
         value = _load(call["name"])
     except (ImportError, AttributeError) as absent:
@@ -70,7 +78,7 @@ def reason(call: dict[str, Any]) -> str | None:
 
 
 def main(out: str) -> None:
-    """Read calls, and write the answer."""
+    """Read the calls from standard input, and write the result to the file ``out``."""
     try:
         version = importlib.metadata.version("sagemaker")
     except importlib.metadata.PackageNotFoundError:

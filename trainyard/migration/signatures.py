@@ -1,4 +1,6 @@
-"""Hold each call of a moved script against the signatures of the SDK v3 that is installed."""
+"""Check a migrated script: compare its calls with the signatures of the installed SDK v3, and the
+pipeline definition that it creates with that of the old script.
+"""
 
 import json
 import os
@@ -28,20 +30,24 @@ UNPACKED_REASON = "its arguments are unpacked from a variable: they were not com
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the calls of a script fit the installed SDK."""
+    """Result of comparing the calls of a script with the installed SDK."""
 
     sdk: str
-    """``sagemaker 3.27.0``; empty if no SDK v3 is installed, and nothing was compared."""
+    """The SDK, such as ``sagemaker 3.27.0``; empty if nothing was compared, because no SDK v3 is
+    installed or the script does not call it."""
     calls: int
+    """Number of imports and calls of SDK v3."""
     unfit: tuple[Remaining, ...]
-    """Calls and imports that fail, or that could not be compared, by their lines in the script."""
+    """Calls and imports that would fail, or could not be compared, sorted by line."""
 
 
 def fit(script: str, python: Path) -> Fit:
-    """Compare the calls of SDK v3 in a script, as far as it shows what they call.
+    """Compare the calls of SDK v3 in a script with the SDK that is installed under ``python``.
+
+    Calls of objects whose class cannot be seen in the script are not compared.
 
     Raises:
-        DefinitionError: Python does not start, or the SDK cannot be imported.
+        DefinitionError: ``python`` does not start, or the SDK cannot be imported.
     """
     wrapper = MetadataWrapper(cst.parse_module(script))
     calls = Calls(wrapper)
@@ -76,7 +82,7 @@ def fit(script: str, python: Path) -> Fit:
 
 
 class Calls(cst.CSTVisitor):
-    """Collects what a script imports and calls of SDK v3."""
+    """Collects the imports and calls of SDK v3 in a script."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -84,7 +90,8 @@ class Calls(cst.CSTVisitor):
         super().__init__()
         self._facts = Facts(wrapper)
         self._classes: dict[str, set[str]] = {}
-        """Variable → the full names that it is assigned a call of; an empty text for others."""
+        """Mapping of a variable to the full names of the classes or functions whose results are
+        assigned to it; an empty name for any other value."""
         self._calls: list[tuple[int, cst.Call]] = []
         self._imports: list[tuple[int, str]] = []
 
@@ -104,7 +111,7 @@ class Calls(cst.CSTVisitor):
             self._imports += [(line, f"{module}.{code(alias.name)}") for alias in node.names]
 
     def resolve_calls(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Iterate over (line, code, what the probe gets) of imports and calls."""
+        """Iterate over (line, code, question for the probe) of imports and calls."""
         for line, name in self._imports:
             yield line, f"import of {name}", _call_question(name, "", None)
         for line, call in self._calls:
@@ -112,7 +119,7 @@ class Calls(cst.CSTVisitor):
             if isinstance(call.func, cst.Attribute):
                 value, method = call.func.value, call.func.attr.value
                 names = self._classes.get(code(value), {self._created_class(value)})
-                # Where a variable has objects of two classes, it is not known whose method it is.
+                # If a variable gets objects of two classes, the method's class is not known.
                 name = min(names) if len(names) == 1 else ""
             if not name:
                 name, method = self._facts.sdk_name(call.func) or "", ""
@@ -120,6 +127,7 @@ class Calls(cst.CSTVisitor):
                 yield line, code(call.func), _call_question(name, method, call)
 
     def _created_class(self, value: cst.BaseExpression) -> str:
+        """Return the full name of the SDK's function or class that is called; empty otherwise."""
         return (self._facts.sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
 
     def _line(self, node: cst.CSTNode) -> int:
@@ -128,6 +136,7 @@ class Calls(cst.CSTVisitor):
 
 
 def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
+    """Return the question for ``signature_probe.reason`` about a call, or an import if None."""
     arguments = call.args if call else ()
     is_unpacked = any(argument.star for argument in arguments)
     return {
@@ -140,9 +149,10 @@ def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, A
     }  # fmt: skip
 
 
-# Prove that a moved script does what the old one did: compile both, and compare the definitions.
+# Prove that a migrated script does what the old one did: run both until their pipeline definitions
+# are known ("compile" them), and compare the definitions.
 #
-# Each script runs against an emulator of its own, under a Python with its SDK.
+# Each script runs with its own emulator, under a Python with the SDK that it needs.
 
 _RECORDER = Path(__file__).with_name("recorder.py")
 _LINE_LIMIT = 5
@@ -150,37 +160,48 @@ _LINE_LIMIT = 5
 
 @dataclass(frozen=True, slots=True)
 class CompiledScript:
-    """A script's definition, and what S3 held after the script: URI → file."""
+    """The pipeline definition that a script creates, and the objects in S3 after it."""
 
     definition: Mapping[str, Any]
     objects: Mapping[str, Path]
+    """Mapping of an object's URI to the file with its content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """How the two scripts are run and compared."""
+    """Settings for running and comparing the old and the new script."""
 
     script: Path
+    """Path of the user's script, in whose folder both are run."""
     old_python: Path
+    """Python with SDK v2."""
     new_python: Path
+    """Python with SDK v3."""
     puts: Mapping[str, Path] = field(default_factory=dict)
-    """URI in S3 → file that both scripts find there."""
+    """Mapping of an S3 URI to the file that is put there before each script runs."""
     static: bool = False
-    """Execute neither definition."""
+    """Compare the definitions without executing them."""
     twice: bool = False
-    """Execute the old one twice, to know which jobs are not deterministic."""
+    """Execute the old definition twice, to find out which jobs are not deterministic."""
 
 
 def prove(old: str, new: str, sides: Sides) -> Answer:
-    """Return what ``trainyard equal`` answers about the definitions of two scripts.
+    """Compare the pipeline definitions of two scripts as ``trainyard equal`` does.
+
+    If the scripts upload different content to the same URI, return that without executing anything.
+
+    Args:
+        old: text of the old script.
+        new: text of the new script.
+        sides: how to run and compare them.
 
     Raises:
-        DefinitionError: a script fails, makes no pipeline, or one that SageMaker would refuse.
+        DefinitionError: a script fails, or creates no pipeline or one that SageMaker would refuse.
         EmulatorError: the emulator cannot start here.
     """
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         work_folder, moment = Path(folder), time.time()
-        # One moment for both: names are made of the time.
+        # Both scripts get the same time, because the SDK makes names from it.
         first = compile_script(old, sides.old_python, sides, work_folder / "old", moment)
         second = compile_script(new, sides.new_python, sides, work_folder / "new", moment)
         for uri in first.objects.keys() & second.objects.keys():
@@ -198,10 +219,17 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
 def compile_script(
     code: str, python: Path, sides: Sides, work_folder: Path, moment: float
 ) -> CompiledScript:
-    """Run a script under a Python until its pipeline is known.
+    """Run a script until its pipeline definition is known.
+
+    Args:
+        code: text of the script.
+        python: Python to run it under.
+        sides: settings.
+        work_folder: new folder for the emulator's state and temporary files.
+        moment: time that the script sees, in seconds since the epoch.
 
     Raises:
-        DefinitionError: it fails, makes no pipeline, or one that SageMaker would refuse.
+        DefinitionError: it fails, or creates no pipeline or one that SageMaker would refuse.
     """
     work_folder.mkdir(parents=True)
     source, out = work_folder / "script.py", work_folder / "definition.json"

@@ -1,4 +1,10 @@
-"""Steps of SDK v2 that got what runs, and the inputs of a training."""
+"""Rewrite the pipeline steps of SDK v2, and the inputs of a training, for SDK v3.
+
+A step of v2 gets the object that runs, such as an estimator; a step of v3 gets ``step_args``, the
+result of calling the object's method. In all functions here, ``to`` is the rewriting of the script,
+which reports what cannot be migrated; ``original`` is the node in the old script, and
+``updated_call`` or ``updated_dict`` the same node with its inner parts already rewritten.
+"""
 
 import libcst as cst
 
@@ -12,7 +18,10 @@ REPACKED_REASON = (
 
 
 def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
-    """Return the argument of train() for that of fit(), which is already rewritten in itself."""
+    """Return the code of the argument ``inputs`` of v3's train() for that of v2's fit().
+
+    ``text`` is the code of fit()'s argument, in which calls are already rewritten.
+    """
     value = next(
         (a.value for i, a in enumerate(original.args)
          if (a.keyword.value if a.keyword else ("inputs" if i == 0 else "")) == "inputs"),
@@ -25,7 +34,7 @@ def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
 
 
 def channels(to: Rewriting, original: cst.Dict, updated_dict: cst.Dict) -> cst.BaseExpression:
-    """Return a list of channels for a dictionary of them."""
+    """Rewrite a dictionary of channels as a list of InputData."""
     elements = []
     for was, now in zip(original.elements, updated_dict.elements, strict=True):
         if not isinstance(was, cst.DictElement) or not isinstance(now, cst.DictElement):
@@ -39,6 +48,7 @@ def channels(to: Rewriting, original: cst.Dict, updated_dict: cst.Dict) -> cst.B
 
 
 def _channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
+    """Return the code of a channel; ``was`` was its value before rewriting, ``text`` is it now."""
     if was is not None and to.facts.class_of(was) == "TrainingInput":
         return text
     return f"{to.need('InputData')}(channel_name={name}, data_source={text})"
@@ -47,7 +57,10 @@ def _channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str
 def step(
     to: Rewriting, name: str, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
-    """Return a step with step_args, for one that got the object that runs."""
+    """Rewrite a step that has the object that runs as a step with ``step_args``.
+
+    Return the call unchanged, and report it if needed, if its arguments are not known.
+    """
     call_arguments = arguments_of(updated_call, ["name", "step_args"])
     if name == "RegisterModel":
         return _rewrite_register(to, original, updated_call)
@@ -79,7 +92,7 @@ def step(
 
 def _call(to: Rewriting, original: cst.Call, updated_call: cst.Call, method: str, kind: str,
           receiver: str, argument_names: dict[str, str]) -> str:  # fmt: skip
-    """Return the code of the method's call that gives the step's arguments."""
+    """Return the code of the method call whose result is the step's ``step_args``."""
     call_arguments: dict[str, Argument] = {}
     for was, now in zip(original.args, updated_call.args, strict=True):
         key = was.keyword.value if was.keyword else ""
@@ -99,6 +112,7 @@ def _call(to: Rewriting, original: cst.Call, updated_call: cst.Call, method: str
 
 
 def _flat(name: str, call_arguments: dict[str, Argument]) -> str:
+    """Return the code of a call on one line."""
     return (
         f"{name}({', '.join(f'{key}={argument.code}' for key, argument in call_arguments.items())})"
     )
@@ -110,7 +124,9 @@ def _unfold(
     call_arguments: dict[str, Argument],
     original: cst.Call,
 ) -> None:
-    """Add the arguments of a TransformInput or CreateModelInput."""
+    """Add the arguments of a TransformInput or CreateModelInput, which is the value, to
+    ``call_arguments``; report it if they are not known.
+    """
     call = value if isinstance(value, cst.Call) else to.facts.assignments.get(code(value))
     order = ["data"] if to.facts.class_of(value) == "TransformInput" else ["instance_type"]
     inside = None if call is None else arguments_of(call, order)
@@ -128,7 +144,7 @@ _BUILDER = {"model_data": "s3_model_data_url", "image_uri": "image_uri"}
 def _rewrite_register(
     to: Rewriting, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
-    """Return a ModelStep that registers, for a RegisterModel."""
+    """Rewrite a RegisterModel step as a ModelStep that registers the model."""
     call_arguments = arguments_of(updated_call, "name content_types response_types".split())
     estimator = next((a.value for a in original.args
                       if a.keyword and a.keyword.value == "estimator"), None)  # fmt: skip
@@ -160,6 +176,9 @@ def _rewrite_register(
 
 
 def _builder(to: Rewriting, call_arguments: dict[str, Argument], estimator: str) -> str:
+    """Return the code of a ModelBuilder for an estimator's model, taking its arguments out of
+    ``call_arguments``.
+    """
     builder_arguments = {
         _BUILDER[key]: call_arguments.pop(key) for key in list(call_arguments) if key in _BUILDER
     }

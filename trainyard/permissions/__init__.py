@@ -1,6 +1,7 @@
-"""Derive least privilege: what the roles around a pipeline need, and nothing else.
+"""Derive least-privilege policies: what the roles around a pipeline need, and nothing else.
 
 ``pipeline_role`` and ``job_role`` derive statements from a definition, ``policy_answer`` compares
-them with a policy that is there, ``policy_evaluation`` is IAM's logic, which the emulator uses,
-too. What no definition says is a gap with a name, not a wildcard.
+them with an existing policy, and ``policy_evaluation`` implements IAM's evaluation logic, which the
+emulator also uses. A permission that is needed but cannot be derived from the definition is a
+"gap": it is reported by name, and never replaced by a wildcard.
 """

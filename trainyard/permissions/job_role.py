@@ -1,4 +1,4 @@
-"""The role that jobs assume: what their requests name, and nothing else."""
+"""Derive the policy of the role that jobs assume: access to what their requests name, only."""
 
 from collections.abc import Iterator, Mapping
 
@@ -29,11 +29,12 @@ MLFLOW_ACTIONS = tuple(
         "UpdateRun",
     )
 )
-"""Actions on a managed MLflow server to record a run (its REST calls by their IAM names)."""
+"""Actions that are needed to record an MLflow run on a managed MLflow server: the IAM names of its
+REST calls."""
 
 
 def gaps(subject: Subject) -> Iterator[Gap]:
-    """Iterate over permissions that are derived for no role."""
+    """Iterate over gaps for the parts of the definition that no role's policy is derived from."""
     for step in subject.values.steps:
         if step.type not in COLLECTORS and step.type not in BY_PIPELINE:
             reason = NOT_DERIVED.get(step.type, "the type is not known here")
@@ -45,7 +46,7 @@ def gaps(subject: Subject) -> Iterator[Gap]:
 
 
 def needs(subject: Subject, role: str) -> Needs:
-    """Return the resources that the jobs with the role ``role`` may touch."""
+    """Return the resources that jobs with the role ``role`` (an ARN) need to access."""
     job_needs = Needs()
     for step, request in all_requests(subject):
         collector = Collector(subject, step, job_needs)
@@ -59,7 +60,7 @@ def needs(subject: Subject, role: str) -> Needs:
 
 
 def _unknown_role(collector: Collector, request: Request) -> str:
-    """Return a message with what the role needs that the definition does not name."""
+    """Return the gap for a job whose role the definition does not name, with what it needs."""
     alone = Collector(collector.subject, collector.step, Needs())
     COLLECTORS[collector.step.type](alone, request.arguments)
     verbs = {"reads": alone.needs.reads, "writes": alone.needs.writes}
@@ -83,11 +84,11 @@ def key_statements(
     actions: tuple[str, ...],
     conditions: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
 ) -> Iterator[Statement]:
-    """Iterate over KMS permissions on ``keys``."""
+    """Iterate over statements that allow ``actions`` on the KMS keys with the ARNs ``keys``."""
     plain = tuple(sorted(key for key in keys if ":alias/" not in key))
     yield Statement(sid=sid, actions=actions, resources=plain, conditions=conditions or {})
-    # An alias is not a resource that IAM can grant cryptography on (KMS developer guide, "Use
-    # aliases to control access to KMS keys"): the grant is on keys that have it.
+    # IAM cannot allow cryptographic actions on an alias (KMS developer guide, "Use aliases to
+    # control access to KMS keys"): the statement allows them on all keys that have the alias.
     aliases = sorted(key for key in keys - set(plain))
     names = tuple(key.rpartition(":")[2] for key in aliases)
     yield Statement(
@@ -102,7 +103,7 @@ def key_statements(
 
 
 def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
-    """Iterate over the policy of a role that jobs assume."""
+    """Iterate over the statements, and the gaps, of the policy of a role that jobs assume."""
     yield from gaps(subject)
     job_needs = needs(subject, role)
     yield from map(Gap, dict.fromkeys(job_needs.gaps))
@@ -114,8 +115,8 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     )
     others = {key_arn(subject, key) for key in subject.read_keys if job_needs.reads}
     yield from key_statements("InputKeys", others - job_needs.data_keys, ("kms:Decrypt",))
-    # A grant lets the service attach the encrypted volume; by the condition only the service
-    # gets it.
+    # By a KMS grant the service may attach the encrypted volume; the condition allows grants to
+    # AWS services only.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
     yield from key_statements("VolumeKeys", job_needs.volume_keys, ("kms:CreateGrant",), grant)
     yield from containers(subject, job_needs.repositories, job_needs.log_groups)
@@ -125,7 +126,7 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
         sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(job_needs.trackers))
     )
     yield from packages(job_needs.package_repositories)
-    # Developer guide, "Auto-Rollback Configuration and Monitoring".
+    # Source: developer guide, "Auto-Rollback Configuration and Monitoring".
     yield Statement(
         sid="RollbackAlarms",
         actions=("cloudwatch:DescribeAlarms",),
@@ -134,7 +135,9 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
 
 
 def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[Statement]:
-    """Iterate over what AmazonSageMakerFullAccess has for the file systems of channels."""
+    """Iterate over statements for the file systems of channels, with the actions that
+    AmazonSageMakerFullAccess has for them.
+    """
     lustre = [name for kind, name in systems if kind == "FSxLustre"]
     yield Statement(
         sid="FileSystems",
@@ -154,13 +157,19 @@ def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[S
 def storage(
     sid: str, subject: Subject, patterns: set[tuple[str, str]], actions: tuple[str, ...]
 ) -> Iterator[Statement]:
-    """Iterate over a statement of actions on the objects whose bucket and key match."""
+    """Yield a statement that allows ``actions`` on S3 objects.
+
+    ``patterns`` are (bucket, pattern of the key).
+    """
     arns = (subject.bucket_arn(bucket, key) for bucket, key in patterns)
     yield Statement(sid=sid, actions=actions, resources=minimal(arns))
 
 
 def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statement]:
-    """Iterate over ListBucket, one per bucket; its condition names the bucket's prefixes."""
+    """Iterate over statements that allow ListBucket, one per bucket, for the given prefixes only.
+
+    ``patterns`` are (bucket, pattern of the key).
+    """
     for number, bucket in enumerate(sorted({bucket for bucket, _ in patterns})):
         prefixes = minimal(key for owner, key in patterns if owner == bucket)
         yield Statement(
@@ -174,7 +183,10 @@ def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statemen
 def containers(
     subject: Subject, repositories: set[str], log_groups: set[str]
 ) -> Iterator[Statement]:
-    """Iterate over rights on ECR images, logs and metrics. ``repositories``: ARNs."""
+    """Iterate over statements for pulling images from ECR, and writing logs and metrics.
+
+    ``repositories`` are ARNs, ``log_groups`` names.
+    """
     yield Statement(
         sid="RegistryLogin",
         actions=("ecr:GetAuthorizationToken",),
@@ -188,7 +200,7 @@ def containers(
         resources=tuple(sorted(repositories)),
     )  # fmt: skip
     groups = sorted(log_groups)
-    # The service creates the group each time and expects the answer that it exists.
+    # The service tries to create the log group each time, and accepts the response that it exists.
     yield Statement(
         sid="LogGroups",
         actions=("logs:CreateLogGroup", "logs:DescribeLogStreams"),
@@ -210,7 +222,7 @@ def containers(
 
 
 def packages(repositories: set[str]) -> Iterator[Statement]:
-    """Iterate over rights to install from CodeArtifact. ``repositories``: ARNs."""
+    """Iterate over statements for installing packages from CodeArtifact repositories (ARNs)."""
     domains = {
         f"{arn.partition(':repository/')[0]}:domain/{arn.split('/')[1]}" for arn in repositories
     }
@@ -233,7 +245,7 @@ def packages(repositories: set[str]) -> Iterator[Statement]:
 
 
 def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> Iterator[Statement]:
-    """Iterate over rights to create the interfaces that put a job into the VPC."""
+    """Iterate over statements for creating the network interfaces that connect a job to a VPC."""
     subnet_arns = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
     groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(security_groups))
     interfaces = (subject.arn("ec2", "network-interface/*"),) if subnets else ()
@@ -242,8 +254,8 @@ def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> I
         actions=("ec2:CreateNetworkInterface",),
         resources=tuple(sorted([*subnet_arns, *groups, *interfaces])),
     )
-    # These act on an interface that the service has created and named, so the subnet that it
-    # stands in binds them.
+    # These actions are on an interface that the service has created and named, so they can only be
+    # limited by the subnet that it is in.
     yield Statement(
         sid="Interfaces",
         actions=(

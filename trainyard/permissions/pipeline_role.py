@@ -1,22 +1,24 @@
-"""The pipeline's role: it creates jobs, reads files for conditions, and registers models.
+"""Derive the policy of the pipeline's role, which creates jobs, reads files for conditions, and
+registers models.
 
-Actions are those of the developer guide, "IAM Access Management" of Pipelines: PassRole of the
-roles that jobs assume, Create and Describe of each job type, GetObject for JsonGet. Beyond that
-page:
+The actions are those of the developer guide, "IAM Access Management" of Pipelines: PassRole of the
+roles that jobs assume, Create and Describe of each job type, GetObject for JsonGet. In addition to
+that page:
 
-AddTags         the service tags what it creates, as a part of creating it, and refuses without
-                (aws/aws-cdk#32294, and the reference's dependent actions).
+AddTags         the service tags what it creates as part of creating it, and refuses if it may
+                not (aws/aws-cdk#32294, and the reference's dependent actions).
 Stop            stopping an execution stops its running jobs (from memory).
 CreateModelPackageGroup
-                called at every registration; the service expects the answer that it exists.
+                called at every registration; the service accepts the response that it exists.
 CreateTrainingJob on a training plan
-                and on reserved-capacity/*, as AmazonSageMakerFullAccess allows both.
+                and on reserved-capacity/*, because AmazonSageMakerFullAccess allows both.
 GetObject of the model
                 CreateModelPackage checks that its caller may read the artifact.
 
-The names are the service's: jobs ``pipelines-<execution>-<step, cut>-<random>``, and the case of
-the step's name in it has changed over the years, so a pattern cannot hold more than the prefix.
-A tuning job's name begins with the execution, for it has at most 32 characters (from memory).
+The service chooses the names of jobs: ``pipelines-<execution>-<step, cut>-<random>``. The case of
+the step's name in them has changed over the years, so a pattern can only contain the prefix. The
+name of a tuning job begins with the execution's ID, because it has at most 32 characters (from
+memory).
 """
 
 from collections.abc import Iterator
@@ -86,15 +88,16 @@ CREATED_RESOURCES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("Contexts", "context/*", ("AddAssociation", "CreateContext")),
     ),
 }
-"""Step type → statements (name, resource, actions beside AddTags) for what it creates besides a
-:class:`trainyard.language.step_types.Job`; the resource may name members of its Arguments."""
+"""Mapping of a step type to statements (Sid, resource, actions without AddTags) for what it creates
+in addition to a :class:`trainyard.language.step_types.Job`. The resource may refer to members of
+the step's Arguments in braces."""
 
 
 def statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Iterate over the policy of the pipeline's role.
+    """Iterate over the statements, and the gaps, of the policy of the pipeline's role.
 
     Raises:
-        ExpressionError: a reference leads nowhere.
+        ExpressionError: the target of a reference does not exist.
     """
     yield from gaps(subject)
     types = {step.type for step in subject.values.steps}
@@ -121,7 +124,7 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _allow_resources(subject: Subject) -> Iterator[Statement]:
-    """Iterate over statements for all but jobs of a single kind: tuning jobs, models and so on."""
+    """Iterate over statements for what steps create according to ``CREATED_RESOURCES``."""
     for type_, several in CREATED_RESOURCES.items():
         steps = [step for step in subject.values.steps if step.type == type_]
         for sid, resource, actions in several:
@@ -134,7 +137,7 @@ def _allow_resources(subject: Subject) -> Iterator[Statement]:
 
 
 class _Names(dict):
-    """The members of a step's Arguments as patterns."""
+    """Mapping, for ``format_map``, of a member of a step's Arguments to its value as a pattern."""
 
     def __init__(self, subject: Subject, step: Step) -> None:
         self._subject, self._step = subject, step
@@ -145,7 +148,7 @@ class _Names(dict):
 
 
 def _unknown_roles(subject: Subject) -> Iterator[Gap]:
-    """Iterate over roles that are passed to jobs and that only a run knows."""
+    """Iterate over the gaps of jobs whose role is known only when the pipeline runs."""
     for step, request in all_requests(subject):
         try:
             if role_of(subject, step, request) is None and request.role is not None:
@@ -157,8 +160,8 @@ def _unknown_roles(subject: Subject) -> Iterator[Gap]:
 
 
 def _allow_training_plans(subject: Subject) -> Iterator[Statement]:
-    """Iterate over rights on training plans: a job on a plan is created on the plan and its
-    machines, too.
+    """Yield a statement for training plans: to create a job with a plan, CreateTrainingJob must
+    also be allowed on the plan and on its reserved capacity.
     """
     plans = set()
     for step in subject.values.steps:
@@ -175,6 +178,7 @@ def _allow_training_plans(subject: Subject) -> Iterator[Statement]:
 
 
 def _registry(subject: Subject) -> Iterator[Statement | Gap]:
+    """Iterate over statements and gaps for registering model packages."""
     groups, unknown = registered_groups(subject)
     yield from unknown
     yield Statement(
@@ -199,32 +203,35 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return a condition that allows only the definition's own approval statuses of packages.
+    """Return a condition that allows registering packages only with the definition's statuses.
 
-    A definition with a parameter as its status, or without one, is not bound.
+    It is empty if a status is missing or not constant, such as a parameter.
     """
     steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
     values = [step.arguments.get("ModelApprovalStatus") for step in steps]
     statuses = tuple(sorted({status for status in values if isinstance(status, str)}))
     bound = bool(values) and all(isinstance(status, str) for status in values)
-    # So a pipeline of ours cannot approve a package, whatever its definition has become.
+    # With this condition, a later change of the definition cannot make the pipeline approve a
+    # package.
     return {"StringEquals": {"sagemaker:ModelApprovalStatus": statuses}} if bound else {}
 
 
 class Group(NamedTuple):
-    """A model package group that a definition registers in."""
+    """A model package group in which a definition registers models."""
 
     name: str
     packages: str
     """ARN pattern of its packages."""
 
     is_own: bool
-    """Whether it is in the pipeline's account, where the pipeline creates it when it is missing."""
+    """True if it is in the pipeline's account, where the pipeline creates it if it is missing."""
 
 
 def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
-    """Return (model package groups that the definition registers in, gaps that hide others, or need
-    policies in other accounts).
+    """Return the model package groups in which the definition registers models, and gaps.
+
+    The gaps are groups whose names are not known, and groups of other accounts, which need a policy
+    there.
     """
     groups, unknown = set(), []
     for step in subject.values.steps:
@@ -242,7 +249,7 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
             packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
             is_own = account == subject.account
             groups.add(Group(name, packages, is_own))
-            # Only the other account's policy can give what its group needs.
+            # Access to another account's group must also be allowed by a policy in that account.
             if not is_own:
                 reason = (
                     f"{location}: {group} is another account's: the group's resource policy there "
@@ -254,6 +261,7 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
 
 
 def _text(subject: Subject, value: Any, location: str) -> str | Gap:
+    """Return ``value`` as a pattern (see ``Values.text``), or the gap if it cannot be known."""
     try:
         return subject.values.text(value, location)
     except DefinitionError as error:
@@ -261,7 +269,9 @@ def _text(subject: Subject, value: Any, location: str) -> str | Gap:
 
 
 def _reads(subject: Subject) -> Iterator[Statement | Gap]:
-    """Iterate over rights to read single objects: property files, and registered models."""
+    """Iterate over statements and gaps for reading property files and registered models in S3, and
+    for decrypting them.
+    """
     objects = set()
     for location, uri in [*_json_files(subject), *_model_data(subject)]:
         try:
@@ -282,7 +292,7 @@ def _reads(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
-    """Iterate over the URIs of the files that every JsonGet reads."""
+    """Iterate over (location in the definition, URI) of the files that JsonGet expressions read."""
     bodies = [
         expression[JSON_GET]
         for expression, _ in expressions(subject.document)
@@ -300,6 +310,7 @@ def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
 
 
 def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
+    """Iterate over (location in the definition, URI or pattern) of the models to register."""
     for step in subject.values.steps:
         containers = (step.arguments.get("InferenceSpecification") or {}).get("Containers", ())
         for container in containers if step.type == "RegisterModel" else ():
@@ -313,6 +324,7 @@ def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
 
 
 def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
+    """Iterate over statements and gaps for the functions of Lambda and queues of Callback steps."""
     functions, queues = set(), set()
     for step in subject.values.steps:
         if step.type not in ("Lambda", "Callback"):
@@ -324,7 +336,7 @@ def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
         elif step.type == "Lambda":
             functions.add(target)
         else:
-            # A queue's URL has its account and name, but not its ARN.
+            # The step has the queue's URL, which contains account and name; a policy needs its ARN.
             account, _, name = target.removeprefix("https://").partition("/")[2].partition("/")
             queues.add(subject.arn("sqs", name, account=account))
     yield Statement(

@@ -1,4 +1,6 @@
-"""The subject of permissions: a pipeline with its account, from any definition."""
+"""The subject of permissions: a pipeline with its account and region, read from any definition; and
+the collection of the resources that its jobs' requests name.
+"""
 
 import json
 import re
@@ -23,17 +25,17 @@ _REGION_IN_TEXT = re.compile(
 )
 
 STEP_ROLES = ("job", "pipeline")
-"""Roles whose policies follow from the steps alone."""
+"""Roles whose policies can be derived from the steps alone, without the pipeline's name."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A pipeline as the permissions see it."""
+    """A pipeline, with everything that its roles' policies are derived from."""
 
     name: str
     region: str
     role: str
-    """ARN of the pipeline's role; partition and account are read from it."""
+    """ARN of the pipeline's role, which also gives partition and account."""
 
     document: Mapping[str, Any]
     """The definition."""
@@ -45,19 +47,19 @@ class Subject:
     """KMS key for the objects that an upsert writes."""
 
     read_keys: tuple[str, ...] = ()
-    """KMS keys of data that jobs only read, which no definition names."""
+    """KMS keys of data that jobs only read. A definition does not contain them."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of the roles in a template."""
 
     extra_steps: tuple[Mapping[str, Any], ...] = ()
-    """What is made outside of the pipeline with the jobs' role, in the form of steps."""
+    """What is created outside of the pipeline with the jobs' role, in the form of steps."""
 
     application: Any = None
-    """What an application derives roles of its own from; nothing here reads it."""
+    """Object from which an application derives roles of its own; nothing here uses it."""
 
     job_role: str | None = None
-    """ARN of the role in question, where jobs assume several."""
+    """ARN of the role whose policy is derived, if jobs assume several roles."""
 
     @cached_property
     def values(self) -> Values:
@@ -66,7 +68,7 @@ class Subject:
 
     @property
     def partition(self) -> str:
-        """Partition: ``aws``, ``aws-cn`` and so on."""
+        """Partition, such as ``aws`` or ``aws-cn``."""
         return role_parts(self.role)[0]
 
     @property
@@ -85,10 +87,10 @@ class Subject:
 
 
 def role_parts(role: str) -> tuple[str, str, str]:
-    """Return (partition, account, name) of a role.
+    """Return (partition, account, name with path) of the role with the ARN ``role``.
 
     Raises:
-        DefinitionError: it is not a role's ARN.
+        DefinitionError: ``role`` is not the ARN of a role.
     """
     match = _ROLE.fullmatch(role)
     if not match:
@@ -101,7 +103,7 @@ def role_parts(role: str) -> tuple[str, str, str]:
 def from_definition(
     body: str, source: str, *, name: str, region: str, role: str, root: str | None = None
 ) -> Subject:
-    """Return the subject of a definition, which is from ``source`` (for messages).
+    """Return the subject of the definition ``body``; ``source`` names it in messages.
 
     Raises:
         DefinitionError: the definition is not valid.
@@ -119,14 +121,22 @@ def from_file(
     root: str | None = None,
     policy_name: str | None = None,
 ) -> Subject:
-    """Return the subject of a definition's file; the caller gives what the file lacks.
+    """Return the subject of the definition in a file.
 
-    The policies of jobs and pipeline (``policy_name``) need a name only if the definition uses it,
-    and only the account of the pipeline's role, which the steps' roles contain, too. Images and
-    ARNs contain the region, if they agree.
+    An empty ``region`` or ``role`` is read from the definition: the region from images and ARNs if
+    all have the same, the role from a step. A step's role is enough for the policies of jobs and
+    pipeline, because they need only its account.
+
+    Args:
+        path: file with the definition.
+        name: name of the pipeline; it may be empty for the policies of jobs and pipeline.
+        region: region of the pipeline, or empty.
+        role: ARN of the pipeline's role, or empty.
+        root: ``s3://bucket/prefix`` under which an upsert writes, if known.
+        policy_name: role whose policy is wanted; None for all.
 
     Raises:
-        DefinitionError: the file cannot be read or is not valid, or a value is missing.
+        DefinitionError: the file cannot be read or is not valid, or a needed value is missing.
     """
     body, source = read_definition(path), str(path)
     is_of_steps = policy_name in STEP_ROLES
@@ -142,8 +152,8 @@ def from_file(
 
 
 def read_facts(body: str) -> dict[str, str]:
-    """Return the region that images and ARNs in a definition agree on, and the first role in it;
-    empty where there is none.
+    """Return the ``region`` that all images and ARNs in a definition have, and as ``pipeline_role``
+    the first role in it in alphabetical order; each is empty if there is none.
     """
     regions, roles = set(_REGION_IN_TEXT.findall(body)), sorted({*_ROLE_IN_TEXT.findall(body)})
     region = regions.pop() if len(regions) == 1 else ""
@@ -163,12 +173,20 @@ class Needs:
     """Resources named by the requests of one role's jobs, collected step by step."""
 
     reads: set[tuple[str, str]] = field(default_factory=set)
-    """(bucket, key pattern) of each place."""
+    """(bucket, key pattern) of each S3 location that is read."""
 
     writes: set[tuple[str, str]] = field(default_factory=set)
+    """(bucket, key pattern) of each S3 location that is written."""
+
     data_keys: set[str] = field(default_factory=set)
+    """ARNs of KMS keys that encrypt outputs."""
+
     volume_keys: set[str] = field(default_factory=set)
+    """ARNs of KMS keys that encrypt volumes."""
+
     repositories: set[str] = field(default_factory=set)
+    """ARNs of ECR repositories."""
+
     log_groups: set[str] = field(default_factory=set)
     subnets: set[str] = field(default_factory=set)
     security_groups: set[str] = field(default_factory=set)
@@ -176,6 +194,8 @@ class Needs:
     """(``EFS`` or ``FSxLustre``, ID) of each file system."""
 
     trackers: set[str] = field(default_factory=set)
+    """ARNs of MLflow tracking servers."""
+
     package_repositories: set[str] = field(default_factory=set)
     """ARNs of CodeArtifact repositories."""
 
@@ -188,7 +208,10 @@ class Needs:
 
 @dataclass(slots=True)
 class Collector:
-    """Reader of one step's Arguments into :class:`Needs`."""
+    """Adds the resources that one step's request names to a :class:`Needs`.
+
+    In its methods, ``field`` is the name of the member in the request, for messages.
+    """
 
     subject: Subject
     step: Step
@@ -199,7 +222,7 @@ class Collector:
 
     @contextmanager
     def or_gap(self) -> Iterator[None]:
-        """Record what cannot be derived as a gap, and continue with the rest."""
+        """Record a DefinitionError in the block as a gap instead of raising it."""
         try:
             yield
         except DefinitionError as error:
@@ -210,7 +233,9 @@ class Collector:
             self.needs.reads |= self._folder(uri, field)
 
     def write(self, uri: Any, field: str) -> None:
-        """Add the places below the prefix; an object of that very name is never written."""
+        """Add the locations under the prefix as written, but no object that has its exact name,
+        because jobs never write one.
+        """
         with self.or_gap():
             folder = self._folder(uri, field)
             self.needs.writes |= {(b, key) for b, key in folder if key[-1:] == "*"}
@@ -221,7 +246,9 @@ class Collector:
         return {(bucket, pattern) for pattern in folder_patterns(key)}
 
     def image(self, uri: Any, field: str) -> None:
-        """Add an image in ECR; no policy of ECR's can name one that is elsewhere."""
+        """Add the ECR repository of an image; an image elsewhere becomes a gap, because no policy
+        can name it.
+        """
         with self.or_gap():
             image = self.text(uri, field)
             match = _IMAGE.fullmatch(image)
@@ -247,8 +274,8 @@ class Collector:
             self.needs.security_groups |= {self.text(g, "SecurityGroupIds") for g in groups}
 
     def services(self, strings: Mapping[str, Any] | None) -> None:
-        """Add a managed MLflow server that an environment variable or a hyperparameter names, and
-        the CodeArtifact repository that AWS's drivers log in to.
+        """Add the services that environment variables or hyperparameters (``strings``) name: a
+        managed MLflow server, and the CodeArtifact repository to which AWS's drivers log in.
         """
         for name, value in (strings or {}).items():
             if isinstance(value, str) and _MLFLOW.fullmatch(value):
@@ -261,8 +288,9 @@ class Collector:
 
 
 def key_arn(subject: Subject, key: str) -> str:
-    """Return a key's ARN from its ARN or its id; an alias' ARN stays one (see
-    ``job_role.key_statements``).
+    """Return the ARN of a KMS key from its ARN or ID, or the ARN of an alias from its name or ARN.
+
+    ``job_role.key_statements`` treats aliases separately.
     """
     if key.startswith("arn:"):
         return key

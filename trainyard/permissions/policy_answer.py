@@ -1,4 +1,6 @@
-"""Output of the permission commands: a policy, a template, or the differences of a given one."""
+"""Output of the permission commands: a role's policy, a template of all roles, the VPC endpoints
+that are needed, or the differences between a given policy and the derived one.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +44,8 @@ CheckOption = Annotated[
 
 
 GAPS = 2
-"""Exit status if a policy is printed, or fits, and has gaps to be filled by hand."""
+"""Exit status if a policy was printed, or a given one fits, and there are gaps that must be filled
+by hand."""
 
 
 def answer(
@@ -54,13 +57,23 @@ def answer(
     check: Path | None,
     as_endpoints: bool = False,
 ) -> None:
-    """Print what the options ask for, after ``head`` if it is a template.
+    """Print what the options of a permission command ask for.
 
-    Gaps are named on stderr, and in the template's Metadata.
+    Gaps are printed on stderr, and are in the template's Metadata.
+
+    Args:
+        subject: the pipeline.
+        head: text to print before a template.
+        role: role whose policy is printed or compared.
+        job_role: ARN of one of several roles that jobs assume.
+        as_template: print a CloudFormation template of all roles.
+        check: file with a template or policy to compare with the derived one.
+        as_endpoints: list the VPC endpoints that are needed.
 
     Raises:
-        DefinitionError: the options ask for nothing, or the document is not a definition.
-        typer.Exit: with status 1 if ``check`` differs; with :data:`GAPS` if there are gaps.
+        DefinitionError: no option says what to print, or the document is not a definition.
+        typer.Exit: with the status of the comparison if ``check`` is given (1 if the policies
+            differ); with :data:`GAPS` if there are gaps.
     """
     if check is not None:
         raise typer.Exit(_check(subject, check, role, job_role))
@@ -91,6 +104,7 @@ def answer(
 
 
 def _print_endpoints(subject: Subject) -> None:
+    """Print the role and name of each VPC endpoint that is needed."""
     role_endpoints = dict(endpoints(subject))
     if "job" not in role_endpoints:
         errors.print("no job has a VPC, so none needs an endpoint", highlight=False)
@@ -100,7 +114,7 @@ def _print_endpoints(subject: Subject) -> None:
 
 
 def _print_gaps(gaps: Mapping[str, list[str]]) -> bool:
-    """Print every gap on stderr; return whether there are any."""
+    """Print all gaps on stderr; return whether there are any."""
     for role, role_gaps in gaps.items():
         for gap in role_gaps:
             errors.print(f"gap in {role}: {gap}", highlight=False, markup=False)
@@ -111,7 +125,12 @@ def _print_gaps(gaps: Mapping[str, list[str]]) -> bool:
 
 
 def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
-    """Print every difference; return the exit status. An excess may fill a policy's gaps."""
+    """Print the differences between the policies in ``file`` and the derived ones; return the exit
+    status.
+
+    If a policy has gaps, what it allows in excess may fill them, so it is printed but does not
+    count as a difference.
+    """
     try:
         document = read(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
@@ -136,7 +155,10 @@ def _check(subject: Subject, file: Path, role: str | None, job_role: str | None)
 def _read_policies(
     document: dict, subject: Subject, file: Path, role: str | None
 ) -> dict[str, dict]:
-    """Return role → the policy in the file; get-role-policy's answer is accepted, too."""
+    """Return a mapping of a role's name to its policy in ``document``.
+
+    The document is a template, a policy, or the output of ``aws iam get-role-policy``.
+    """
     if "Resources" in document:
         policies = policies_in(document, subject, str(file))
         return {role: policies[role]} if role else policies
@@ -145,11 +167,11 @@ def _read_policies(
     return {role: document.get("PolicyDocument", document)}
 
 
-# Two policies that allow the same are equal here, whatever the order, grouping and spelling of
-# their statements: action × resource × conditions are compared.
+# Compare two policies. Those that allow the same are equal, whatever the order and grouping of
+# their statements, because each combination of action, resource and conditions is compared.
 
 
-# IAM treats the two of a pair alike once the value has no wildcard, and Arn… always.
+# IAM treats the two operators of a pair alike: Arn… always, String… if the value has no wildcard.
 _LIKE = {"stringequals": "stringlike", "arnequals": "arnlike"}
 _NARROWING = {"stringlike", "arnlike", "bool", "foranyvalue:stringequals", "null"}
 
@@ -171,13 +193,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
+    """What one statement says about one action and one resource."""
+
     sid: str
     action: str
     resource: str
     conditions: Mapping[tuple[str, str], frozenset[str]]
 
     def is_within(self, other: "_Grant") -> bool:
-        """Return whether ``other`` allows all that this one does."""
+        """Return whether ``other`` allows everything that this one allows."""
         return (
             covers(other.action.lower(), self.action.lower())
             and covers(other.resource, self.resource)
@@ -188,7 +212,7 @@ class _Grant:
         )
 
     def meets(self, other: "_Grant") -> bool:
-        """Return whether some request matches both, conditions aside (for Deny)."""
+        """Return whether a request may match both, ignoring conditions; used for Deny."""
         return (
             covers(other.action.lower(), self.action.lower())
             or covers(self.action.lower(), other.action.lower())
@@ -204,20 +228,24 @@ def _is_implied(
     wide: frozenset[str],
     conditions: Mapping[tuple[str, str], frozenset[str]],
 ) -> bool:
+    """Return whether ``conditions`` imply the condition ``key`` (operator and condition key) with
+    the values ``wide``.
+    """
     narrow = conditions.get(key)
     if narrow is None:
         return False
-    # Of a negation or a comparison of numbers, fewer values are not always a narrower condition.
+    # For a negation or a comparison of numbers, fewer values need not be a narrower condition.
     if key[0] not in _NARROWING:
         return narrow == wide
     return all(any(covers(w, n) for w in wide) for n in narrow)
 
 
 def compare(derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]) -> list[Difference]:
-    """Return shortages first, then excesses, each in the order of its policy.
+    """Return what ``given_policy`` does not allow but should (shortages), then what it allows but
+    should not (excesses), each in the order of its policy.
 
-    A Deny in ``given_policy`` that touches something needed makes it a shortage, whatever its
-    conditions.
+    If a Deny in ``given_policy`` matches something that is needed, that is a shortage, whatever the
+    Deny's conditions.
 
     Raises:
         DefinitionError: ``given_policy`` is not a policy, or uses NotAction or NotResource.
@@ -235,6 +263,7 @@ def compare(derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]) 
 
 
 def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
+    """Iterate over the combinations of action and resource in statements with that effect."""
     statements = policy.get("Statement")
     if statements is None:
         raise DefinitionError("the policy has no Statement; expected an IAM policy document")
@@ -256,6 +285,7 @@ def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
 def _conditions(
     condition: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
+    """Iterate over ((operator, condition key), values), with names in lower case and made equal."""
     for operator, keys in condition.items():
         name = _LIKE.get(operator.lower(), operator.lower())
         for key, values in keys.items():
@@ -266,12 +296,12 @@ def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-# List the VPC endpoints that a pipeline needs where its network has no other way out.
+# List the VPC endpoints that a pipeline needs if its network has no other way out.
 #
-# They follow from the services of the derived policies' actions. SageMaker itself pulls a job's
-# image, writes its logs, attaches its volumes and interfaces; through the VPC go its containers'
-# calls (SageMaker guide, "Give SageMaker AI Training Jobs Access to Resources in Your Amazon
-# VPC").
+# They follow from the services of the actions in the derived policies. SageMaker itself pulls a
+# job's image, writes its logs, and attaches its volumes and interfaces. Only the calls of the job's
+# containers go through the VPC (SageMaker guide, "Give SageMaker AI Training Jobs Access to
+# Resources in Your Amazon VPC").
 
 ENDPOINTS = {
     "cloudwatch": ("com.amazonaws.{}.monitoring",),
@@ -287,15 +317,19 @@ ENDPOINTS = {
 """Service of an action → names of its endpoints, for a region. S3's is a gateway, the others are
 interfaces."""
 IDENTITY = "com.amazonaws.{}.sts"
-"""For GetCallerIdentity, which needs no permission: the verbs ask whose credentials they have."""
+"""Endpoint for GetCallerIdentity, with which the commands ask whose credentials they have. It needs
+no permission, so no policy has it."""
 
 
 def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
-    """Yield (role, the endpoints that its holder needs): the jobs, where they have a VPC, and who
-    plans, upserts and starts, where that is done from within one.
+    """Iterate over (role, names of the endpoints that its user needs).
+
+    The roles are that of the jobs, if they have a VPC, and those of people or CI who plan, upsert
+    and start pipelines, for the case that they do so from within a VPC.
 
     Raises:
-        DefinitionError: the partition's names are not known here, or see ``derive``.
+        DefinitionError: the endpoints' names in this partition are not known here, or ``derive``
+            raises it.
     """
     if subject.partition not in ("aws", "aws-us-gov"):
         raise DefinitionError(
@@ -305,11 +339,11 @@ def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
     for role in roles(subject):
         policy = derive(subject, role.name)
         services = {action.partition(":")[0] for s in policy["Statement"] for action in s["Action"]}
-        # A managed policy is attached to roles of people or CI, who call the services themselves.
+        # A managed policy is attached to roles of people or CI, who call STS as well.
         if role.resource(subject, policy)["Type"] == "AWS::IAM::ManagedPolicy":
             names = [IDENTITY]
         elif role.name == "job" and "ec2" in services:
-            # SageMaker writes a job's metrics, and not through the job's network.
+            # SageMaker writes a job's metrics outside the job's network.
             services.discard("cloudwatch")
             names = []
         else:

@@ -1,7 +1,7 @@
-"""Policy documents, read once: their statements, patterns and policy variables.
+"""Parse policy documents: their statements, patterns and policy variables.
 
-Grammar: IAM user guide, "Grammar of the IAM JSON policy language"; variables: "IAM policy elements:
-Variables and tags".
+The grammar is that of the IAM user guide, "Grammar of the IAM JSON policy language"; variables are
+those of "IAM policy elements: Variables and tags".
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from trainyard.common.errors import EmulatorError
 
 Context = Mapping[str, tuple[str, ...]]
-"""Condition key, in lower case → its values in a request."""
+"""Mapping of a condition key, in lower case, to its values in a request."""
 Clause = Literal["Action", "Resource", "Principal"]
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _DEFAULT = re.compile(r"\s*([^,]+?)\s*(?:,\s*'([^']*)'\s*)?")
@@ -27,50 +27,57 @@ _MEMBERS = {
 
 
 class MalformedPolicy(EmulatorError):
-    """A document that is not a policy, or says what no policy can say."""
+    """A document is not a policy, or has an element or operator that IAM does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement. ``action`` and so on: (values, whether it is the Not… form); None if absent."""
+    """A statement of a policy.
+
+    ``action``, ``resource`` and ``principal`` are (values, whether it is the Not… form), or None if
+    the statement has no such element.
+    """
 
     sid: str
     allows: bool
     action: tuple[tuple[str, ...], bool]
     resource: tuple[tuple[str, ...], bool] | None
     principal: tuple[tuple[str, ...], bool] | None
-    """Values as ``AWS:arn…``, ``Service:…``; ``*`` alone is everyone."""
+    """Its values are like ``AWS:arn…`` and ``Service:…``; ``*`` alone means everyone."""
 
     conditions: tuple[tuple[str, str, tuple[str, ...]], ...]
     """(operator, key in lower case, values)."""
 
     variables: bool
-    """Whether its texts may have policy variables: those of version 2012-10-17."""
+    """True if its texts may contain policy variables: the policy has version 2012-10-17."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy and its name: the inline policy's, or the managed policy's ARN."""
+    """A policy with its name, which is the name of an inline policy or the ARN of a managed one."""
 
     name: str
     statements: tuple[Statement, ...]
 
 
 def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
-    """Read a policy.
+    """Parse a policy document, given as JSON text or as parsed JSON.
 
     Raises:
         MalformedPolicy: it is not a policy document; the message says what is wrong.
     """
-    # As text: the cache of ``_read`` needs arguments with a hash.
+    # Pass text, because the cache of ``_read`` needs hashable arguments.
     return _read(name, document if isinstance(document, str) else json.dumps(document))
 
 
 def control_policies(file: Path | None) -> tuple[Policy, ...]:
-    """Read service control policies: one, or a JSON list of those of the account's one level.
+    """Read service control policies from a file with one policy, or with a JSON list of them.
+
+    A list is evaluated as the policies that are attached at one level of the organization. Return
+    an empty tuple without a file.
 
     Raises:
-        MalformedPolicy: the file cannot be read, or has something else.
+        MalformedPolicy: the file cannot be read, or contains anything else.
     """
     if file is None:
         return ()
@@ -84,6 +91,7 @@ def control_policies(file: Path | None) -> tuple[Policy, ...]:
 
 @lru_cache(maxsize=256)
 def _read(name: str, text: str) -> Policy:
+    """Parse a policy's JSON text; cached, because the same policies decide on many requests."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -97,6 +105,7 @@ def _read(name: str, text: str) -> Policy:
 
 
 def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool) -> Statement:
+    """Parse a statement; ``variables`` says whether its texts may contain policy variables."""
     sid = entry.get("Sid") or f"number {number}"
     location = f"policy {policy}, statement {sid}"
     if entry.get("Effect") not in ("Allow", "Deny"):
@@ -122,6 +131,7 @@ def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool)
 def _clause(
     entry: dict[str, Any], name: Clause, location: str
 ) -> tuple[tuple[str, ...], bool] | None:
+    """Return (values, whether it is the Not… form) of an element; None if it is missing."""
     members = [(member, n) for n, member in enumerate((name, f"Not{name}")) if member in entry]
     if len(members) > 1:
         raise MalformedPolicy(f"{location}: has both {name} and Not{name}")
@@ -137,6 +147,7 @@ def _clause(
 def _conditions(
     condition: dict[str, dict[str, Any]], location: str
 ) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """Parse a statement's Condition into (operator, key in lower case, values)."""
     if not all(isinstance(keys, dict) for keys in condition.values()):
         raise MalformedPolicy(f"{location}: Condition must be operator → key → values")
     return tuple(
@@ -154,12 +165,18 @@ def _texts(value: Any) -> tuple[str, ...]:
 def expression(
     text: str, context: Context, variables: bool, wild: bool = True, segments: bool = False
 ) -> re.Pattern[str] | None:
-    """Return an expression for the texts that a policy's ``text`` means; None if it names a
-    variable that the request does not have.
+    """Return a regular expression that matches what a text in a policy matches.
 
-    ``wild``: whether ``*`` and ``?`` stand for other characters. Those of a variable's value never
-    do. ``segments``: whether they stay within the segments of an ARN, the parts between its colons;
-    a ``*`` at the end of a segment does not ("IAM JSON policy elements: Resource").
+    Return None if the text has a variable that the request does not have.
+
+    Args:
+        text: text in a policy.
+        context: values of the request's condition keys, which variables refer to.
+        variables: whether the text may contain variables.
+        wild: whether ``*`` and ``?`` are wildcards. In the value of a variable they never are.
+        segments: whether wildcards match only within a segment of an ARN, which is the part between
+            two colons. A ``*`` at the end of a segment may match more than the segment ("IAM JSON
+            policy elements: Resource").
     """
     parts, end = [], 0
     for match in _VARIABLE.finditer(text) if variables else ():
@@ -174,7 +191,9 @@ def expression(
 
 
 def _value(name: str, context: Context) -> str | None:
-    """Return the variable's value; a name of ``*``, ``?`` or ``$`` is that character."""
+    """Return the value of the variable ``name`` (which may include a default); None if there is
+    none. The variables ``*``, ``?`` and ``$`` are these characters.
+    """
     if name in ("*", "?", "$"):
         return name
     match = _DEFAULT.fullmatch(name)
@@ -183,6 +202,7 @@ def _value(name: str, context: Context) -> str | None:
 
 
 def _escape_text(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
+    """Return a regular expression for a part of a text; ``is_last``: it is the end of the text."""
     pattern = re.escape(text)
     if not wild:
         return pattern

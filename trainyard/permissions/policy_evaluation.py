@@ -1,9 +1,9 @@
-"""The decision on a request: IAM user guide, "Policy evaluation logic" and its page on requests
-across accounts.
+"""Decide whether policies allow a request: IAM user guide, "Policy evaluation logic" and its page
+on requests across accounts.
 
-An explicit Deny of any policy decides first. Then service control policies, the resource's policy,
-identity policies, the permissions boundary and session policies must allow, in this order. Within
-an account the resource's policy suffices: for whom, :func:`_granted` says.
+An explicit Deny in any policy decides first. Then service control policies, the resource's policy,
+identity policies, the permissions boundary and session policies must allow the request, in this
+order. Within an account the resource's policy may be enough; :func:`_find_grant` says for whom.
 """
 
 import ipaddress
@@ -30,22 +30,22 @@ Kind = Literal[
     "session policy",
     "role trust policy",
 ]
-"""Type of a policy, as AWS's messages call it."""
+"""Type of a policy, in the words of AWS's messages."""
 Grant = Literal["direct", "role", "account", ""]
-"""To whom a resource's policy gives: to this very session or user, to its role, to the account's
-administrators, or to nobody here."""
+"""To whom a resource's policy gives access: directly to the session or user that makes the request,
+to the session's role, to the account, or (empty) to none of these."""
 _ACCOUNT = re.compile(r"(?:arn:[\w-]+:iam::)?(\d{12})(?::root)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a request: a user, or a session of a role; or a service in its own name."""
+    """Who makes a request: a user, a session of a role, or a service."""
 
     arn: str
-    """ARN of the user or of the session; a service's name."""
+    """ARN of the user or session, or the name of the service."""
 
     role: str = ""
-    """ARN of the session's role."""
+    """ARN of the session's role; empty for a user or service."""
 
     @property
     def account(self) -> str:
@@ -53,28 +53,28 @@ class Principal:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """ARNs that all mean the principal: its account's, its role's, its own."""
+        """ARNs by which a policy may name the principal: its account's, its role's and its own."""
         account_names = [f"arn:aws:iam::{self.account}:root"] if self.account else []
         return tuple(name for name in (*account_names, self.role, self.arn) if name)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One action on one resource."""
+    """A request for one action on one resource."""
 
     principal: Principal
     action: str
     resource: str
     context: Context = field(default_factory=dict)
     known_keys: frozenset[str] | None = None
-    """Condition keys, in lower case, of which is known whether the request has them, if not all
-    are; a name that ends with ``/`` means every key that begins so."""
+    """Condition keys, in lower case, for which it is known whether the request has them; None if
+    that is known for all. A name that ends with ``/`` means all keys with that prefix."""
 
     owner: str = ""
-    """Account of the resource, if it is not the principal's."""
+    """Account of the resource; empty if it is that of the principal."""
 
     def knows(self, key: str) -> bool:
-        """Return whether it is known what the request has under the condition key."""
+        """Return whether it is known if the request has the condition key, and with which value."""
         if self.known_keys is None or key in self.context or key in self.known_keys:
             return True
         return f"{key.partition('/')[0]}/" in self.known_keys
@@ -82,21 +82,22 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies that a request is held to."""
+    """The policies that decide on a request."""
 
     identity: tuple[Policy, ...] = ()
     boundary: Policy | None = None
     session: tuple[Policy, ...] = ()
-    """Those given to AssumeRole, if any."""
+    """Policies that were given to AssumeRole, if any."""
 
     control: tuple[Policy, ...] = ()
     """Service control policies of the principal's account, if it is in an organization."""
 
     resource: Policy | None = None
     must_name: bool = False
-    """Whether the resource's policy must allow, as a key's and a role's own must."""
+    """True if the resource's policy must allow the request, as that of a KMS key or a role must."""
 
     def kinds(self) -> Iterator[tuple[Kind, tuple[Policy, ...]]]:
+        """Iterate over (type, policies) in the order in which the types are evaluated."""
         yield "service control policy", self.control
         trust: Kind = "role trust policy" if self._is_trust else "resource-based policy"
         yield trust, (self.resource,) if self.resource else ()
@@ -106,7 +107,7 @@ class Policies:
 
     @property
     def _is_trust(self) -> bool:
-        """A trust policy is the policy of a resource without the element Resource."""
+        """True if ``resource`` is a role's trust policy: no statement has the element Resource."""
         return self.resource is not None and all(
             statement.resource is None for statement in self.resource.statements
         )
@@ -114,25 +115,26 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a request is allowed, and by which policy it is not."""
+    """Whether a request is allowed, and if not, because of which policy."""
 
     request: Request
     is_allowed: bool
     kind: Kind = "identity-based policy"
-    """Type of the policy that denies, or lacks an Allow."""
+    """Type of the policy that denies the request, or should allow it and does not."""
 
     policy: str = ""
-    """Name of the policy with the Deny; of the one that could not be evaluated."""
+    """Name of the policy with the Deny, or with the statement that could not be evaluated."""
 
     sid: str = ""
+    """Sid of that statement."""
+
     unknown: str = ""
-    """What of the statement cannot be evaluated here: a key or an operator."""
+    """Condition key or operator of the statement that cannot be evaluated here; else empty."""
 
     @property
     def says(self) -> str:
-        """AWS's sentence about a denied request, and which statement denies.
-
-        IAM user guide, "Troubleshoot access denied error messages".
+        """AWS's message about a denied request (IAM user guide, "Troubleshoot access denied error
+        messages"), with the statement that denies it.
         """
         principal, action = self.request.principal.arn, self.request.action
         quote = '"' if action.startswith("s3:") else ""
@@ -141,6 +143,7 @@ class Decision:
 
     @property
     def _reason(self) -> str:
+        """Second half of AWS's message: which policy denies the request, or does not allow it."""
         location = f" (statement {self.sid} of {self.policy})" if self.sid else ""
         article = "an" if self.kind.startswith("i") else "a"
         article = "the" if self.kind == "role trust policy" else article
@@ -154,13 +157,17 @@ class Decision:
 
 
 class _NotKnown(Exception):
-    """A statement may or may not match: the request's value of a condition key is not known."""
+    """It is not known whether a statement matches, because a condition key's value is not known."""
 
 
 def evaluate(request: Request, policies: Policies) -> Decision:
-    """Decide on a request. Of a statement that cannot be evaluated, the decision names what."""
+    """Decide whether the policies allow a request.
+
+    If the decision depends on a statement that cannot be evaluated, the request is not allowed, and
+    the decision's ``unknown`` says why.
+    """
     denials = [*_denials(request, policies)]
-    # A Deny that is certain comes before one that may apply.
+    # A Deny that certainly applies is reported rather than one that may apply.
     for denial in sorted(denials, key=lambda decision: bool(decision.unknown)):
         return denial
     doubts: dict[Kind, Decision] = {}
@@ -183,7 +190,10 @@ def _denials(request: Request, policies: Policies) -> Iterator[Decision]:
 
 
 def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision]) -> Kind | None:
-    """Return the first type of policy that must allow and does not; note doubtful statements."""
+    """Return the first type of policy that must allow the request and does not; None if all do.
+
+    Add to ``doubts`` the statements that cannot be evaluated, by the type of their policy.
+    """
     by_kind = dict(policies.kinds())
 
     def allows(kind: Kind) -> bool:
@@ -200,11 +210,11 @@ def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision])
     across = bool(request.owner) and request.owner != request.principal.account
     if not grant and (across or policies.must_name):
         return kind
-    # Within an account, a grant to the very session or user needs nothing else.
+    # Within an account, access that is given directly to the session or user needs nothing else.
     if not across and grant == "direct":
         return None
-    # A grant to the role stands for its identity policies; boundary and session policies still
-    # limit it.
+    # Access that is given to the role replaces an Allow of its identity policies, but boundary and
+    # session policies still limit it.
     is_needed = grant != "role" or across
     if is_needed and not allows("identity-based policy"):
         return "identity-based policy"
@@ -222,7 +232,10 @@ def _certainly(
     kind: Kind,
     doubts: dict[Kind, Decision],
 ) -> bool:
-    """Return whether an Allow applies; one that cannot be evaluated does not, and is noted."""
+    """Return whether an Allow statement certainly applies to the request.
+
+    If it cannot be evaluated, add it to ``doubts`` and return False.
+    """
     try:
         return _applies(statement, request)
     except (_NotKnown, MalformedPolicy) as error:
@@ -234,11 +247,12 @@ def _certainly(
 def _find_grant(
     request: Request, policy: Policy | None, kind: Kind, doubts: dict[Kind, Decision]
 ) -> Grant:
-    """Return to whom the resource's policy gives, where it allows the request at all.
+    """Return to whom the resource's policy gives access, or an empty string if it does not allow
+    the request.
 
-    To the session or user itself (or to everyone, or a service): implicit denies elsewhere do not
-    count. To its role: the boundary and session policies still limit it. To its account: identity
-    policies decide.
+    "direct": to the session or user itself, to everyone, or to the service; other policies need not
+    allow the request. "role": to the session's role; boundary and session policies still limit it.
+    "account": to the account; identity policies decide.
     """
     grants: set[Grant] = set()
     for statement in policy.statements if policy else ():
@@ -249,6 +263,7 @@ def _find_grant(
 
 
 def _grant(statement: Statement, principal: Principal) -> Grant:
+    """Return to whom an Allow statement of a resource's policy gives access."""
     principals, is_negated = statement.principal or ((), False)
     if is_negated:
         return "direct"
@@ -259,11 +274,11 @@ def _grant(statement: Statement, principal: Principal) -> Grant:
 
 
 def _applies(statement: Statement, request: Request) -> bool:
-    """Return whether the statement's every element matches the request.
+    """Return whether all elements of the statement match the request.
 
     Raises:
-        _NotKnown: all else matches, and the value of a condition's key is not known.
-        MalformedPolicy: all else matches, and IAM has no operator of a condition's name.
+        _NotKnown: everything else matches, and the value of a condition's key is not known.
+        MalformedPolicy: everything else matches, and IAM does not have a condition's operator.
     """
     actions, other = statement.action
     lower = (action.lower() for action in actions)
@@ -276,7 +291,7 @@ def _applies(statement: Statement, request: Request) -> bool:
             return False
     if statement.principal is not None and not _is_principal(statement, request.principal):
         return False
-    # Known conditions first: where one of them fails, the unknown ones do not matter.
+    # Check the known conditions first: if one of them fails, the unknown ones do not matter.
     conditions = [c for c in statement.conditions if request.knows(c[1])]
     if not all(holds(c, request.context, statement.variables) for c in conditions):
         return False
@@ -288,6 +303,7 @@ def _applies(statement: Statement, request: Request) -> bool:
 def _any(
     patterns: Iterable[str], text: str, context: Mapping, variables: bool, segments: bool = False
 ) -> bool:
+    """Return whether one of the patterns matches the text; see ``expression``."""
     expressions = (
         expression(pattern, context, variables, segments=segments) for pattern in patterns
     )
@@ -295,7 +311,7 @@ def _any(
 
 
 def _is_principal(statement: Statement, principal: Principal) -> bool:
-    """Return whether the statement is about the principal."""
+    """Return whether the statement's Principal or NotPrincipal element matches the principal."""
     principals, is_negated = statement.principal or ((), False)
     if {"*", "AWS:*"}.intersection(principals):
         return not is_negated
@@ -303,21 +319,22 @@ def _is_principal(statement: Statement, principal: Principal) -> bool:
     own_names = [f"{kind}:{name}" for name in principal.names for kind in kinds]
     full_names = {_full(name) for name in principals}
     matches = [name for name in own_names if name in full_names]
-    # NotPrincipal leaves out only whom it lists by every name: account, role and session.
+    # NotPrincipal excludes a principal only if it lists all its names: account, role and session.
     if is_negated:
         return len(matches) < len(principal.names)
     return bool(matches)
 
 
 def _full(name: str) -> str:
-    """Return an account's number as its ARN: both mean the account."""
+    """Return the name of a principal; if it is an account's number, as the account's ARN, because
+    both mean the account.
+    """
     kind, _, value = name.partition(":")
     match = _ACCOUNT.fullmatch(value)
     return f"{kind}:arn:aws:iam::{match[1]}:root" if match else name
 
 
-# Condition operators, as the IAM user guide has them ("Condition operators", "Multivalued context
-# keys").
+# Evaluate condition operators (IAM user guide, "Condition operators", "Multivalued context keys").
 
 _FORM = re.compile(r"(?:(forallvalues|foranyvalue):)?(\w+?)(ifexists)?", re.IGNORECASE)
 _ORDER: Mapping[str, Callable[[float, float], bool]] = {
@@ -328,11 +345,17 @@ _ORDER: Mapping[str, Callable[[float, float], bool]] = {
     "greaterthanequals": operator.ge,
 }
 Match = Callable[[str, str, Context, bool], bool]
-"""(value in the request, value in the policy, context, whether variables count) → it matches."""
+"""Function of (value in the request, value in the policy, context, whether variables are replaced)
+that returns whether the values match."""
 
 
 def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variables: bool) -> bool:
     """Return whether a statement's condition on one key is met.
+
+    Args:
+        condition: (operator, condition key, values in the policy).
+        context: values of the request's condition keys.
+        variables: whether variables in the policy's values are replaced.
 
     Raises:
         MalformedPolicy: IAM has no condition operator of that name.
@@ -349,20 +372,22 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
             f"there is no condition operator {operator_name} in IAM's policy language"
         )
     match, is_negated = _MATCHES[plain], plain != name.lower()
-    # Of a key that the request lacks, only a negation holds, or an operator with IfExists.
+    # If the request does not have the key, only a negation or an operator with IfExists is met.
     if not values and (if_exists or not quantor):
         return bool(if_exists) or is_negated
 
     def is_match(value: str) -> bool:
         return any(match(value, pattern, context, variables) for pattern in patterns) != is_negated
 
-    # IAM lets ForAllValues match when the request has no value of the key, as ``all`` does.
+    # In IAM, ForAllValues is met if the request has no value for the key, as ``all`` is.
     if quantor:
         return (all if quantor.lower() == "forallvalues" else any)(map(is_match, values))
     return (all if is_negated else any)(map(is_match, values))
 
 
 def _text(wild: bool, fold: bool) -> Match:
+    """Return a comparison of texts, with wildcards (``wild``) or ignoring case (``fold``)."""
+
     def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
         regex = expression(pattern, context, variables, wild)
         flags = re.DOTALL | (re.IGNORECASE if fold else re.NOFLAG)
@@ -372,7 +397,7 @@ def _text(wild: bool, fold: bool) -> Match:
 
 
 def _arn(value: str, arn_pattern: str, context: Context, variables: bool) -> bool:
-    """Compare each of the six parts of an ARN for itself."""
+    """Compare two ARNs part by part; each of the six parts may have wildcards."""
     parts, patterns = value.split(":", 5), arn_pattern.split(":", 5)
     if arn_pattern == "*":
         return True
@@ -395,11 +420,13 @@ def _address(value: str, pattern: str, context: Context, variables: bool) -> boo
     try:
         return ipaddress.ip_address(value) in ipaddress.ip_network(pattern, strict=False)
     except ValueError:
-        # IAM, too, takes what is no address for another one.
+        # In IAM as well, a text that is not an address does not match.
         return False
 
 
 def _make_comparison(read: Callable[[str], float], order: Callable[[float, float], bool]) -> Match:
+    """Return a comparison by ``order`` of two values that ``read`` parses; False if it cannot."""
+
     def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
         try:
             return order(read(value), read(pattern))
@@ -410,7 +437,7 @@ def _make_comparison(read: Callable[[str], float], order: Callable[[float, float
 
 
 def _moment(text: str) -> float:
-    """Return a date, or seconds since the epoch, as seconds since the epoch."""
+    """Parse a date or a number of seconds since the epoch; return seconds since the epoch."""
     if re.fullmatch(r"\d{5,}(\.\d+)?", text):
         return float(text)
     moment = datetime.fromisoformat(text)
@@ -436,4 +463,4 @@ _NEGATIONS = {"notipaddress": "ipaddress"} | {
     and name.startswith(("string", "arn"))
     or name in ("numericequals", "dateequals")
 }
-"""Operator that asks for the opposite → the operator."""
+"""Mapping of a negated operator to the operator that it negates."""

@@ -1,4 +1,6 @@
-"""The roles as CloudFormation: written from the derived policies, read back for a check."""
+"""The roles whose policies are derived, and the CloudFormation template of them: write it from the
+policies, and read it back to compare it.
+"""
 
 import json
 import re
@@ -18,7 +20,7 @@ from trainyard.permissions.step_requests import all_requests, job_roles
 from trainyard.read_yaml import BoundedLoader, load_yaml
 
 BOUNDARY = "PermissionsBoundary"
-"""Parameter of the template, and property of a role."""
+"""Name of the template's parameter, and of the property of a role, for a permissions boundary."""
 HAS_BOUNDARY = "HasBoundary"
 BOUNDARY_PARAMETER = {
     BOUNDARY: {
@@ -32,14 +34,18 @@ BOUNDARY_PARAMETER = {
 def role_resources(
     subject: Subject, policies: Mapping[str, dict], *, allow_shared: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Return logical ID → CloudFormation's resource of each role and policy: what any language of
-    infrastructure is written from.
+    """Return a mapping of a logical ID to the CloudFormation resource of each role and policy.
 
-    ``allow_shared``: whether pipeline and jobs may share one role, which then has both policies.
+    Templates in all languages of infrastructure are written from it.
+
+    Args:
+        subject: the pipeline.
+        policies: mapping of a role's name to its policy document.
+        allow_shared: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
-        DefinitionError: the pipeline and its jobs share one role, the jobs have several, or two
-            roles have one name.
+        DefinitionError: the jobs do not have exactly one role, the pipeline and its jobs share a
+            role although that is not allowed, or two roles have the same name.
     """
     role_names = job_roles(subject)
     if len(role_names) != 1 or (subject.role in role_names and not allow_shared):
@@ -56,7 +62,7 @@ def role_resources(
     owners: dict[str, str] = {}
     for logical, resource in resources.items():
         if name := resource["Properties"].get("RoleName"):
-            # IAM's names are unique in an account, whatever their path and case.
+            # In an account, the names of roles are unique regardless of path and case.
             other = owners.setdefault(name.lower(), logical)
             if other != logical:
                 raise DefinitionError(
@@ -74,20 +80,26 @@ def template(
     *,
     allow_shared: bool = False,
 ) -> dict[str, Any]:
-    """Return a CloudFormation template with the roles; account and region are where it is deployed.
+    """Return a CloudFormation template with the roles.
 
-    ``gaps``: role → what its policy lacks and no definition contains; they go into its Metadata.
-    ``allow_shared``: whether pipeline and jobs may share one role, which then has both policies.
+    It has no fixed account and region: they are those in which it is deployed.
+
+    Args:
+        subject: the pipeline.
+        policies: mapping of a role's name to its policy document.
+        gaps: mapping of a role's name to what its policy does not contain because it cannot be
+            derived; they become the template's Metadata.
+        allow_shared: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
-        DefinitionError: the roles cannot be told apart, as in :func:`role_resources`.
+        DefinitionError: as in :func:`role_resources`.
     """
     role_definitions = role_resources(subject, policies, allow_shared=allow_shared)
     substitute = _Substitution(subject)
     resources = {}
     for logical, definition in role_definitions.items():
         resources[logical] = resource = substitute.apply(definition)
-        # CloudFormation tags no managed policy.
+        # CloudFormation cannot tag managed policies.
         if subject.tags and resource["Type"] == "AWS::IAM::Role":
             tags = [{"Key": k, "Value": v} for k, v in sorted(subject.tags.items())]
             resource["Properties"]["Tags"] = tags
@@ -111,7 +123,7 @@ def template(
 
 
 def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
-    """Give the pipeline's role the policy of its jobs', too, and their trust."""
+    """Add the policies and the trusted sources of the jobs' role to the pipeline's role."""
     role["Policies"] += [policy | {"PolicyName": "derived-jobs"} for policy in jobs["Policies"]]
     sources, job_sources = (
         resource["AssumeRolePolicyDocument"]["Statement"][0]["Condition"]["ArnLike"][
@@ -123,7 +135,7 @@ def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
 
 
 class _Substitution:
-    """Replaces one account's values by CloudFormation's names."""
+    """Replaces account, region, bucket and key in ARNs by CloudFormation's parameters."""
 
     def __init__(self, subject: Subject) -> None:
         bucket = (subject.root or "s3:///").split("/")[2]
@@ -137,7 +149,10 @@ class _Substitution:
         ]
 
     def parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those that the resources refer to: a key's alias stands in conditions only."""
+        """Return the declarations of the parameters that ``resources`` refer to.
+
+        A KMS key that is given as an alias is only in conditions, and is not a parameter then.
+        """
         descriptions = {
             "ArtifactBucket": "Bucket of code, shards, models and checkpoints (infra/storage.yaml)",
             "KmsKeyArn": "Key of volumes and outputs (infra/storage.yaml)",
@@ -150,7 +165,7 @@ class _Substitution:
         }
 
     def apply(self, value: Any) -> Any:
-        """Return ``value`` with ``Fn::Sub`` in place of every ARN of this account or bucket."""
+        """Return ``value`` with ``Fn::Sub`` instead of every ARN of this account or bucket."""
         if isinstance(value, dict):
             return {key: self.apply(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -158,9 +173,10 @@ class _Substitution:
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> Any:
+        """Return a text with this account's values replaced; unchanged if it has none."""
         result = text
         for pattern, name in self._names:
-            # Without a key there is no pattern, and an empty one would match everywhere.
+            # Without a key the pattern is empty, and would match everywhere.
             if pattern:
                 result = re.sub(pattern, name, result)
         if result == "${KmsKeyArn}":
@@ -169,7 +185,7 @@ class _Substitution:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists indented under their keys, and no anchors: as people write templates."""
+    """Indents lists under their keys and writes no anchors, as people do in templates."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -179,7 +195,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """Return YAML, in the order of the document."""
+    """Return the document as YAML, with its keys in their order."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
@@ -188,6 +204,7 @@ class _Loader(BoundedLoader):
 
 
 def _long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, Any]:
+    """Return ``{"Fn::Sub": …}`` for ``!Sub …``, and so on; ``suffix`` is the tag without "!"."""
     name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
     if isinstance(node, yaml.ScalarNode):
         value = loader.construct_scalar(node)
@@ -201,10 +218,10 @@ _Loader.add_multi_constructor("!", _long_form)
 
 
 def read(text: str, source: str) -> dict[str, Any]:
-    """Read a template or a policy from YAML or JSON.
+    """Parse a template or a policy in YAML or JSON; ``source`` names it in messages.
 
     Raises:
-        DefinitionError: it is neither.
+        DefinitionError: the text is neither YAML nor JSON, or not a mapping.
     """
     try:
         document = load_yaml(text, _Loader)
@@ -218,10 +235,13 @@ def read(text: str, source: str) -> dict[str, Any]:
 def policies_in(
     document: Mapping[str, Any], subject: Subject, source: str
 ) -> dict[str, dict[str, Any]]:
-    """Return role → its policy in a template like ours, its parameters at their defaults.
+    """Return a mapping of a role's name to its policy in a template, parameters having defaults.
+
+    The template must have the same logical IDs as ours.
 
     Raises:
-        DefinitionError: a role is missing, or a value cannot be known without deploying.
+        DefinitionError: a role is missing or has managed policies, or a value is known only when
+            the template is deployed.
     """
     names = {
         "AWS::Partition": subject.partition,
@@ -253,6 +273,11 @@ def policies_in(
 
 
 def _resolve_references(value: Any, names: Mapping[str, str], location: str) -> Any:
+    """Return ``value`` with ``Ref`` and ``Fn::Sub`` replaced by the values in ``names``.
+
+    Raises:
+        DefinitionError: it has another function, or a name without a value.
+    """
     if isinstance(value, list):
         return [_resolve_references(inner, names, location) for inner in value]
     if not isinstance(value, dict):
@@ -280,10 +305,17 @@ def _resolve_name(name: str, names: Mapping[str, str], location: str) -> str:
 def service_role(
     arn_path: str, service: str, sources: list[str], policy: dict[str, Any], description: str
 ) -> dict[str, Any]:
-    """Return a role that the service assumes only on behalf of the ARNs ``sources``.
+    """Return the CloudFormation resource of a role that only a service can assume.
 
-    ``arn_path`` is the part of its ARN after ``role/``. Trust is bound as in the developer guide,
+    The trust policy is limited to the ARNs in ``sources``, as in the developer guide,
     "Cross-service confused deputy prevention", sections Pipelines, Processing and Training.
+
+    Args:
+        arn_path: part of the role's ARN after ``role/``.
+        service: first part of the service's name, such as ``sagemaker``.
+        sources: patterns of ARNs on whose behalf the service may assume the role.
+        policy: policy document of the role.
+        description: description of the role.
     """
     folder, _, plain = arn_path.rpartition("/")
     return {
@@ -310,12 +342,13 @@ def service_role(
 
 
 def managed_policy(name: str, policy: dict[str, Any], description: str) -> dict[str, Any]:
-    """Return a policy for existing roles."""
+    """Return the CloudFormation resource of a managed policy, to be attached to existing roles."""
     properties = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
     return {"Type": "AWS::IAM::ManagedPolicy", "Properties": properties}
 
 
-# The roles whose policies can be derived; all register themselves, an application's, too.
+# Registry of the roles whose policies can be derived. Roles register themselves by the decorator
+# ``role``, also those of an application that builds on Trainyard.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,22 +360,29 @@ class Role:
     """Logical ID of its resource in the template."""
 
     place: int
-    """Place among the others."""
+    """Number by which the roles are sorted."""
 
     resource: Callable[[Subject, dict[str, Any]], dict[str, Any]]
-    """Return CloudFormation's resource for a pipeline and the derived policy."""
+    """Returns the CloudFormation resource for a pipeline and the derived policy."""
 
     statements: Callable[[Subject], Iterator[Statement | Gap]]
+    """Derives the statements of the policy, and gaps, for a pipeline."""
 
     exists: Callable[[Subject], bool] = lambda subject: True
-    """Return whether the pipeline needs it."""
+    """Returns whether the pipeline needs the role."""
 
 
 _ROLES: dict[str, Role] = {}
 
 
 def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
-    """Register the role whose statements the function yields; ``fields`` are :class:`Role`'s."""
+    """Decorate a function that yields a role's statements, to register the role.
+
+    ``fields`` are the other fields of :class:`Role`.
+
+    Raises:
+        ValueError: a role of that name is registered already.
+    """
 
     def register(statements: Callable[[Subject], Iterator[Statement | Gap]]) -> Callable:
         if name in _ROLES:
@@ -354,8 +394,8 @@ def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
 
 
 def roles(subject: Subject | None = None) -> list[Role]:
-    """Return every role, or those that a pipeline needs, in the order in which a template and
-    messages name them.
+    """Return the roles that a pipeline needs, or all roles without one, in the order for templates
+    and messages.
     """
     selection = (role for role in _ROLES.values() if subject is None or role.exists(subject))
     return sorted(selection, key=lambda role: role.place)
@@ -373,11 +413,16 @@ def role_named(name: str) -> Role:
     return _ROLES[name]
 
 
-# Derive each role's policy. This module has the roles that every pipeline has.
+# Derive the policy of each role. The roles that every pipeline has are declared here.
 
 
 def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str, Any]:
-    """Return the policy document of one role; ``job_role`` chooses among several that jobs assume.
+    """Return the derived policy document of one role.
+
+    Args:
+        subject: the pipeline.
+        name: name of the role, such as ``job``.
+        job_role: ARN of one of several roles that jobs assume; None if they assume only one.
 
     Raises:
         DefinitionError: the role does not exist, or the document is not a definition.
@@ -386,22 +431,23 @@ def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str
 
 
 def missing(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
-    """Return the role's needs beyond :func:`derive`'s policy that no definition has, by step.
+    """Return the gaps of a role: what it needs in addition to the policy of :func:`derive`.
 
     Raises:
-        DefinitionError: see :func:`derive`.
+        DefinitionError: as in :func:`derive`.
     """
     results = _statements(subject, name, job_role)
     return list(dict.fromkeys(gap.says for gap in results if isinstance(gap, Gap)))
 
 
 def _statements(subject: Subject, name: str, job_role: str | None) -> list[Statement | Gap]:
+    """Return the statements and gaps of a role; report an invalid definition as DefinitionError."""
     role = role_named(name)
     try:
         return list(role.statements(replace(subject, job_role=job_role)))
     except ExpressionError as error:
         raise DefinitionError(f"pipeline {subject.name}: {error}") from None
-    # The JSON comes from users; validation checks field by field whether it is a definition.
+    # The JSON comes from users, and may not be a definition: validation reports what is wrong.
     except (AttributeError, KeyError, TypeError) as error:
         raise DefinitionError(
             f"pipeline {subject.name}: is not a pipeline definition ({error!r}): trainyard "
@@ -410,8 +456,9 @@ def _statements(subject: Subject, name: str, job_role: str | None) -> list[State
 
 
 def _job_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
+    """Return the CloudFormation resource of the jobs' role."""
     types = {step.type for step, _ in all_requests(subject)}
-    # Models, endpoints and tuning jobs assume it under ARNs of their own.
+    # Models, endpoints and tuning jobs assume the role as well, with other source ARNs.
     plain = types <= {"Processing", "Training", "QualityCheck", "ClarifyCheck"}
     kinds = ("processing-job/*", "training-job/*") if plain else ("*",)
     sources = [subject.arn("sagemaker", kind) for kind in kinds]
@@ -449,10 +496,10 @@ def _events_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
 
 @role("events", logical="EventsRole", place=5, resource=_events_role)
 def events_statements(subject: Subject) -> Iterator[Statement]:
-    """Start the pipeline on a schedule.
+    """Yield the statement that lets EventBridge start the pipeline on a schedule.
 
-    Messages about a run's end need no role: EventBridge publishes to SNS by the topic's own policy,
-    and its user guide ("Using resource-based policies") warns against a role there.
+    Messages about the end of an execution need no role: EventBridge publishes to SNS by the topic's
+    own policy, and its user guide ("Using resource-based policies") warns against a role there.
     """
     yield Statement(
         sid="StartOnSchedule",

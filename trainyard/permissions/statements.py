@@ -1,4 +1,6 @@
-"""IAM statements, the wildcards that AWS forces, and which patterns cover which."""
+"""IAM statements, wildcards that AWS requires, comparison of patterns, and the resolution of a
+definition's expressions to patterns.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +14,7 @@ from trainyard.language.evaluation import Start, Unknown, evaluate, join
 from trainyard.language.expressions import ExpressionError, as_text, index_parameters, lookup
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""Operator → condition key → values, as in a policy."""
+"""Mapping of an operator to a mapping of a condition key to its values, as in a policy."""
 
 WILDCARD_REASONS = {
     "cloudwatch:GetMetricStatistics": "CloudWatch knows no metric as a resource",
@@ -32,16 +34,16 @@ WILDCARD_REASONS = {
         "STS knows no token as a resource; the condition sts:AWSServiceName limits it"
     ),
 }
-"""Action → why its resource must be ``*``.
+"""Mapping of an action to the reason why its resource must be ``*``.
 
-From the Service Authorization Reference (docs.aws.amazon.com/service-authorization), where these
-actions name no resource type; the tests compare with that reference's data.
+They are from the Service Authorization Reference (docs.aws.amazon.com/service-authorization), in
+which these actions have no resource type. The tests compare this with the reference's data.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """An Allow statement."""
+    """An Allow statement of an IAM policy."""
 
     sid: str
     actions: tuple[str, ...]
@@ -65,26 +67,27 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A role's further need that no definition contains: it names step, field and reason.
+    """A permission that a role needs and that cannot be derived from the definition.
 
     A policy with a gap must be completed by hand.
     """
 
     says: str
+    """Message with the step, the field and the reason."""
 
 
 def policy(statements: Iterable[Statement | Gap]) -> dict:
-    """Return a policy document of the statements that allow something."""
+    """Return a policy document with the statements, without gaps and those without resources."""
     grants = (s for s in statements if isinstance(s, Statement))
     allowing = [s.as_json() for s in grants if s.resources]
     return {"Version": "2012-10-17", "Statement": allowing}
 
 
 def forced_wildcards(document: Mapping) -> dict[str, str]:
-    """Return action → reason, for every action in the policy whose resource is ``*``.
+    """Return a mapping of each action in the policy that has the resource ``*`` to the reason.
 
     Raises:
-        KeyError: an action of ours has the resource ``*`` and AWS does not force it: a bug.
+        KeyError: AWS does not require ``*`` for the action, so the derived policy has a bug.
     """
     return {
         action: WILDCARD_REASONS[action]
@@ -96,18 +99,24 @@ def forced_wildcards(document: Mapping) -> dict[str, str]:
 
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return an expression for other patterns: matches their ``*`` by ``*``, ``?`` by either."""
+    """Return a regular expression that matches the IAM patterns which ``pattern`` covers.
+
+    Its ``*`` matches any text, also wildcards; its ``?`` matches any character but ``*``.
+    """
     parts = {"*": ".*", "?": "[^*]"}
     return re.compile("".join(parts.get(char, re.escape(char)) for char in pattern), re.DOTALL)
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Return whether ``wide`` matches everything that the IAM pattern ``narrow`` matches."""
+    """Return whether the IAM pattern ``wide`` matches everything that ``narrow`` matches."""
     return _expression(wide).fullmatch(narrow) is not None
 
 
 def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns, sorted, without those that others cover; of equals the first stays."""
+    """Return the patterns without those that another one covers, sorted.
+
+    Of patterns that cover each other, the first one is kept.
+    """
     result: list[str] = []
     for pattern in sorted(set(patterns)):
         if not any(covers(other, pattern) for other in result):
@@ -115,11 +124,11 @@ def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-_HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: it changes with the content
+_HASH = re.compile(r"[0-9a-f]{16,}")  # name of a folder that changes with the folder's content
 
 
 class Values(Start):
-    """Possible values of one definition's expressions, with parameters at their defaults."""
+    """Resolves a definition's expressions to patterns; parameters have their default values."""
 
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:
         parameters = index_parameters(document).items()
@@ -129,12 +138,13 @@ class Values(Start):
         self._by_name = {step.name: step for step in self.steps}
 
     def text(self, value: Any, location: str) -> str:
-        """Return ``value`` as a pattern: literal except for ``*`` where a run decides.
+        """Return ``value`` as a pattern, with ``*`` for each part that is known only at run time.
 
-        ``location`` names the field in errors.
+        ``location`` names the field in error messages.
 
         Raises:
-            DefinitionError: a reference leads nowhere, or a parameter has no default.
+            DefinitionError: the target of a reference does not exist, or a parameter has no default
+                value.
         """
         try:
             result = evaluate(value, self)
@@ -143,7 +153,11 @@ class Values(Start):
             raise DefinitionError(f"{location}: {error}") from None
 
     def step(self, name: str) -> Step:
-        """Return the step of that name. Raises :class:`ExpressionError` if there is none."""
+        """Return the step with that name.
+
+        Raises:
+            ExpressionError: there is none.
+        """
         if name not in self._by_name:
             raise ExpressionError(f"there is no step {name!r}; there are {sorted(self._by_name)}")
         return self._by_name[name]
@@ -160,7 +174,11 @@ class Values(Start):
         return self.name if name == "PipelineName" and self.name else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
-        """Return the step's own argument, or what the service makes of it; else a run decides."""
+        """Return a step's property as far as it follows from the step's arguments.
+
+        It is the argument itself, or the location that the service derives from it. Other
+        properties are ``Unknown``.
+        """
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
@@ -175,14 +193,15 @@ class Values(Start):
         try:
             argument = lookup(arguments, path, f"step {step}")
         except ExpressionError:
-            # OutputParameters, and all else that only its answer has.
+            # The property is only in the service's response, such as OutputParameters.
             return super().property(step, path)
         return evaluate(argument, self)
 
 
 def below(folder: Any, *names: Any) -> Any:
-    """Return the path below ``folder``, which ends with one slash or with none: the service puts
-    one slash between.
+    """Return the location ``names``, joined, below ``folder``; either may be ``Unknown`` in part.
+
+    Like the service, put exactly one slash between, whether ``folder`` ends with one or not.
     """
     parts = list((folder.parts or (folder,)) if isinstance(folder, Unknown) else (folder,))
     if isinstance(parts[-1], str):
@@ -191,10 +210,10 @@ def below(folder: Any, *names: Any) -> Any:
 
 
 def split_uri(uri: str, location: str) -> tuple[str, str]:
-    """Split ``s3://bucket/key`` into a bucket and a pattern of the key.
+    """Split ``s3://bucket/key`` into the bucket and the key, which may be a pattern.
 
     Raises:
-        DefinitionError: it is not an S3 URI, or a run chooses the bucket.
+        DefinitionError: ``uri`` is not an S3 URI, or its bucket is known only at run time.
     """
     match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])(?:/(.*))?", uri)
     if not match:
@@ -206,18 +225,18 @@ def split_uri(uri: str, location: str) -> tuple[str, str]:
 
 
 def folder_patterns(key: str) -> tuple[str, ...]:
-    """Return the patterns of the keys that a job may touch if it is given ``key`` as a prefix.
+    """Return the patterns of the keys that a job may access if it is given ``key`` as a prefix.
 
-    They are cut at the first part that a run decides, or that is a hash of its content.
+    They are cut at the first part that is known only at run time, or that is a hash of content.
     """
     parts: list[str] = []
     for part in key.split("/"):
-        # IAM's ``*`` matches slashes, so later parts would hardly narrow the pattern; and with
-        # hashes in them, policies would change with every line of code.
+        # IAM's ``*`` also matches slashes, so later parts would hardly narrow the pattern. With
+        # hashes, the policies would change with every change of the code.
         if "*" in part or _HASH.fullmatch(part):
             return ("/".join([*parts, "*"]),)
         parts.append(part)
     if key == "" or key.endswith("/"):
         return (f"{key}*",)
-    # S3 knows no folders: the key may be an object itself, or stand for those below it.
+    # S3 has no folders: the key may be that of an object, or a prefix of the keys of objects.
     return (key, f"{key}/*")

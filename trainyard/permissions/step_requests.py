@@ -1,7 +1,9 @@
-"""Requests and roles of each type of step; why some permissions cannot be derived.
+"""The requests that steps send to SageMaker, the roles of the jobs, and the resources they name.
 
-Actions are those of the developer guide, "How to use SageMaker AI execution roles", and are bound
-to the resources that each request names.
+The permissions are those of the developer guide, "How to use SageMaker AI execution roles", limited
+to the resources that each request names. What cannot be derived is recorded as a gap. In the
+functions that collect a type of step's resources, ``c`` is the collector and ``a`` are the
+request's arguments.
 """
 
 import re
@@ -21,7 +23,7 @@ BY_PIPELINE = (
     *("Condition", "ForEach", "Fail", "RegisterModel", "Lambda", "Callback", "Lineage"),
     *("Endpoint", "InferenceComponent"),
 )
-"""Step types without a job: the service does them with the pipeline's role."""
+"""Step types without a job: the service executes them with the pipeline's role."""
 
 NOT_DERIVED = {
     "Job": "what it touches depends on its category",
@@ -30,10 +32,11 @@ NOT_DERIVED = {
     "EMRServerless": "applications have roles of another service",
     "Cleanup": "to delete is a permission to give by hand",
 }
-"""Step type → why nothing is derived for it: each such step is a gap."""
+"""Mapping of a step type to the reason why nothing is derived for it; each such step is a gap."""
 
 
 def _processing(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add what a processing job needs."""
     c.log(PROCESSING_JOB)
     c.image(a["AppSpecification"]["ImageUri"], "AppSpecification.ImageUri")
     for entry in a.get("ProcessingInputs", ()):
@@ -53,6 +56,7 @@ def _processing(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _training(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add what a training job, or a training definition of a tuning job, needs."""
     c.log(TRAINING_JOB)
     c.image(a["AlgorithmSpecification"].get("TrainingImage"), "TrainingImage")
     for channel in a.get("InputDataConfig", ()):
@@ -75,6 +79,7 @@ def _training(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
+    """Add the data source of a training channel: a file system or S3."""
     source, field = channel["DataSource"], f"InputDataConfig[{channel['ChannelName']}]"
     if "FileSystemDataSource" in source:
         system = source["FileSystemDataSource"]
@@ -87,7 +92,9 @@ def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
 
 
 def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
-    """Read the archive of code that SDK 2's toolkits download; it may be in quotes."""
+    """Add the archive of code that the toolkits of SDK 2 download, if the hyperparameter or
+    variable ``name`` has its URI, which may be in quotes.
+    """
     with c.or_gap():
         uri = c.text((values or {}).get(name, ""), name).strip('"')
         if uri.startswith("s3://"):
@@ -95,6 +102,7 @@ def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
 
 
 def _model(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add what a model's containers need when they are deployed."""
     for container in [*a.get("Containers", ()), a.get("PrimaryContainer")]:
         if container:
             c.image(container.get("Image"), "PrimaryContainer.Image")
@@ -107,6 +115,7 @@ def _model(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _transform(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add what a transform job needs."""
     c.log(TRANSFORM_JOB)
     source = a["TransformInput"]["DataSource"]["S3DataSource"]
     _read(c, source, "TransformInput")
@@ -118,13 +127,17 @@ def _transform(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _capture(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add where captured data is written, and the key that encrypts it."""
     if capture := a.get("DataCaptureConfig"):
         c.write(capture["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri")
         c.key(capture.get("KmsKeyId"), c.needs.data_keys, "DataCaptureConfig.KmsKeyId")
 
 
 def _check(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add a processing job that compares with a baseline, which may be the champion's."""
+    """Add a check step's processing job and the baselines that it compares with.
+
+    The baselines may be those of the latest approved model package, which is a gap.
+    """
     _processing(c, a)
     step, location = c.step.document, f"step {c.step.name}"
     for field in ("SuppliedBaselineStatistics", "SuppliedBaselineConstraints"):
@@ -145,6 +158,7 @@ def _check(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _auto(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add what an AutoML job needs; what its own jobs need is a gap."""
     channels = a.get("InputDataConfig") or a.get("AutoMLJobInputDataConfig") or ()
     for index, channel in enumerate(channels):
         _read(c, channel["DataSource"]["S3DataSource"], f"InputDataConfig[{index}]")
@@ -157,6 +171,7 @@ def _auto(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _endpoint(c: Collector, a: Mapping[str, Any]) -> None:
+    """Add what an endpoint needs: logs, data capture, alarms, results of asynchronous inference."""
     c.needs.log_groups.add("/aws/sagemaker/Endpoints/*")
     _capture(c, a)
     rollback = (a.get("DeploymentConfig") or {}).get("AutoRollbackConfiguration") or {}
@@ -183,7 +198,7 @@ COLLECTORS: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
 
 
 def _only(c: Collector, entry: Mapping[str, Any], kind: str, field: str) -> Mapping[str, Any]:
-    """Return the member ``kind``; empty, with a gap, if the entry has another one."""
+    """Return the member ``kind`` of an entry; if it is missing, record a gap and return ``{}``."""
     if not entry.get(kind):
         others = sorted(set(entry) - {"InputName", "OutputName", "AppManaged"})
         c.needs.gaps.append(f"step {c.step.name}: {field}: only {kind} is derived, not {others}")
@@ -191,7 +206,7 @@ def _only(c: Collector, entry: Mapping[str, Any], kind: str, field: str) -> Mapp
 
 
 def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
-    """Read from S3: a prefix, or the objects that a file there lists."""
+    """Add an S3 data source: a prefix, or a manifest; the objects that one lists are a gap."""
     c.read(source["S3Uri"], field)
     if source.get("S3DataType", "S3Prefix") != "S3Prefix":
         c.needs.gaps.append(
@@ -205,15 +220,18 @@ class Request:
     """A step's request to the service, and the role that does the work."""
 
     role: Any
-    """Role in the definition, or None: the definition does not name it."""
+    """Role as in the definition; None if the definition does not name it."""
 
     arguments: Mapping[str, Any]
     model: Any = None
-    """Name of the model whose role it is, if the definition does not name the role."""
+    """Name of the model whose role is used, if ``role`` is None."""
 
 
 def requests(subject: Subject, step: Step) -> Iterator[Request]:
-    """Iterate over the requests of a step that :data:`COVERED` has; a tuning job has several."""
+    """Iterate over the requests of a step, whose type must be in :data:`COLLECTORS`.
+
+    A tuning step has one for each training definition.
+    """
     a = step.arguments
     if step.type == "Tuning":
         for definition in a.get("TrainingJobDefinitions") or [a["TrainingJobDefinition"]]:
@@ -229,7 +247,10 @@ def requests(subject: Subject, step: Step) -> Iterator[Request]:
 
 
 def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
-    """Return a request whose work uses a model's role; a step may have created the model."""
+    """Return a request whose job uses the role of the model ``name``.
+
+    The role is known only if a step of the definition creates the model.
+    """
     reference = str(name.get(GET)) if isinstance(name, dict) and GET in name else ""
     match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", reference)
     if not match:
@@ -241,7 +262,7 @@ def job_roles(subject: Subject) -> tuple[str, ...]:
     """Return the ARNs of the roles that steps pass to jobs; the pipeline's if a step names none."""
     role_names: set[str] = set()
     for step, request in all_requests(subject):
-        # A role that cannot be known is a gap, which the role's policy reports.
+        # If a role cannot be known, that is a gap, which is reported with the role's policy.
         with suppress(DefinitionError):
             role = role_of(subject, step, request)
             role_names |= {role} if role else set()
@@ -249,17 +270,17 @@ def job_roles(subject: Subject) -> tuple[str, ...]:
 
 
 def all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
-    """Iterate over every request of the definition, and beside it, with its step."""
+    """Iterate over (step, request) of the definition and of the subject's ``extra_steps``."""
     for step in (*subject.values.steps, *steps_of([*subject.extra_steps])):
         if step.type in COLLECTORS:
             yield from ((step, request) for request in requests(subject, step))
 
 
 def role_of(subject: Subject, step: Step, request: Request) -> str | None:
-    """Return the ARN of the role; None if the definition does not contain it.
+    """Return the ARN of a request's role; None if it cannot be known from the definition.
 
     Raises:
-        DefinitionError: it is a parameter without a default value.
+        DefinitionError: the role is a parameter without a default value.
     """
     if request.role is None:
         return None

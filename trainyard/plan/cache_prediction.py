@@ -1,8 +1,11 @@
 """Predict which steps the next execution would take from the cache, and why the others would run.
 
-A step is taken from the cache when its key (``trainyard.language.definition_document``) has the
-values of an earlier successful run of it that is not too old. Parameters have their defaults; an
-input from a step that runs again is new, unless it goes to the same place in every run.
+A step is taken from the cache if its key (the part of its arguments that the cache compares, see
+``trainyard.language.definition_document``) has the same values as in an earlier execution in which
+it succeeded, and which is not too old. Parameters have their default values. An input from a step
+that runs again is new, unless that step's output has the same location in every execution.
+
+"Run" means an execution of the pipeline.
 """
 
 import json
@@ -33,29 +36,30 @@ from trainyard.plan.definition_diff import (
 )
 from trainyard.runs.execution import Execution
 
-# Earlier executions of a pipeline, newest first, read no further back than a plan needs.
+# Read the earlier executions of a pipeline, newest first, only as far back as a plan needs.
 
 LIMIT = 20
-"""Largest number of executions that a plan reads; each costs three calls."""
+"""Largest number of executions that a plan reads. Each needs three API calls."""
 
-BATCHES = (1, 4, LIMIT - 5)  # most plans find all they need in the newest execution
+# Numbers of executions that are read at a time. Most plans need only the newest execution.
+BATCHES = (1, 4, LIMIT - 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
-    """A step that succeeded in an execution."""
+    """The record of a step that succeeded in an execution."""
 
     start_time: datetime
     end_time: datetime
     source: str | None
-    """ARN of the execution whose result it reused; None when it ran."""
+    """ARN of the execution whose result it reused; None if it ran."""
 
     job: str
-    """Name of its job; empty for a step without one."""
+    """Name of its job; empty for a step without a job."""
 
     @property
     def seconds(self) -> float:
-        """Seconds from its start to its end, waiting for machines included."""
+        """Seconds from its start to its end, including the time of waiting for machines."""
         return (self.end_time - self.start_time).total_seconds()
 
 
@@ -66,13 +70,13 @@ class Run:
     arn: str
     start_time: datetime
     document: Mapping[str, Any]
-    """Definition that it ran."""
+    """Definition that was executed."""
 
     parameters: Mapping[str, Any]
-    """Values of its parameters, in their types."""
+    """Mapping of a parameter's name to its value, in its type."""
 
     steps: Mapping[str, StepRun]
-    """Steps that succeeded."""
+    """Steps that succeeded, by name."""
 
     @property
     def id(self) -> str:
@@ -80,10 +84,13 @@ class Run:
 
 
 class History:
-    """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none.
+    """The earlier executions of one pipeline, which are read as needed.
 
-    ``before``: only executions that began earlier; None: all. ``s3``: client to check whether
-    results still exist; None: not checked.
+    Args:
+        sagemaker: boto3 client.
+        pipeline: name of the pipeline; None if it does not exist, and so has no executions.
+        before: use only executions that started earlier than this; None for all.
+        s3: boto3 client for checking whether results still exist; None to not check.
     """
 
     def __init__(
@@ -101,7 +108,9 @@ class History:
         """Executions read so far, newest first."""
 
     def more(self) -> bool:
-        """Read some more; return False if there are none, or :data:`LIMIT` is reached."""
+        """Read the next batch into ``runs``; return False if there are no more executions or
+        :data:`LIMIT` is reached.
+        """
         batch = next(self._batches, None)
         self.runs.extend(batch or ())
         return batch is not None
@@ -119,6 +128,7 @@ class History:
         return self._by_arn[arn]
 
     def _read(self, pipeline: str) -> Iterator[list[Run]]:
+        """Iterate over the batches of executions, newest first."""
         earlier = {"CreatedBefore": self._before} if self._before else {}
         answer = self._sagemaker.list_pipeline_executions(
             PipelineName=pipeline,
@@ -132,7 +142,7 @@ class History:
             for summary in answer.get("PipelineExecutionSummaries", [])
             if "PipelineExecutionArn" in summary and "StartTime" in summary
         ]
-        # The service rounds the times, and may list the execution that began then.
+        # The service rounds times, so it may list an execution that started at ``before`` itself.
         if self._before:
             executions = [
                 (arn, start_time) for arn, start_time in executions if start_time < self._before
@@ -142,12 +152,14 @@ class History:
             batch = executions[start : start + size]
             if not batch:
                 return
-            # Three calls each, which wait for the service and not for one another.
+            # Each execution needs three calls, which mostly wait for the service, so they are read
+            # concurrently.
             with ThreadPoolExecutor(8) as threads:
                 yield list(threads.map(lambda pair: self._load(*pair), batch))
             start += size
 
     def _load(self, arn: str, start_time: datetime) -> Run:
+        """Return an execution with its definition, parameters and steps; read it if it is new."""
         if arn in self._by_arn:
             return self._by_arn[arn]
         execution = Execution(arn, make=lambda service, region: self._sagemaker)
@@ -170,12 +182,16 @@ class History:
 
 
 def _is_complete(answer: Mapping[str, Any]) -> bool:
-    """Return whether a step has succeeded, and its times are given; all members are optional."""
+    """Return whether a step in the service's response has succeeded and has its times.
+
+    All members of the response are optional.
+    """
     complete = all(name in answer for name in ("StepName", "StartTime", "EndTime"))
     return complete and answer.get("StepStatus") == "Succeeded"
 
 
 def _step(answer: Mapping[str, Any]) -> StepRun:
+    """Create the record of a step from its entry in the service's response."""
     source_result = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
     jobs = (
         body.get("Arn", "") for kind, body in answer.get("Metadata", {}).items() if "Job" in kind
@@ -189,17 +205,19 @@ def _step(answer: Mapping[str, Any]) -> StepRun:
 
 
 def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
-    """Return the step in the definition that the execution ran."""
+    """Return the step ``name`` of the definition that was executed; None if there is none."""
     return steps(run.document).get(name)
 
 
 STANDS = "\1"
-"""Prefix of a text that stands for a value which a definition does not contain, such as a model's
-URI: the same text is the same value, whatever it was."""
+"""Prefix of a text that replaces a value which a definition does not contain, such as a model's
+URI. Equal texts mean equal values, whatever the values are."""
 
 
 def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
-    """Return the property's value from the arguments of ``step``; None if only its job knows it."""
+    """Return the value of a step's property from the step's arguments; None if it is not there,
+    because only the job's description has it.
+    """
     arguments = steps(document).get(step, {}).get("Arguments") or {}
     try:
         return lookup(arguments, path, step)
@@ -208,7 +226,11 @@ def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
 
 
 class Past(Start):
-    """The values of a past execution: all were known, even if not all are reported."""
+    """Resolves references to the values of a past execution.
+
+    Every reference had a value then. A value that the service does not report is replaced by a
+    text with the prefix ``STANDS`` that is unique for it.
+    """
 
     def __init__(self, run: Run, history: History) -> None:
         super().__init__(run.parameters, otherwise=lambda name: f"{STANDS}{name} of {run.arn}")
@@ -249,9 +271,10 @@ class Past(Start):
 
 
 class Next(Start):
-    """The values of the execution that would come next.
+    """Resolves references to the values of the next execution.
 
-    ``sources``: step → the execution whose result it would reuse. The others run.
+    A value that is new in every execution is ``Unknown``. ``sources`` maps a step's name to the
+    execution whose result it would reuse; the other steps run.
     """
 
     def __init__(
@@ -279,7 +302,7 @@ class Next(Start):
         if source := self._sources.get(step):
             return Past(source, self._history).property(step, path)
         value = evaluate(argument(self._document, step, path), self)
-        # An output that goes to the same place in every run is the same text in every run.
+        # If an output has the same location in every run, its URI is the same in every run.
         is_known = value is not None and not any(unknowns(value))
         return value if is_known else Unknown(f"{step} runs")
 
@@ -293,13 +316,16 @@ class Next(Start):
 
 
 class Keys:
-    """The keys of one step, in each execution of a history."""
+    """The cache keys of one step in the executions of a history."""
 
     def __init__(self, name: str, history: History) -> None:
         self._name, self._history = name, history
 
     def earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
-        """Return (execution that created the result, its record, its key), newest first."""
+        """Return the step's results in the history, newest execution first.
+
+        Each is (execution that created it, record of the step in that execution, the step's key).
+        """
         results = []
         for run in self._history.runs:
             creation = self._creation(run)
@@ -309,7 +335,9 @@ class Keys:
         return results
 
     def _creation(self, run: Run) -> tuple[Run, StepRun] | None:
-        """Return the execution and the record that created the step's result in ``run``."""
+        """Return the execution that created the step's result in ``run``, and its record of the
+        step; None if the step did not succeed, or the execution no longer exists.
+        """
         step_run = run.steps.get(self._name)
         if step_run is None or step_run.source is None:
             return (run, step_run) if step_run else None
@@ -318,35 +346,37 @@ class Keys:
         return (origin, origin_run) if origin and origin_run else None
 
     def compute_key(self, run: Run) -> dict[str, Any] | None:
-        """Return the step's key in that execution; None if it had none, or it cannot be known."""
+        """Return the step's key in ``run``; None if it had none, or it cannot be computed."""
         step = step_of(run, self._name)
         if step is None:
             return None
         try:
             arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
         except ExpressionError:
-            # That execution had no value for it either.
+            # An expression has no value, and had none in that execution.
             return None
         return key_arguments(dict(step), arguments)
 
 
 def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
-    """Return the first of ``places`` where nothing is left of the step's result; empty if all is
-    there.
+    """Return the URI of an output of a step that no longer exists; empty if the result is complete.
+
+    ``places`` maps the URI of each output to the reference by which other steps use it. Return an
+    empty string as well if the history has no S3 client.
     """
     if history.s3 is None:
         return ""
     empty = [uri for uri in places if not _holds(history.s3, uri)]
     text = json.dumps(run.document)
     read = [uri for uri in empty if places[uri] in text]
-    # An output that no step read may have been empty from the start: it counts only where every
-    # output is.
+    # An output that no step refers to may have been empty from the beginning, so it counts as
+    # missing only if all outputs are empty.
     return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
 
 
 def result_places(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
-    """Return URI → reference by other steps of each output of the step in that execution; empty if
-    it cannot be known.
+    """Return the outputs of a step in an execution: a mapping of the URI to the reference by which
+    other steps use it. It is empty if it cannot be known.
     """
     if (step := step_of(run, name)) is None:
         return {}
@@ -358,7 +388,10 @@ def result_places(history: History, name: str, run: Run, step_run: StepRun) -> d
 
 
 def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
-    """Iterate over (URI, reference by other steps) of each output of a job."""
+    """Iterate over (URI, beginning of the references of other steps to it) of a step's outputs.
+
+    ``name`` is the step's name, ``job`` that of its job.
+    """
     steps = f"Steps.{name}"
     for output in (arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or ():
         reference = f"{steps}.ProcessingOutputConfig.Outputs['{output.get('OutputName')}']"
@@ -370,7 +403,7 @@ def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple
 
 
 def _holds(s3: Any, uri: Any) -> bool:
-    """Return whether something lies there; True if that cannot be known."""
+    """Return whether there is an object at ``uri``; True if that cannot be known."""
     if not isinstance(uri, str) or not uri.startswith("s3://"):
         return True
     try:
@@ -379,23 +412,23 @@ def _holds(s3: Any, uri: Any) -> bool:
         return error_code(error) != "NoSuchBucket"
 
 
-LINE = 44  # characters of the reasons in one line
-WIDTH = 36  # characters of old → new in a reason
+LINE = 44  # largest number of characters of the reasons for a step
+WIDTH = 36  # largest number of characters of "old → new" in a reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Prediction of what the next execution would do with a step."""
+    """The prediction of what the next execution would do with a step."""
 
     step: str
     type: str
     answer: Literal["cached", "runs"]
     why: str
     when: str = ""
-    """Condition under which it runs at all."""
+    """Condition under which the step is executed at all, such as ``if Gate``; empty if always."""
 
     source: Run | None = None
-    """Execution whose result is reused."""
+    """Execution whose result is reused; None if the step runs."""
 
     places: tuple[str, ...] = ()
     """URIs of the result that is reused, as far as they are known."""
@@ -404,7 +437,17 @@ class Outcome:
 def predict(
     document: Mapping[str, Any], pipeline: str, history: History, now: datetime
 ) -> list[Outcome]:
-    """Return an outcome for every step, in running order; reads ``history`` as needed."""
+    """Predict the outcome of every step in the next execution.
+
+    Return them in an order in which the steps can run. More of ``history`` is read while a step
+    that may be cached has no hit.
+
+    Args:
+        document: definition of the next execution.
+        pipeline: name of the pipeline.
+        history: its earlier executions.
+        now: time of the next execution.
+    """
     while True:
         sources: dict[str, Run] = {}
         following = Next(document, values(document, {}), pipeline, history, sources)
@@ -417,7 +460,8 @@ def predict(
                 sources[step.name] = outcome.source
             outcomes.append(outcome)
         cached_steps = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
-        # A step without a key never comes from the cache: no older execution would change that.
+        # A step without a key is never taken from the cache, so reading older executions would not
+        # change its outcome.
         hopeful = {
             name for name, step in steps(document).items() if key_arguments(step, {}) is not None
         }
@@ -426,12 +470,13 @@ def predict(
 
 
 def order_steps(document: Mapping[str, Any]) -> list[Step]:
-    """Return the steps, each after those that it waits for; else in the definition's order."""
+    """Return the steps in the definition's order, but each after the steps that it waits for."""
     everything = {step.name: step for step in steps_of(document["Steps"])}
     sequence: dict[str, Step] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> None:
-        # above: a definition whose steps wait for each other must not recurse for ever.
+        # ``above`` are the steps that wait for this one: it ends the recursion if steps of an
+        # invalid definition wait for each other.
         if name in sequence or name in above or name not in everything:
             return
         for other in everything[name].waits_for:
@@ -444,7 +489,7 @@ def order_steps(document: Mapping[str, Any]) -> list[Step]:
 
 
 class _Question:
-    """Question whether a step would be taken from the cache."""
+    """Predicts whether one step would be taken from the cache."""
 
     def __init__(
         self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime
@@ -456,6 +501,7 @@ class _Question:
         self._now = now
 
     def answer(self, when: str) -> Outcome:
+        """Return the outcome of the step; ``when`` is the condition under which it is executed."""
         runs: dict[str, Any] = {
             "step": self._name,
             "type": self._step["Type"],
@@ -496,10 +542,18 @@ class _Question:
         return Outcome(**runs, why=self._explain_miss(new_key, earlier, same))
 
     def _lasts(self) -> timedelta:
+        """Return the age up to which the cache reuses a result."""
         text = self._step["CacheConfig"].get("ExpireAfter")
         return timedelta.max if text is None else timedelta(seconds=duration(text))
 
     def _explain_miss(self, new_key: dict, earlier: list, same: list) -> str:
+        """Return why no earlier result is reused.
+
+        Args:
+            new_key: key of the step in the next execution.
+            earlier: earlier results (see ``Keys.earlier``).
+            same: those that have the same key, and so must be too old.
+        """
         if same:
             _, step_run = max(same, key=lambda pair: pair[1].end_time)
             age = self._step["CacheConfig"]["ExpireAfter"]
@@ -514,12 +568,12 @@ class _Question:
         reasons = [_reasons(now, change.path) for change in changes]
         upstream = [reason for of_one in reasons for reason in of_one]
         own_reasons = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
-        # Reasons with old and new value come first: the line may have no room for others.
+        # Reasons with old and new values come first, because not all may fit into the line.
         own_reasons.sort(key=lambda words: "→" not in words)
         words = list(dict.fromkeys([*own_reasons, *upstream])) or [
             "the layout of its arguments changed"
         ]
-        # As many reasons as fit, at least one, and how many more there are.
+        # Show as many reasons as fit, at least one, and the number of the others.
         fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
         limit = max(1, fits)
         more = f" and {len(words) - limit} more" if len(words) > limit else ""
@@ -527,7 +581,9 @@ class _Question:
 
 
 def _reasons(fields: Fields, path: str) -> list[str]:
-    """Return why the field at ``path``, or one in the list's member there, is not known yet."""
+    """Return why the field at ``path``, or a field inside the list item at ``path``, is not known
+    before the run; empty if all are known.
+    """
     inside = (
         field.raw
         for field_path, field in fields.items()
@@ -537,11 +593,15 @@ def _reasons(fields: Fields, path: str) -> list[str]:
 
 
 def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
-    """Return whether the step's key differs between two definitions, parameters included."""
+    """Return whether a change between two definitions is in the step's cache key.
+
+    This is so if the key's arguments, or the defaults of parameters in it, differ.
+    """
     return _declared_key(old, step) != _declared_key(new, step)
 
 
 def _declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    """Return a step's key with unresolved expressions, and the defaults of the parameters in it."""
     step = dict(steps(document).get(name, {}))
     key, defaults = key_arguments(step, step.get("Arguments") or {}), values(document, {})
     names = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
@@ -553,7 +613,7 @@ def _text(key: Any) -> str:
 
 
 def _words(change: Change) -> str:
-    """Return a difference between two keys as a reason."""
+    """Return a difference between two keys as a reason in words."""
     name = label(change.path)
     if change.sign != "~":
         return f"{name} is {'new' if change.sign == '+' else 'gone'}"
@@ -566,18 +626,21 @@ def _words(change: Change) -> str:
 
 
 def code_name(path: str) -> str:
-    """Return ``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
+    """Return the name in brackets in a path: ``code`` for
+    ``ProcessingInputs[code].S3Input.S3Uri``; the path's label if it has none.
+    """
     return path.partition("[")[2].partition("]")[0] or label(path)
 
 
-# The objects of a prefix in S3.
+# List the objects under a prefix in S3.
 
 MOST = 10_000
-"""Largest number of objects of one prefix that are listed."""
+"""Largest number of objects that are listed for one prefix."""
 
 
 def list_objects(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
-    """Return the first objects in the folder at ``uri``, or else those whose keys begin with it.
+    """Return up to ``most`` objects in the folder ``uri``; if there are none, those whose keys
+    begin with the key in ``uri``.
 
     Raises:
         ClientError: S3 refused.

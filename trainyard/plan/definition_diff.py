@@ -1,4 +1,6 @@
-"""The differences between two states of a pipeline, in words: parameters, steps, fields."""
+"""Compute the differences between two states of a pipeline: settings, parameters, steps and their
+fields, each with a text for people.
+"""
 
 import json
 import re
@@ -21,13 +23,14 @@ from trainyard.language.step_types import NESTED_KEYS
 from trainyard.plan.deployed_pipeline import State
 from trainyard.secrets import hidden
 
-# A step of a definition as flat fields, each with a name and a text that a person can read.
+# Convert a step of a definition to flat fields, each with a name and a text that people can read.
 #
-# Items of lists are identified by a naming field, not by position; JSON inside a string is opened;
-# arguments of a container become flags; references read ``Shard.train``, not as JSON.
+# Items of lists are identified by a field that names them, and not by their position. JSON inside a
+# string is parsed. Arguments of a container become one field per flag. References are written like
+# ``{Shard.train}``, and not as JSON.
 
 NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
-"""Fields that name an item of a list; the first that it has counts."""
+"""Fields that name an item of a list; of several, the first in this order is used."""
 
 CODE = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>\S+/code/(?P<hash>[0-9a-f]{32}))/")
 """URI of a folder of code that is named by its content: ``s3://bucket/…/code/<hash>/``."""
@@ -38,10 +41,10 @@ _OUTPUT = re.compile(r"ProcessingOutputConfig\.Outputs\['([^']+)'\]\.S3Output\.S
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value of a step."""
+    """A value in a step."""
 
     raw: Any
-    """Value as in the definition; it is compared."""
+    """Value as in the definition, which is compared."""
 
     text: str
     """Value as text for people."""
@@ -51,11 +54,11 @@ HIDDEN = "(hidden)"
 _NAME = re.compile(r"[^.\[\]']+")
 
 Fields = dict[str, Field]
-"""Path inside the step, such as ``HyperParameters.learning_rate`` → the field."""
+"""Mapping of a path inside the step, such as ``HyperParameters.learning_rate``, to the field."""
 
 
 def fields(step: Mapping[str, Any]) -> Fields:
-    """Return all fields of a step without its name and its nested steps."""
+    """Return the fields of a step, without its name; of nested steps only their names."""
     outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
     arguments = dict(step.get("Arguments") or {})
     for branch in NESTED_KEYS:
@@ -71,24 +74,27 @@ def flat(values: Mapping[str, Any]) -> Fields:
 
 
 def format_value(path: str, value: Any) -> str:
-    """Return ``value`` as text; what looks like a secret stays hidden, as plans go into logs."""
+    """Return ``value`` as text; hide it if it looks like a secret, because plans go into logs."""
     names = _NAME.findall(path)
     is_pair = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
     return HIDDEN if hidden(names[-2 if is_pair else -1], value) else text(value)
 
 
 def top(document: Mapping[str, Any]) -> Fields:
-    """Return the fields of the definition itself: all but its parameters and steps."""
+    """Return the fields of a definition outside its parameters and steps."""
     return flat({k: v for k, v in document.items() if k not in ("Parameters", "Steps")})
 
 
 def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return every step by its name, in the definition's order, nested ones after their holder."""
+    """Return a mapping of a name to a step, in the definition's order.
+
+    Nested steps follow the step that contains them.
+    """
     return {step.name: dict(step.document) for step in steps_of(document["Steps"])}
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Iterate over (path, leaf) of everything in ``value``."""
+    """Iterate over (path, leaf value) of everything in ``value``, which is at ``path``."""
     if isinstance(value, dict) and value and not is_expression(value):
         for key, item in value.items():
             yield from _inside(f"{path}.{key}", item)
@@ -101,7 +107,7 @@ def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parse_json(value: str) -> Any:
-    """Return the JSON in a string: a non-empty object or list; None for any other string."""
+    """Return the non-empty JSON object or list in a string; None for any other string."""
     if not _JSON_STRING.match(value):
         return None
     try:
@@ -111,6 +117,7 @@ def _parse_json(value: str) -> Any:
 
 
 def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
+    """Iterate over (path, leaf value) of everything in a list, which is at ``path``."""
     if any(isinstance(item, str) and item.startswith("--") for item in items):
         yield from _flags(path, items)
     elif all(isinstance(item, dict) and not is_expression(item) for item in items):
@@ -121,7 +128,9 @@ def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
 
 
 def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
-    """Iterate over the items by their names, if all have different ones; else by position."""
+    """Iterate over (name, item without it) if all items have different names; else (position,
+    item).
+    """
     names = [name for item in items if (name := _name(item)) is not None]
     unique = len(set(names)) == len(items)
     for position, item in enumerate(items):
@@ -129,7 +138,7 @@ def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(item: dict) -> str | None:
-    # A retry policy has no name: the failures that it retries tell it from others.
+    # A retry policy has no name, and is identified by the exceptions that it retries.
     if "ExceptionType" in item:
         return ", ".join(kind.rpartition(".")[2] for kind in item["ExceptionType"])
     name = next((item[key] for key in NAMING if key in item), None)
@@ -137,17 +146,22 @@ def _name(item: dict) -> str | None:
 
 
 def _nameless(item: dict) -> Any:
-    """Return an item without its name; a tag or a metric definition is then one value."""
+    """Return an item without the field that names it. If one other field is left, as in a tag or a
+    metric definition, return its value, unless that is an object.
+    """
     name = next(key for key in ("ExceptionType", *NAMING) if key in item)
     rest = {key: value for key, value in item.items() if key != name}
     remainder = next(iter(rest.values())) if len(rest) == 1 else rest
-    # The rest of a channel is a structure, and keeps its name: with a second member beside it, it
-    # would have one, too.
+    # An object, as in a channel, keeps its field's name in the path, so that the path is the same
+    # if the item gets a second field.
     return rest if isinstance(remainder, dict) and not is_expression(remainder) else remainder
 
 
 def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
-    """Iterate over ``--flag value``; ``--flag name value`` is named by both, as it may repeat."""
+    """Iterate over (path, value) of command-line arguments, with the flag in the path.
+
+    For ``--flag name value`` the path has the flag and the name, because the flag may be repeated.
+    """
     flags: set[str] = set()
     for position, group in _groups(items):
         name = " ".join(str(item) for item in group[: max(1, len(group) - 1)])
@@ -159,7 +173,7 @@ def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
 
 
 def _groups(items: list) -> Iterator[tuple[int, list]]:
-    """Iterate over (position, [flag, values …]); items before the first flag come one by one."""
+    """Iterate over (position, [flag, values …]); each item before the first flag is a group."""
     start = 0
     for position in range(1, len(items) + 1):
         ends = position == len(items) or str(items[position]).startswith("--")
@@ -169,7 +183,7 @@ def _groups(items: list) -> Iterator[tuple[int, list]]:
 
 
 def text(value: Any) -> str:
-    """Return a value, or an expression, as text for people."""
+    """Return a value or an expression as text for people."""
     if isinstance(value, str):
         return value or '""'
     if isinstance(value, list):
@@ -180,6 +194,7 @@ def text(value: Any) -> str:
 
 
 def _expression(value: dict) -> str:
+    """Return a Join, Get or JsonGet as text for people."""
     if JOIN in value:
         body = value[JOIN]
         return str(body.get("On", "")).join(text(part) for part in body["Values"])
@@ -192,7 +207,9 @@ def _expression(value: dict) -> str:
 
 
 def reference(get: Any) -> str:
-    """Return ``{MaxSteps}``, ``{execution id}``, ``{Shard.train}``, ``{Train.model}``."""
+    """Return the text for a reference, such as ``{MaxSteps}``, ``{execution id}``,
+    ``{Shard.train}`` or ``{Train.model}``.
+    """
     try:
         target = parse_get(get)
     except ExpressionError:
@@ -212,22 +229,22 @@ Sign = Literal["+", "-", "~"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A value that is added (+), removed (-) or changed (~)."""
+    """A field or parameter that is added (+), removed (-) or changed (~)."""
 
     sign: Sign
     path: str
     old: str | None
     new: str | None
     note: str = ""
-    """Remark: which files of a code folder, where a parameter is used."""
+    """Remark, such as which files of a folder of code differ, or where a parameter is used."""
 
     steps: tuple[str, ...] = ()
-    """Steps that use a parameter."""
+    """For a parameter, the names of the steps that use it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepChange:
-    """A step that is added, removed, or changed."""
+    """A step that is added, removed or changed."""
 
     sign: Sign
     name: str
@@ -238,17 +255,17 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """Differences between two states."""
+    """The differences between two states of a pipeline."""
 
     pipeline: tuple[Change, ...] = ()
-    """Changes of role, description, parallelism, tags, and the definition's own fields."""
+    """Changes of role, description, parallelism, tags, and top-level fields of the definition."""
 
     parameters: tuple[Change, ...] = ()
     steps: tuple[StepChange, ...] = ()
 
     @property
     def changed_steps(self) -> set[str]:
-        """Steps in which anything changes, also by a parameter."""
+        """Names of the steps in which anything changes, including by a parameter's default."""
         return {s.name for s in self.steps} | {n for c in self.parameters for n in c.steps}
 
     def __bool__(self) -> bool:
@@ -256,11 +273,12 @@ class Diff:
 
 
 CodeNote = Callable[[str, str], str]
-"""(old URI, new URI of a code folder) → a remark on which files differ."""
+"""Function of the old and the new URI of a folder of code that returns a remark on which files
+differ."""
 
 
 def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new: "") -> Diff:
-    """Return the changes from ``old`` to ``new``; with no ``old``, everything is added."""
+    """Return the changes from ``old`` to ``new``; if ``old`` is None, everything is added."""
     before = old.document if old else {"Steps": []}
     after = new.document
     diff = Diff(
@@ -268,7 +286,7 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
         parameters=tuple(_parameters(before, after)),
         steps=tuple(_steps(steps(before), steps(after), code_note)),
     )
-    # Fields show neither the order of steps nor spaces in JSON texts; an upsert sets both.
+    # The fields do not show the order of steps and spaces inside JSON texts, which an upsert sets.
     if old and not diff and old.fingerprint != new.fingerprint:
         order = Change(
             sign="~",
@@ -282,6 +300,8 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
 
 
 def _pipeline(old: State, new: State, before: dict, after: dict) -> Iterator[Change]:
+    """Iterate over changes of settings, tags and top-level fields of the definition."""
+
     def settings(state: State, document: dict) -> Fields:
         plain = {
             "RoleArn": state.role,
@@ -295,6 +315,7 @@ def _pipeline(old: State, new: State, before: dict, after: dict) -> Iterator[Cha
 
 
 def _parameters(before: dict, after: dict) -> Iterator[Change]:
+    """Iterate over changes of parameters, with the steps that use each."""
     old, new = index_parameters(before), index_parameters(after)
     uses = _uses(after) if old != new else {}
     for name in [*(n for n in old if n not in new), *new]:
@@ -313,7 +334,11 @@ def _parameters(before: dict, after: dict) -> Iterator[Change]:
 
 
 def _format_default(name: str, entry: dict | None, other: dict | None) -> str | None:
-    """Return a parameter's default; its type and values, too, where these changed."""
+    """Return a parameter's default as text, with its type and permitted values if they changed.
+
+    ``entry`` is its declaration, ``other`` the one that it is compared with. Return None if
+    ``entry`` is None.
+    """
     if entry is None:
         return None
     default = entry.get("DefaultValue")
@@ -327,7 +352,9 @@ def _format_default(name: str, entry: dict | None, other: dict | None) -> str | 
 
 
 def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return parameter → the steps that use it → the field that has it."""
+    """Return where parameters are used: a mapping of a parameter to a mapping of a step that uses
+    it to the path of the first such field.
+    """
     uses: dict[str, dict[str, str]] = {}
     for name, step in steps(document).items():
         for path, field in fields(step).items():
@@ -338,6 +365,7 @@ def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
+    """Iterate over added, changed and removed steps, with their changed fields."""
     for name in [*new, *(name for name in old if name not in new)]:
         was, now = old.get(name), new.get(name)
         if was == now:
@@ -352,9 +380,9 @@ def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
 def compare_fields(
     old: Fields, new: Fields, code_note: CodeNote = lambda old, new: ""
 ) -> Iterator[Change]:
-    """Iterate over the fields that differ, in the order of ``new``, then those that are gone.
+    """Iterate over the fields that differ, in the order of ``new``, then those that are removed.
 
-    A member of a list that only one side has is one change, not one per field.
+    An item of a list that only one side has is one change, and not one per field.
     """
     old, new = _gather_members(old, new), _gather_members(new, old)
     for path in [*new, *(path for path in old if path not in new)]:
@@ -362,7 +390,8 @@ def compare_fields(
         if was and now and was.raw == now.raw:
             continue
         old_text, new_text = was.text if was else None, now.text if now else None
-        # A reference and a text that reads like it, or 1 and "1": Python writes them differently.
+        # The values differ but have the same text, such as a reference and a string that looks
+        # like it, or 1 and "1": show them as Python writes them.
         if was and now and old_text == new_text != HIDDEN:
             old_text, new_text = repr(was.raw), repr(now.raw)
         is_code = old_text and new_text and CODE.fullmatch(old_text) and CODE.fullmatch(new_text)
@@ -372,6 +401,9 @@ def compare_fields(
 
 
 def _gather_members(side: Fields, other: Fields) -> Fields:
+    """Return the fields of ``side``, with the fields of each list item that ``other`` does not have
+    joined into one.
+    """
     members = {list_member(path) for path in other}
     result: Fields = {}
     for path, field in side.items():
@@ -380,7 +412,8 @@ def _gather_members(side: Fields, other: Fields) -> Fields:
             result[path] = field
         elif member not in result:
             inside = {p: f.text for p, f in side.items() if list_member(p) == member}
-            # A channel, an input or an output is shown by its URI, anything else by all its fields.
+            # A channel, an input or an output is shown as its URI, any other item as all its
+            # fields.
             uri = next((text for p, text in inside.items() if p.endswith("S3Uri")), None)
             words = (f"{p[len(member) :].lstrip('.')} {text}" for p, text in inside.items())
             result[member] = Field(inside, uri or ", ".join(words))
@@ -388,7 +421,9 @@ def _gather_members(side: Fields, other: Fields) -> Fields:
 
 
 def list_member(path: str) -> str:
-    """Return ``path`` up to the first list's member: ``ProcessingInputs[raw]``."""
+    """Return ``path`` up to its first list item, such as ``ProcessingInputs[raw]``; the whole path
+    if it has none.
+    """
     end = path.find("]")
     return path if end < 0 else path[: end + 1]
 
@@ -402,9 +437,10 @@ _WRAPPERS = re.compile(
     r"|StoppingCondition|ProcessingOutputConfig|CustomerMetadataProperties)\."
     r"|(?<=\])\.(S3Input|S3Output|DataSource\.S3DataSource|DataSource)(?=\.)"
 )
-"""Names that only wrap others; botocore's shapes have no two fields that differ by them alone."""
+"""Match the parts of paths that only wrap others and can be left out: no two fields in botocore's
+shapes differ by them alone."""
 
 
 def label(path: str) -> str:
-    """Return a path for display: without the wrappers, and a folder of code by its name."""
+    """Return a path for display, without the parts that only wrap others."""
     return _WRAPPERS.sub("", path)

@@ -1,4 +1,6 @@
-"""A pipeline as the service keeps it: upsert compares, records and applies it, plan explains it."""
+"""The state of a pipeline in the service, which an upsert compares, records and sets, and which a
+plan explains.
+"""
 
 import json
 from collections.abc import Mapping
@@ -13,12 +15,13 @@ from trainyard.aws_clients import error_code
 from trainyard.common.hashes import json_sha256
 
 NOT_OURS = ("aws:", "sagemaker:")
-"""Prefixes of tags that AWS and SageMaker Projects put on pipelines; they are left alone."""
+"""Prefixes of tags that AWS and SageMaker Projects set on pipelines. They are ignored, and never
+changed."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Everything of a pipeline that an upsert sets: the whole request."""
+    """Everything of a pipeline that an upsert sets."""
 
     name: str
     definition: str
@@ -36,12 +39,12 @@ class State:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the meaning: neither white space nor the order of keys counts."""
+        """SHA-256 of the state; white space and order of keys in the definition do not matter."""
         meaning = self.as_json() | {"definition": self.document}
         return json_sha256(meaning)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON types, the definition as text."""
+        """Return the state as JSON types; the definition is a JSON text in it."""
         return {
             "name": self.name,
             "definition": self.definition,
@@ -52,7 +55,7 @@ class State:
         }
 
     def request(self) -> dict[str, Any]:
-        """Return UpdatePipeline's request; it is also CreatePipeline's, without the tags."""
+        """Return the request for UpdatePipeline; with tags added, it is that for CreatePipeline."""
         parallel = {"MaxParallelExecutionSteps": self.max_parallel_steps}
         return {
             "PipelineName": self.name,
@@ -65,7 +68,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class DeployedPipeline:
-    """A pipeline that exists."""
+    """A pipeline that exists in the service."""
 
     arn: str
     state: State
@@ -73,11 +76,11 @@ class DeployedPipeline:
     """Time of the last change."""
 
     by: str
-    """Author of the last change, if the service names one."""
+    """Author of the last change, or words that say that the service does not name one."""
 
 
 def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
-    """Return the pipeline of that name with its tags; None if it does not exist.
+    """Return the deployed pipeline with that name and its tags; None if it does not exist.
 
     Raises:
         ClientError: AWS refused.
@@ -99,7 +102,7 @@ def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
         max_parallel_steps=parallel.get("MaxParallelExecutionSteps"),
         tags={key: value for key, value in tags.items() if not key.startswith(NOT_OURS)},
     )
-    # UserContext names a Studio user, or another caller's IAM identity.
+    # LastModifiedBy (UserContext) names a Studio user, or else the IAM identity of the caller.
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")
     author = user.get("UserProfileName") or identity or "an author whom the service does not name"

@@ -1,7 +1,8 @@
 """A plan: what an upsert would change, what the next run would do, and what that may cost.
 
-An application adds what only it knows about its pipelines (drift from its records, its budget, what
-a training begins with) to the plan that ``complete`` creates.
+"Run" means an execution of the pipeline. To the plan that ``complete`` creates, an application adds
+what only it knows about its pipelines: drift from its records, its budget, and what a training
+begins with.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +23,11 @@ from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.prices import Prices
 from trainyard.plan.run_cost import Cost, Foresight, Total, Verdict, estimate, total
 
-# Data that was written after the run whose result the cache reuses.
+# Find data that was written after the run whose result the cache reuses.
 #
-# The cache compares a step's arguments, and those contain only the prefixes of its data and of its
-# result: what lies there may have changed since the step read or made it. S3's listing does not
-# show deleted objects.
+# The cache compares a step's arguments, which contain only the prefixes of its inputs and outputs.
+# The objects under them may have changed since the step read or wrote them. Deleted objects are not
+# found, because S3's listing does not show them.
 
 FIX = "put new data under a new prefix, or turn the step's cache off"
 FIX_OUTPUT = "put Execution.PipelineExecutionId into its prefix, or turn the step's cache off"
@@ -34,12 +35,12 @@ FIX_OUTPUT = "put Execution.PipelineExecutionId into its prefix, or turn the ste
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwritten:
-    """An input of a cached step that changed after the step read it, or its output after it."""
+    """An input or output of a cached step that changed after the step had read or written it."""
 
     step: str
     uri: str
     run: str
-    """ID of the run that read or made it."""
+    """ID of the run in which the step read or wrote it."""
 
     is_output: bool
 
@@ -47,15 +48,19 @@ class Overwritten:
     """Advice on what to do about it."""
 
     count: int = 0
-    """Objects that were written since."""
+    """Number of objects that were written since."""
 
     newest: str = ""
     """Key of the newest object."""
 
     when: datetime | None = None
+    """Time at which the newest object was written."""
+
     looked_at: int = 0
+    """Number of objects that were listed."""
+
     list_error: str = ""
-    """Reason why it cannot be known."""
+    """Error code if the objects could not be listed, so that it is not known; else empty."""
 
     def __str__(self) -> str:
         verb = "made" if self.is_output else "read"
@@ -81,9 +86,9 @@ class Overwritten:
 def overwritten(
     s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome], fix: str = FIX
 ) -> list[Overwritten]:
-    """Return the changed inputs and outputs of each cached step; parameters have their defaults.
+    """Return the inputs and outputs of cached steps that changed, or that cannot be listed.
 
-    ``fix``: what to do about an input, in the caller's words.
+    Parameters have their default values. ``fix`` is the advice on what to do about an input.
     """
     everything, defaults = steps(document), values(document, {})
     results = []
@@ -99,7 +104,10 @@ def overwritten(
 
 
 def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over URIs that people write to: no step's output, and no code named by content."""
+    """Iterate over the URIs of a step's inputs to which people write.
+
+    These are not outputs of other steps, and not code in folders that are named by their content.
+    """
     arguments = step.get("Arguments") or {}
     sources = [
         processing_input.get("S3Input")
@@ -113,7 +121,7 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
         try:
             uri = evaluate((source or {}).get("S3Uri"), Start(defaults))
         except ExpressionError:
-            # A function of the language that is not known here.
+            # The definition has a function that is not known here.
             continue
         if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
             yield uri
@@ -122,8 +130,9 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
 def _check_location(
     s3: Any, step: str, run: Run, uri: str, fix: str, *, is_output: bool = False
 ) -> Overwritten:
-    # An input counts from the start, when the step read it; an output from the end, since the step
-    # itself wrote it before.
+    """Compare the objects under ``uri`` with the time at which the step read or wrote them."""
+    # Objects of an input count if they were written after the step's start, when it read them;
+    # those of an output if they were written after its end, because the step wrote it before.
     then = run.steps[step].end_time if is_output else run.steps[step].start_time
     make = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix, is_output=is_output)
     try:
@@ -142,11 +151,12 @@ def _check_location(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """The deployed pipeline compared with the state that an upsert recorded."""
+    """Whether the deployed pipeline differs from the states that upserts recorded."""
 
     kind: Literal["none", "unknown", "edited", "interrupted"]
-    """edited: differs from every recorded state. unknown: nothing was ever recorded. interrupted:
-    it differs, but an upsert holds the lock, or died with it."""
+    """none: it is the recorded state. unknown: no state was ever recorded. edited: it differs from
+    every recorded state. interrupted: it differs, and an upsert has the lock, so it is running or
+    was interrupted."""
 
     diff: Diff = Diff()
     """Differences between the last recorded state and the deployed one."""
@@ -171,22 +181,22 @@ class Plan:
     prices: Prices
     created_at: datetime
     overwritten: tuple[Overwritten, ...] = ()
-    """Data that is new and that the cache considers unchanged."""
+    """Data that has changed although the cache considers it unchanged."""
 
     drift: Drift = Drift(kind="none")
     begins: Mapping[str, str] = field(default_factory=dict)
-    """Step → what its training begins with, in words."""
+    """Mapping of a step to what its training begins with, in words."""
 
     remarks: tuple[str, ...] = ()
-    """Further remarks on the next run, a line each."""
+    """Further remarks on the next run, one line each."""
 
     foresight: Foresight = field(default_factory=dict)
-    """Predictions for steps."""
+    """Predictions of the time that steps take."""
 
     budget: Verdict = Verdict(True)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
+        """Return the plan as JSON types."""
         current, drift = self.current, asdict(self.drift)
         members = ("step", "type", "answer", "why", "when")
         steps = [
@@ -222,12 +232,17 @@ def complete(
     note: Callable[[str, str], str] = lambda old, new: "",
     foresee: Callable[[Mapping[str, Any]], Foresight] = lambda document: {},
 ) -> Plan:
-    """Plan the changes from ``current`` to ``target``, the next run, and its cost.
+    """Create the plan of the changes from ``current`` to ``target``, the next run, and its cost.
 
     Args:
-        parameters: parameters with which that run starts; the others have their defaults.
+        target: state that an upsert would set.
+        current: the deployed pipeline; None if it does not exist.
+        history: its earlier executions.
+        prices: prices of the region.
+        parameters: parameters with which the next run starts; the others have their defaults.
         note: returns a remark on a folder of code that changes from one URI to another.
-        foresee: the definition, with that run's parameters → predictions for its steps.
+        foresee: returns predictions for the steps of a definition, in which the parameters of the
+            next run are the defaults.
     """
     now, document = datetime.now(UTC), started_with(target.document, parameters)
     outcomes = predict(document, target.name, history, now)
@@ -248,7 +263,7 @@ def complete(
 
 
 def started_with(document: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the definition with these values as its parameters' defaults."""
+    """Return the definition with the values in ``parameters`` as defaults of its parameters."""
     parsed_values = values(document, parameters)
     entries = [
         entry | {"DefaultValue": parsed_values[entry["Name"]]}

@@ -1,4 +1,7 @@
-"""Display of a plan in a terminal, and as plain text elsewhere."""
+"""Display a plan in a terminal, or as plain text elsewhere.
+
+"Seen" are times and costs of earlier executions, "foreseen" those of a prediction.
+"""
 
 import os.path
 import re
@@ -19,17 +22,23 @@ from trainyard.validate.all_checks import count
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
 WIDE = 30  # characters of old and new together, before their common part is left out
-PREFIX_MIN = 8  # common characters from which … replaces them
+PREFIX_MIN = 8  # a longer common beginning of old and new is replaced by …
 DISPLAYED_FIELDS = re.compile(
     r"(InstanceType|InstanceCount|DependsOn|(ProcessingInputs|InputDataConfig|PropertyFiles)\[.*)"
 )
-"""Fields of a new step that are shown."""
+"""Match the labels of the fields of a new step that are shown."""
 _HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
 Cell = tuple[str, str]  # text, style
 
 
 def picture(plan: Plan, width: int | None = None) -> list[Text]:
-    """Return the lines of a plan; ``width``: the terminal's columns, None for any length."""
+    """Return the lines of a plan.
+
+    Args:
+        plan: the plan.
+        width: columns of the terminal; if the table is wider, its reasons are put below it. None
+            allows any width.
+    """
     lines = [
         Text(f"pipeline {plan.target.name} in {plan.region}: {headline(plan)}", "bold"),
         Text(),
@@ -42,13 +51,13 @@ def picture(plan: Plan, width: int | None = None) -> list[Text]:
 
 
 def show(plan: Plan) -> None:
-    """Print the plan on the terminal, at its width."""
+    """Print the plan, within the width of the terminal if the output is one."""
     for line in picture(plan, console.width if console.is_terminal else None):
         console.print(line, highlight=False)
 
 
 def headline(plan: Plan) -> str:
-    """Return the plan in one line."""
+    """Return a summary of the plan, such as ``2 steps changed, 1 parameter changed``."""
     if plan.current is None:
         return f"is new, with {count(len(plan.outcomes), 'step')}"
     if not plan.diff:
@@ -65,13 +74,17 @@ def headline(plan: Plan) -> str:
 
 
 def differences(diff: Diff) -> Iterator[Text]:
-    """Iterate over settings, parameters, then steps; steps with equal changes are together."""
+    """Iterate over lines about changed settings, parameters, then steps.
+
+    Changed steps with equal changes are listed together, in one block.
+    """
     for title, changes in (("pipeline", diff.pipeline), ("parameters", diff.parameters)):
         if changes:
             yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
             yield from _changes(changes)
             yield Text()
-    # A new step, or one that is gone, stands alone; steps with equal changes stand together.
+    # An added or removed step has a block of its own; changed steps share one if their changes are
+    # equal.
     groups: dict[tuple, tuple[list[str], StepChange]] = {}
     for step in diff.steps:
         group_key = (step.sign, step.changes) if step.sign == "~" else (step.name,)
@@ -81,7 +94,7 @@ def differences(diff: Diff) -> Iterator[Text]:
         yield _line(
             (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
         )
-        # Of a new step some fields are enough, of one that is gone its name.
+        # Of an added step only some fields are shown, of a removed one only its name.
         yield from _changes(
             change
             for change in step.changes
@@ -92,7 +105,7 @@ def differences(diff: Diff) -> Iterator[Text]:
 
 
 def _changes(changes: Iterable[Change]) -> Iterator[Text]:
-    """Iterate over sign, field, old → new, note: the values aligned, and the notes behind them."""
+    """Iterate over lines of sign, field, ``old → new`` and note, aligned in columns."""
     rows = []
     for change in changes:
         is_code = CODE.fullmatch(change.new or change.old or "")
@@ -118,7 +131,7 @@ def _format_change(old: str, new: str) -> str:
 
 
 def _values(change: Change) -> tuple[str, str]:
-    """Return old and new value, short enough for a line, with their differing parts."""
+    """Return the old and the new value, shortened for one line; a long common beginning is cut."""
     old, new = change.old or "", change.new or ""
     if CODE.fullmatch(new or old):
         return _code(old), _code(new)
@@ -131,17 +144,20 @@ def _values(change: Change) -> tuple[str, str]:
 
 
 def _code(value: str) -> str:
+    """Return the first 8 digits of the hash in a URI of code; any other value shortened."""
     match = CODE.fullmatch(value)
     return match["hash"][:8] if match else _short(value)
 
 
 def _short(value: str) -> str:
+    """Return the value with its hashes, and its middle if it is long, cut."""
     value = _HASH.sub(lambda match: match[0][:12], value)
     half = LONGEST // 2
     return value if len(value) <= LONGEST else f"{value[:half]} … {value[-half:]}"
 
 
 def _drift(drift: Drift) -> Iterator[Text]:
+    """Iterate over lines about changes that were made to the deployed pipeline by other means."""
     if drift.kind == "none":
         return
     when = f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else ""
@@ -158,10 +174,11 @@ def _drift(drift: Drift) -> Iterator[Text]:
     yield Text()
 
 
-# what the next run does
+# Display of what the next execution does: a table with a row per step.
 
 
 def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
+    """Iterate over the lines of the table of steps; without its last column if it is too wide."""
     header = [
         (word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")
     ]
@@ -174,13 +191,14 @@ def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
         yield from lines
         return
     yield from _table([row[:-1] for row in rows], right=(3, 4, 5, 6))
-    # A narrow terminal: the reasons go below.
+    # The terminal is too narrow: the reasons, which are the last column, follow below the table.
     for row in rows[1:]:
         if row[-1][0]:
             yield _line((f"  {row[0][0]}: ", ""), row[-1])
 
 
 def _in_all(plan: Plan) -> list[Cell]:
+    """Return the table's last row: the totals of all steps."""
     total = plan.total
     run = [cost for cost in plan.costs if cost.usd_limit != 0]
     some = any(cost.estimated for cost in run)
@@ -200,8 +218,10 @@ def _in_all(plan: Plan) -> list[Cell]:
 
 
 def _although(plan: Plan, outcome: Outcome) -> str:
-    """Return why a changed step is still taken from the cache, or why a step without new results
-    is not.
+    """Return a remark for steps whose outcome may surprise; else an empty string.
+
+    These are a changed step that is still taken from the cache, and a registration of a model that
+    is registered again although all jobs are taken from the cache.
     """
     if outcome.type == "RegisterModel":
         jobs = [other for other in plan.outcomes if step_type(other.type).is_charged]
@@ -214,6 +234,7 @@ def _although(plan: Plan, outcome: Outcome) -> str:
 
 
 def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
+    """Return the table's row for a step; ``although`` is a remark to append to the reason."""
     if outcome.answer == "cached":
         cells = [cost.machines, "", "", "", "$0", outcome.why + although]
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
@@ -235,7 +256,7 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
 
 
 def _time_limit(seconds: float | None) -> str:
-    """Return the limit in whole minutes, if it is one."""
+    """Return a time limit as text, in whole minutes if possible; ``?`` if it is not known."""
     if seconds is None:
         return "?"
     if seconds == 0:
@@ -266,13 +287,16 @@ def money(usd: Range, is_estimate: bool) -> str:
     """Return ``~$1.20 – $2.00``; empty where it is not known, or nothing."""
     if usd.low is None or not usd.high:
         return ""
-    # The mark of a derived price stands once, before the range.
+    # The mark "~" of a derived price is written once, before the range.
     low, high = dollars(usd.low, is_estimate), dollars(usd.high, False)
     return low if low.strip("~") == high else f"{low} – {high}"
 
 
 def dollars(usd: float | None, is_estimate: bool) -> str:
-    """Return whole cents; ``~`` marks an amount with a derived price."""
+    """Return an amount in USD as text, in whole cents; ``?`` if it is not known.
+
+    If ``is_estimate``, it begins with ``~``, because a price in it was derived.
+    """
     if usd is None:
         return "?"
     if usd == 0:
@@ -283,6 +307,7 @@ def dollars(usd: float | None, is_estimate: bool) -> str:
 
 
 def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:
+    """Iterate over the rows as lines with aligned columns; ``right`` are those aligned right."""
     widths = [max(cell_len(text) for text, _ in column) for column in zip(*rows, strict=True)]
     for row in rows:
         line = Text()
@@ -295,7 +320,9 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
 
 
 def _grounds(plan: Plan) -> Iterator[Text]:
-    """Iterate over the training's start, and the sources of the figures."""
+    """Iterate over the lines below the table: overwritten data, what trainings begin with, sources
+    of the figures, remarks, and the budget.
+    """
     for item in plan.overwritten:
         yield Text(f"! {item}", COLOURS["!"])
     for step, words in plan.begins.items():

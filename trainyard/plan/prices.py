@@ -1,7 +1,7 @@
 """Prices of machines: a dated table in the repository, refreshed from the AWS Price List API.
 
-Every price names its source. A derived price, which was not read from AWS's list for that region
-and that kind of job, is marked as estimated, and so is every plan that uses it.
+Every price names its source. A price that was derived, and not read from AWS's list for that region
+and kind of job, is marked as estimated; so is every plan that uses it.
 """
 
 import json
@@ -19,14 +19,14 @@ from trainyard.common.errors import ServiceError
 
 PRICE_FILE = Path(__file__).with_name("prices.json")
 TABLE = Path(os.environ.get("TRAINYARD_PRICES") or PRICE_FILE)
-"""The table that is read: of your own, outside of this folder, where the variable names one."""
+"""File of the price table that is read: the user's own if the environment variable names one."""
 
-ENDPOINT = "us-east-1"  # the Price List API is in few regions; the wanted region is a filter
+ENDPOINT = "us-east-1"  # the Price List API exists in few regions; requests filter by region
 Kind = Literal["training", "processing"]
 SPOT_LOW = 0.1
-"""Managed spot training costs between this share of the on-demand price and all of it: "can
-optimize the cost of training models up to 90% over on-demand" (developer guide, "Managed Spot
-Training in Amazon SageMaker AI"). The actual price is known when the job has run."""
+"""Lowest price of managed spot training, as a share of the on-demand price: "can optimize the cost
+of training models up to 90% over on-demand" (developer guide, "Managed Spot Training in Amazon
+SageMaker AI"). The actual price is known only when the job has run."""
 
 HOURS_A_MONTH = 730  # AWS's own calculator: 8760 hours a year / 12
 _USAGE = re.compile(r"(?:[A-Z0-9]+-)?(Train|Processing):(ml\.[a-z0-9-]+\.[a-z0-9]+)")
@@ -35,13 +35,13 @@ _STORAGE: Mapping[str, Kind] = {
     "of Training Job ML storage": "training",
     "of Processing ML storage": "processing",
 }
-"""Ends of the price list's descriptions of storage, as an invoice shows them:
-aws-samples/sagemaker-ssh-helper, Sample_Costs.md."""
+"""Mapping of the end of a storage product's description in the price list to the kind of job. The
+texts are those of an invoice: aws-samples/sagemaker-ssh-helper, Sample_Costs.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price in USD; ``estimated`` if it was derived and not read from AWS's list."""
+    """A price in USD; ``is_estimated`` if it was derived and not read from AWS's list."""
 
     usd: float
     is_estimated: bool
@@ -53,17 +53,17 @@ class Prices:
 
     region: str
     date: str | None
-    """Day of the table; None if the region has none."""
+    """Day on which the region's prices were read, ``YYYY-MM-DD``; None if it has no prices."""
 
     table: Mapping[str, Any]
     sources: Mapping[str, Any]
 
     def hourly(self, kind: Kind, instance_type: str) -> Price | None:
-        """Return USD per hour and instance; None if the table does not have the type."""
+        """Return the price of one instance in USD per hour; None if the table does not have it."""
         return self._price(self.table.get(kind, {}).get(instance_type))
 
     def storage(self, kind: Kind) -> Price | None:
-        """Return USD per GB and month."""
+        """Return the price of storage in USD per GB and month; None if the table has none."""
         return self._price(self.table.get("storage", {}).get(kind))
 
     def cluster(
@@ -74,10 +74,16 @@ class Prices:
         volume_gb: float = 0.0,
         share: float = 1.0,
     ) -> Price | None:
-        """Return USD per hour of ``count`` instances with a disk each; None without a price.
+        """Return the price of several instances with a volume each, in USD per hour.
+
+        Return None if the table does not have the instance type.
 
         Args:
-            share: of the instances' price on demand that is charged.
+            kind: kind of job.
+            instance_type: type of all instances.
+            count: number of instances.
+            volume_gb: size of each instance's volume, in GB.
+            share: share of the instances' on-demand price that is charged, such as for spot.
         """
         machine, disk = self.hourly(kind, instance_type), self.storage(kind)
         if machine is None:
@@ -93,17 +99,20 @@ class Prices:
 
 
 def load(region: str, path: Path = TABLE) -> Prices:
-    """Return the prices of ``region``; without any if the table does not have it."""
+    """Return the prices of ``region`` from the table; they are empty if it does not have it."""
     tree = json.loads(path.read_text(encoding="utf-8"))
     table = tree["regions"].get(region, {})
     return Prices(region, table.get("date"), table, tree["sources"])
 
 
 def refresh(region: str, path: Path = TABLE) -> int:
-    """Replace the region's prices by those of the Price List API; return their number.
+    """Replace the region's prices in the table by those of the Price List API.
+
+    Return the number of prices.
 
     Raises:
-        ServiceError: no credentials, AWS refused, or it lists nothing for the region.
+        ServiceError: there are no credentials, AWS refused, or it lists nothing for the region.
+            The table is then unchanged.
     """
     table: dict[str, Any] = {"training": {}, "processing": {}, "storage": {}}
     with service_errors(f"reading prices of {region}"):
@@ -114,12 +123,12 @@ def refresh(region: str, path: Path = TABLE) -> int:
             f"reading prices of {region}: AWS lists no training or no processing there; is that "
             "a region's code, such as us-east-1? The table was left as it was"
         )
-    # A table of one's own begins as a copy of the shipped one, with its other regions.
+    # The user's own table begins as a copy of the shipped one, which has other regions as well.
     tree = json.loads((path if path.exists() else PRICE_FILE).read_text(encoding="utf-8"))
     sorted_table = {section: dict(sorted(entries.items())) for section, entries in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
     tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}
-    # One price per line.
+    # Write one price per line, so that version control shows which prices changed.
     entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
     text = re.sub(entry, r'{"usd": \1, "source": \2}', json.dumps(tree, indent=1)) + "\n"
     atomic_file.write(path, text)
@@ -127,7 +136,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
 
 
 def _list_prices(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
-    """Iterate over (table's section, name in it, USD) of the region's offers on demand."""
+    """Iterate over (section of the table, name in the section, USD) of the on-demand prices."""
     region_filter = {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region}
     pages = pricing.get_paginator("get_products")
     for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[region_filter]):
@@ -141,7 +150,10 @@ def _list_prices(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
 def _parse_usage(
     attributes: Mapping[str, str], unit: str, description: str
 ) -> tuple[str, str] | None:
-    """Return (section, name) by the usage type: most products leave ``instanceType`` empty."""
+    """Return the (section, name) in the table of a product's price; None if it is not needed.
+
+    They are read from the usage type, because most products leave ``instanceType`` empty.
+    """
     usage = _USAGE.fullmatch(attributes.get("usagetype", ""))
     if usage and unit == "Hrs":
         return _KINDS[usage[1]], usage[2]
@@ -150,9 +162,10 @@ def _parse_usage(
 
 
 def _dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
+    """Iterate over (USD, unit, description) of an offer's on-demand prices."""
     for term in offer["terms"].get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             usd = float(dimension["pricePerUnit"].get("USD", 0))
-            # The rows of a free tier cost nothing, and are no prices.
+            # A price of 0 is the free tier's, and not what an hour costs.
             if usd > 0:
                 yield usd, dimension["unit"], dimension["description"]

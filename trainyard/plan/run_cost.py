@@ -1,10 +1,11 @@
 """Estimate time and cost of the next execution: ranges with their sources, never one number.
 
-A step that ran before on the same machines is estimated by its shortest and its longest run,
-another one by predictions (from the first decile to the last), every step that runs by its limit:
-its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are S3, logs, data
-transfer, file systems, and attempts that a retry policy starts again. A tuning step is as many
-training jobs as it may start; what stops them early makes it cheaper, and is not counted.
+A step that ran before on the same machines is estimated by its shortest and its longest run. A step
+that did not is estimated by a prediction, if there is one (from its first decile to its last).
+Every step that runs also has an upper limit, its MaxRuntimeInSeconds. Not counted are S3, logs,
+data transfer, file systems, and attempts that a retry policy starts again. A tuning step counts as
+the largest number of training jobs that it may start; early stopping, which makes it cheaper, is
+not counted.
 """
 
 import math
@@ -23,30 +24,31 @@ from trainyard.plan.cache_prediction import History, Outcome, Run, step_of
 from trainyard.plan.definition_diff import steps
 from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 
-# Prediction for a step: a plan shows it and counts with it, whatever its origin.
+# The prediction for a step, which a plan shows and uses in its sums, whatever its origin.
 #
-# Code that knows what a step's job computes (an application with its own trainings) creates it,
-# with ``trainyard.foresight`` or otherwise. For a step without a prediction, nothing is claimed.
+# It is created by code that knows what a step's job computes, such as an application with its own
+# trainings; with ``trainyard.foresight`` or otherwise. A step without a prediction has no expected
+# time unless it ran before.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """Prediction for a step, should it run."""
+    """The prediction for a step, for the case that it runs."""
 
     seconds: Spread
     """Seconds from its start to its end."""
 
     grounds: str
-    """Source of the seconds, in words."""
+    """Source of the prediction, in words."""
 
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Part of the work → its seconds in a unit of work, such as an optimizer step."""
+    """Mapping of a part of the work to its seconds per unit of work, such as an optimizer step."""
 
     remarks: tuple[str, ...] = ()
-    """Further predictions or assumptions, a line each."""
+    """Further predictions or assumptions, one line each."""
 
     warnings: tuple[str, ...] = ()
-    """Expected problems, and what to do about them, a line each."""
+    """Expected problems, and what to do about them, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class NotForeseen:
 
 
 Foresight = Mapping[str, Foreseen | NotForeseen]
-"""Step → its prediction."""
+"""Mapping of a step's name to its prediction."""
 
 
 CONFIG = "HyperParameterTuningJobConfig"
@@ -65,26 +67,28 @@ CONFIG = "HyperParameterTuningJobConfig"
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The jobs of one step; one, unless it tunes."""
+    """The number of jobs of one step: one, unless it is a tuning step."""
 
     most: int = 1
+    """Largest number of jobs in all."""
+
     parallel: int = 1
+    """Largest number of jobs that run at the same time."""
+
     time_limit: float = math.inf
     """Seconds after which the tuning job itself ends."""
 
     def longest(self, job_seconds: float) -> float:
-        """Return the longest time of the step in seconds, when each of its jobs takes
-        ``job_seconds``.
-        """
+        """Return the longest duration of the step in seconds if each job takes ``job_seconds``."""
         return min(math.ceil(self.most / self.parallel) * job_seconds, self.time_limit)
 
     def together(self, job_seconds: float) -> float:
-        """Return the longest sum of all its jobs' seconds."""
+        """Return the largest sum of the jobs' seconds if each job takes ``job_seconds``."""
         return min(self.most * job_seconds, self.parallel * self.time_limit)
 
 
 def jobs_of(config: Any) -> Jobs | None:
-    """Return the jobs in a HyperParameterTuningJobConfig; None if only a run knows them."""
+    """Return the jobs of a HyperParameterTuningJobConfig; None if they are not known in advance."""
     limits = config.get("ResourceLimits") if isinstance(config, Mapping) else None
     if not isinstance(limits, Mapping):
         return None
@@ -96,7 +100,10 @@ def jobs_of(config: Any) -> Jobs | None:
 
 
 def _combinations(config: Mapping[str, Any]) -> int | None:
-    """Return the number of jobs that strategy Grid starts."""
+    """Return the number of jobs that strategy Grid starts: the product of the ranges' lengths.
+
+    Return None for another strategy, or if a range is not known.
+    """
     ranges = config.get("ParameterRanges")
     items = ranges.get("CategoricalParameterRanges") if isinstance(ranges, Mapping) else None
     if config.get("Strategy") != "Grid" or not isinstance(items, list):
@@ -112,7 +119,7 @@ def _combinations(config: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range from ``low`` to ``high``; None is not known."""
+    """A range from ``low`` to ``high``; an end is None if it is not known."""
 
     low: float | None
     high: float | None
@@ -135,30 +142,32 @@ class Cost:
 
     step: str
     machines: str
-    """Machines, such as ``2 × ml.m5.large``; empty for a step without."""
+    """Machines, such as ``2 × ml.m5.large``; empty for a step without machines."""
 
     spot: bool = False
     runs_seen: int = 0
+    """Number of earlier runs of the step on the same machines."""
+
     seen: Range = UNKNOWN
-    """Seconds of earlier runs on the same machines."""
+    """Seconds that these runs took."""
 
     foreseen: Spread | None = None
     """Predicted seconds."""
 
     limit: float | None = 0.0
-    """Longest time in seconds."""
+    """Longest possible time in seconds; None if it is not known."""
 
     usd_seen: Range = UNKNOWN
     """USD for ``seen``."""
 
     usd_foreseen: Range = UNKNOWN
-    """USD for ``foreseen``, from its first decile to its last, or to the limit."""
+    """USD for ``foreseen``, from its first decile to its last, or to the limit if that is less."""
 
     usd_limit: float | None = 0.0
-    """USD for ``limit``, on demand."""
+    """USD for ``limit`` at on-demand prices; None if it is not known."""
 
     usd_uncached: float | None = 0.0
-    """USD for ``limit`` if the step were not taken from the cache."""
+    """USD at most if the step were not taken from the cache; None if it is not known."""
 
     estimated: bool = False
     """True if a price in it was derived."""
@@ -168,12 +177,12 @@ class Cost:
 
     @property
     def is_foreseen(self) -> bool:
-        """True if the prediction counts: the step was never seen running."""
+        """True if the prediction is used, because no earlier run of the step is known."""
         return self.foreseen is not None and self.seen == UNKNOWN
 
     @property
     def expected_seconds(self) -> Range:
-        """Seconds as seen, or else as predicted; both unknown if there is neither."""
+        """Seconds of earlier runs, or else the prediction; ``UNKNOWN`` if there is neither."""
         if not self.is_foreseen or self.foreseen is None:
             return self.seen
         most = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
@@ -187,20 +196,20 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """Possible time and cost of the whole execution, if every branch of a condition ran."""
+    """Possible time and cost of the whole execution, as if both branches of conditions ran."""
 
     seen: Range
     limit: float | None
     usd_seen: Range
     usd_limit: float | None
     usd_uncached: float | None
-    """``usd_limit`` without the cache."""
+    """``usd_limit`` if no step were taken from the cache."""
 
     expected: Range = UNKNOWN
-    """``seen``, with predictions for steps that were never seen."""
+    """Like ``seen``, with predictions for steps without earlier runs."""
 
     usd_expected: Range = UNKNOWN
-    """``usd_seen``, with predictions for steps that were never seen."""
+    """Like ``usd_seen``, with predictions for steps without earlier runs."""
 
 
 def estimate(
@@ -218,7 +227,7 @@ def estimate(
         if not step_type(outcome.type).is_charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:
-            # A type of job whose price is unknown here.
+            # The step is charged, but its machines or their prices are not known here.
             cost = Cost(
                 step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
             )
@@ -242,15 +251,21 @@ def estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The machines of a step, and their limits."""
+    """The machines of a step, and the limits of its jobs."""
 
     kind: Kind
     instance_type: str
     count: int
+    """Number of instances of one job."""
+
     volume_gb: float
     limit: float | None
+    """MaxRuntimeInSeconds of a job; None if it has none, or it is not known in advance."""
+
     spot: bool
     keep_alive: float
+    """Seconds for which a warm pool is kept after a job; 0 without one."""
+
     jobs: Jobs
 
     @property
@@ -260,14 +275,23 @@ class Work:
 
 
 def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
-    """Return the machines of a step; None for a type without, or if only a run knows them."""
+    """Return the machines of a step.
+
+    Return None if steps of its type have no machines with prices, or if they are not known in
+    advance.
+
+    Args:
+        step: the step in the definition.
+        parameters: mapping of a parameter's name to its value.
+    """
     is_tuning = step["Type"] == "Tuning"
     job = TRAINING_JOB if is_tuning else step_type(step["Type"]).sole_job
-    # The table has no prices for a transform's machines.
+    # The price table has no prices for the machines of transform jobs.
     if job is None or job.machines == "transform":
         return None
     step_arguments = step.get("Arguments") or {}
-    # several definitions take turns, on whatever machines
+    # A tuning step with several definitions (TrainingJobDefinitions) may use different machines:
+    # its arguments are then empty here, and the result is None.
     arguments = (step_arguments.get("TrainingJobDefinition") or {}) if is_tuning else step_arguments
     resources = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
@@ -280,12 +304,12 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
             Start(parameters),
         )
     except ExpressionError:
-        # A function of the language that is not known here.
+        # The definition has a function that is not known here.
         return None
     if any(unknowns(settings["on"])):
         return None
     cluster = settings["on"].get("ClusterConfig", settings["on"])
-    # A heterogeneous cluster has groups of instances, and no one type.
+    # A heterogeneous cluster has groups of instances instead of one type.
     if not isinstance(cluster.get("InstanceType"), str):
         return None
     jobs = jobs_of(settings["how"]) if is_tuning else Jobs()
@@ -306,6 +330,7 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
 
 
 def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
+    """Return the cost of a step as if it ran; ``foreseen`` are its predicted seconds, if any."""
     cheapest = SPOT_LOW if job.spot else 1.0
     least, price = (
         prices.cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
@@ -314,7 +339,7 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
     seconds = []
     for run in history.runs:
         step_run = run.steps.get(step)
-        # A result that was reused says nothing of the time that the step takes.
+        # A result from the cache does not say how long the step takes.
         if step_run and step_run.source is None and same_machines(run, step, job):
             seconds.append(step_run.seconds)
     seen_range = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
@@ -322,9 +347,10 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
     def usd(duration: float | None, rate: Price | None = price) -> float | None:
         return None if duration is None or rate is None else rate.usd * duration / 3600
 
-    # A warm pool is charged while it waits for another job.
+    # A warm pool is also charged while it waits for another job.
     longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
-    # The seconds are the step's: of a tuning step, up to ``parallel`` jobs are charged for each.
+    # ``seen_range`` has seconds of the whole step. In each of them, a tuning step may be charged
+    # for ``parallel`` jobs.
     all_at_once = None if seen_range.high is None else seen_range.high * job.jobs.parallel
     slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
     fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
@@ -346,14 +372,16 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
 
 
 def same_machines(run: Run, name: str, job: Work) -> bool:
-    """Return whether that execution ran the step on as many machines of the same type."""
+    """Return whether ``run`` had the step ``name`` on the same number and type of machines as
+    ``job``.
+    """
     step = step_of(run, name)
     then = work_of(step, run.parameters) if step else None
     return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
 
 
 def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
-    """Add up the costs; of the times, the longest way through the steps counts."""
+    """Add up the costs of all steps; the time is that of the longest path through the steps."""
     seen_ranges, expected_ranges = (
         [cost.seen for cost in costs],
         [cost.expected_seconds for cost in costs],
@@ -370,7 +398,7 @@ def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
 
 
 def all_of(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum; None if one of the amounts is not known."""
+    """Return the sum of the amounts; None if one of them is not known."""
     total = 0.0
     for amount in amounts:
         if amount is None:
@@ -380,6 +408,7 @@ def all_of(amounts: Iterable[float | None]) -> float | None:
 
 
 def _range(document: Mapping[str, Any], costs: Sequence[Cost], ranges: Sequence[Range]) -> Range:
+    """Return the range of the longest path through the steps, whose times are ``ranges``."""
     low, high = ([getattr(interval, end) for interval in ranges] for end in ("low", "high"))
     return Range(_path(document, costs, low), _path(document, costs, high))
 
@@ -387,10 +416,15 @@ def _range(document: Mapping[str, Any], costs: Sequence[Cost], ranges: Sequence[
 def _path(
     document: Mapping[str, Any], costs: Sequence[Cost], durations: Sequence[float | None]
 ) -> float | None:
-    """Return the longest way through the steps, which take ``durations`` seconds."""
+    """Return the duration in seconds of the longest path through the steps.
+
+    ``durations`` are those of the steps, in the order of ``costs``; if one of them is None, so is
+    the result.
+    """
     waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
     ends: dict[str, float] = {}
-    # The costs are in running order: what a step waits for has its end already.
+    # The costs are in an order in which steps can run: the steps that a step waits for come before
+    # it, so their ends are known.
     for cost, seconds in zip(costs, durations, strict=True):
         if seconds is None:
             return None
@@ -401,7 +435,7 @@ def _path(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a budget, with a text about it; empty without a budget."""
+    """Whether a plan keeps the budget, with a text about it, which is empty without a budget."""
 
     holds: bool
     text: str = ""

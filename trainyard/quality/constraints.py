@@ -1,8 +1,8 @@
-"""Suggest constraints.json from statistics, and find violations in another data set.
+"""Suggest constraints.json from statistics, and find violations of it in another data set.
 
-Checks: data_type_check, completeness_check, categorical_values_check, baseline_drift_check,
-missing_column_check, extra_column_check. ``is_non_negative`` is written and not checked: the guide
-names no check for it.
+The checks are data_type_check, completeness_check, categorical_values_check, baseline_drift_check,
+missing_column_check and extra_column_check. ``is_non_negative`` is written but not checked, because
+the developer guide names no check for it.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ import numpy as np
 from trainyard.quality.model_quality import Cells, DataError, Table, is_integer, numbers
 
 DOMAIN = 20
-"""Largest number of distinct values of a text column that are suggested as its domain."""
+"""Largest number of distinct values of a text column for which a domain is suggested."""
 LINFINITY = "LInfinity"
 MONITORING: dict[str, Any] = {
     "evaluate_constraints": "Enabled",
@@ -32,12 +32,13 @@ MONITORING: dict[str, Any] = {
 
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return constraints.json that the data of ``statistics`` keep."""
+    """Return a constraints.json that the data which ``statistics`` describe satisfy."""
     features = [_suggest_feature(feature) for feature in statistics["features"]]
     return {"version": 0.0, "features": features, "monitoring_config": MONITORING}
 
 
 def _suggest_feature(feature: dict[str, Any]) -> dict[str, Any]:
+    """Return the constraints of one column from its statistics."""
     feature_statistics = feature.get("numerical_statistics") or feature["string_statistics"]
     common = feature_statistics["common"]
     rows = common["num_present"] + common["num_missing"]
@@ -56,6 +57,7 @@ def _suggest_feature(feature: dict[str, Any]) -> dict[str, Any]:
 
 
 def _buckets(feature_statistics: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the value counts of a text column; empty if they were not written."""
     return feature_statistics.get("distribution", {}).get("categorical", {}).get("buckets", [])
 
 
@@ -65,9 +67,13 @@ def violations(
     constraints: dict[str, Any],
     baseline: dict[str, Any] | None,
 ) -> list[dict[str, str]]:
-    """Return the violations of ``constraints`` by ``table``, whose statistics these are.
+    """Return the violations of the constraints by a data set.
 
-    ``baseline``: the statistics that distributions are compared with; None compares none.
+    Args:
+        table: the data set.
+        statistics: statistics of ``table``.
+        constraints: content of constraints.json.
+        baseline: statistics to compare distributions with; None to compare none.
     """
     common = constraints.get("monitoring_config", MONITORING)
     features = {feature["name"]: feature for feature in constraints["features"]}
@@ -105,6 +111,7 @@ def _violation(name: str, check: str, description: str) -> dict[str, str]:
 def _of_values(
     name: str, cells: Cells, constraint: dict[str, Any], config: dict[str, Any]
 ) -> list[dict[str, str]]:
+    """Return a column's violations of completeness, data type and categorical values."""
     present = [cell for cell in cells if cell is not None]
     results = []
     complete, threshold = len(present) / len(cells), constraint.get("completeness", 0)
@@ -133,13 +140,13 @@ def _of_values(
 
 
 def _of_type(present: list[str], kind: str) -> float:
-    """Return the share of values of the type: an integer is a fraction, too."""
+    """Return the share of values that have the type ``kind``; an integer is also Fractional."""
     if kind == INTEGRAL:
         return sum(map(is_integer, present)) / len(present)
     if kind == FRACTIONAL:
         return float(np.mean(~np.isnan(numbers(list(present)))))
-    # A column of text may hold numbers, too, but not only: the tests of AWS's SDK expect a
-    # violation then.
+    # A text column may contain some numbers. If it contains nothing but numbers, AWS's SDK's tests
+    # expect a violation.
     if kind == STRING:
         return 0.0 if _of_type(present, FRACTIONAL) == 1 else 1.0
     return 1.0
@@ -148,6 +155,17 @@ def _of_type(present: list[str], kind: str) -> float:
 def _of_distribution(
     name: str, now: dict[str, Any], then: dict[str, Any], config: dict[str, Any]
 ) -> list[dict[str, str]]:
+    """Return a violation if a column's distribution moved too far from that of the baseline.
+
+    Args:
+        name: name of the column.
+        now: its statistics.
+        then: its statistics in the baseline.
+        config: monitoring configuration with the limits.
+
+    Raises:
+        DataError: the configuration names a method for text columns that is not implemented.
+    """
     rules = config["distribution_constraints"]
     if rules.get("perform_comparison", "Enabled") != "Enabled":
         return []
@@ -173,7 +191,9 @@ def _of_distribution(
 
 
 def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
-    """Return LInfinity: the largest difference of two values' shares; 0 without buckets."""
+    """Return the LInfinity distance of two text columns: the largest difference, over all values,
+    between a value's shares in the two. Return 0 if one has no buckets.
+    """
     if not now or not then:
         return 0.0
     shares = []
@@ -184,15 +204,15 @@ def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float
     return max(abs(shares[0].get(value, 0) - shares[1].get(value, 0)) for value in values)
 
 
-# Compute statistics.json: each column's type, number of values, moments, distribution.
+# Compute statistics.json: the type, number of values, moments and distribution of each column.
 
 FRACTIONAL, INTEGRAL, STRING, UNKNOWN = "Fractional", "Integral", "String", "Unknown"
 CATEGORIES = 100
-"""Largest number of distinct values of a text column whose distribution is written."""
+"""Largest number of distinct values of a text column for which the distribution is written."""
 
 
 def describe(table: Table) -> dict[str, Any]:
-    """Return statistics.json, as Model Monitor writes it."""
+    """Return the content of statistics.json for a data set, in Model Monitor's schema."""
     return {
         "version": 0.0,
         "dataset": {"item_count": table.rows},
@@ -201,7 +221,9 @@ def describe(table: Table) -> dict[str, Any]:
 
 
 def not_described(statistics: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Iterate over (name, distinct values) of text columns without a distribution."""
+    """Iterate over (name, number of distinct values) of text columns that have too many for a
+    distribution.
+    """
     for feature in statistics["features"]:
         count = feature.get("string_statistics", {}).get("distinct_count", 0)
         if count > CATEGORIES:
@@ -209,7 +231,7 @@ def not_described(statistics: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def inferred_type(cells: Cells) -> str:
-    """Return Integral, Fractional, String, or Unknown if there is no value."""
+    """Return the type of a column: Integral, Fractional or String; Unknown if it has no value."""
     present = [cell for cell in cells if cell is not None]
     if not present:
         return UNKNOWN
@@ -219,6 +241,7 @@ def inferred_type(cells: Cells) -> str:
 
 
 def _feature(name: str, cells: Cells) -> dict[str, Any]:
+    """Return the statistics of one column."""
     kind = inferred_type(cells)
     present = [cell for cell in cells if cell is not None]
     common = {"num_present": len(present), "num_missing": len(cells) - len(present)}
@@ -231,7 +254,10 @@ def _feature(name: str, cells: Cells) -> dict[str, Any]:
 
 
 def _moments(values: np.ndarray) -> dict[str, Any]:
-    """Return the moments of a column; ``std_dev`` is the population's."""
+    """Return the moments and the distribution of the finite values; empty if there are none.
+
+    ``std_dev`` is the population's standard deviation.
+    """
     finite = values[np.isfinite(values)]
     return {
         "mean": float(finite.mean()),
@@ -244,6 +270,7 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
 
 
 def _words(present: list[str]) -> dict[str, Any]:
+    """Return the number of distinct values of a text column, and their counts if they are few."""
     counts = Counter(present)
     result: dict[str, Any] = {"distinct_count": len(counts)}
     if counts and len(counts) <= CATEGORIES:
@@ -252,24 +279,25 @@ def _words(present: list[str]) -> dict[str, Any]:
     return result
 
 
-# Karnin, Lang, Liberty: "Optimal quantile approximation in streams" (2016). The item of a level
-# has twice the weight of the level below. Here a level is halved by taking every other of its
-# sorted items, the first or the second by turns, so that equal data give an equal sketch.
+# KLL sketches of numeric columns: Karnin, Lang, Liberty: "Optimal quantile approximation in
+# streams" (2016). An item of a level has twice the weight of an item of the level below. Here a
+# level is halved by taking every second of its sorted items, beginning alternately with the first
+# and the second, and not at random as in the paper, so that equal data give an equal sketch.
 
 
 K = 2048
-"""Items that a level holds before it is halved, as in AWS's files."""
+"""Largest number of items of a level that is not halved, as in AWS's files."""
 C = 0.64
 BUCKETS = 10
 
 
 def make(values: np.ndarray) -> dict[str, Any]:
-    """Return ``distribution.kll`` of statistics.json. ``values``: n finite numbers, n ≥ 1."""
+    """Return ``distribution.kll`` of statistics.json for an array of at least one finite number."""
     edges = np.linspace(values.min(), values.max(), BUCKETS + 1)
     if edges[0] < edges[-1]:
         counts = np.histogram(values, edges)[0]
     else:
-        # All values are equal, and the buckets have no width: the last one holds them.
+        # All values are equal, so the buckets have no width: all values are counted in the last.
         counts = np.zeros(BUCKETS, int)
         counts[-1] = len(values)
     return {
@@ -282,6 +310,7 @@ def make(values: np.ndarray) -> dict[str, Any]:
 
 
 def _levels(values: np.ndarray) -> list[list[float]]:
+    """Return the levels of the sketch of ``values``, from weight 1 upwards."""
     levels: list[list[float]] = []
     level, turn = np.sort(values), 0
     while len(level) > K:
@@ -292,7 +321,10 @@ def _levels(values: np.ndarray) -> list[list[float]]:
 
 
 def weigh_sketch(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted values of a sketch and their weights, which sum to the number of data."""
+    """Return the sorted values of a sketch and their weights.
+
+    The weights add up to the number of values from which the sketch was made.
+    """
     levels = kll["sketch"]["data"]
     values = np.concatenate([np.array(level, float) for level in levels])
     weights = np.concatenate([np.full(len(level), 2.0**i) for i, level in enumerate(levels)])
@@ -301,10 +333,11 @@ def weigh_sketch(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distance(first: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
-    """Return the largest difference between the two cumulative distributions, in [0, 1].
+    """Return the largest difference of two sketches' cumulative distributions, in [0, 1].
 
-    ``robust`` subtracts what chance alone explains: the two-sample Kolmogorov-Smirnov test's
-    critical value at 5 %, 1.358 √((n + m) / n m). AWS names that test and no formula.
+    If ``robust``, subtract what chance alone explains: the critical value of the two-sample
+    Kolmogorov-Smirnov test at 5 %, 1.358 √((n + m) / n m). The result is at least 0. AWS names that
+    test and gives no formula.
     """
     (a, wa), (b, wb) = weigh_sketch(first), weigh_sketch(other)
     points = np.union1d(a, b)

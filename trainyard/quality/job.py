@@ -1,8 +1,9 @@
-"""``python -m trainyard.quality.job``: the contract of ``sagemaker-model-monitor-analyzer``.
+"""``python -m trainyard.quality.job``: implement ``sagemaker-model-monitor-analyzer``'s contract.
 
-Environment, as in the developer guide ("Container Contract Inputs") and as the SDK sets it:
-dataset_format, dataset_source, output_path; analysis_type MODEL_QUALITY with problem_type and
-*_attribute; baseline_constraints and baseline_statistics if there is a baseline to compare with.
+It reads these environment variables, as in the developer guide ("Container Contract Inputs") and as
+the SDK sets them: dataset_format, dataset_source, output_path; analysis_type MODEL_QUALITY with
+problem_type and *_attribute; baseline_constraints and baseline_statistics if there is a baseline to
+compare with.
 """
 
 import json
@@ -17,9 +18,13 @@ from trainyard.quality.model_quality import DataError, read
 
 
 def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
-    """Write statistics.json and constraints.json, and with a baseline constraint_violations.json.
+    """Write statistics.json and constraints.json, and constraint_violations.json if there is a
+    baseline.
 
-    Returns the violations; None without a baseline. Raises DataError.
+    Return the violations; None if the environment names no baseline constraints.
+
+    Raises:
+        DataError: a variable is missing or invalid, or the data cannot be read.
     """
     source = Path(_get_variable(environment, "dataset_source"))
     output = Path(_get_variable(environment, "output_path"))
@@ -58,6 +63,7 @@ def _get_variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _json(text: str, name: str) -> dict[str, Any]:
+    """Parse a JSON object; raise a DataError that calls it ``name`` if it is not one."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -68,11 +74,17 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 
 def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """Return the JSON of a file, or of the only file in a folder."""
+    """Return the JSON in the file, or in the only file of the folder, that a variable names.
+
+    Return None if the variable is not set.
+
+    Raises:
+        DataError: the folder does not have exactly one file, or the file is not a JSON object.
+    """
     if not (text := environment.get(name)):
         return None
     path = Path(text)
-    # SageMaker puts an input's object into a folder.
+    # SageMaker puts the object of an input into a folder.
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.is_file())
     if len(files) != 1:
         raise DataError(f"{name}: {path} holds {len(files)} files; one is expected")
@@ -84,6 +96,11 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def main() -> int:
+    """Run the analysis, print the violations, and return the exit status.
+
+    On invalid data it is 1, and the error is also written to ``output/message``, from where
+    SageMaker takes the job's exit message.
+    """
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "output"
     base.mkdir(parents=True, exist_ok=True)
     try:

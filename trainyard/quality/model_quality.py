@@ -1,8 +1,8 @@
 """Compare a model's predictions with the truth: metrics, suggested constraints, violations.
 
-Definitions are scikit-learn's. AWS's analyser has more: curves, and the metrics of the best
-constant classifier. Whether it lets a metric's standard deviation excuse a violation is not
-documented; here it does not.
+The metrics are defined as in scikit-learn. AWS's analyser has more: curves, and the metrics of the
+best constant classifier. It is not documented whether AWS ignores a violation that is within the
+metric's standard deviation; here it is not ignored.
 """
 
 import csv
@@ -16,25 +16,29 @@ from typing import Any
 
 import numpy as np
 
-# Data sets as columns of text: CSV, JSON and JSON Lines.
+# Read data sets in CSV, JSON and JSON Lines as columns of text.
 
 Cells = list[str | None]
 """Cells of a column; None for a missing value."""
 
 
 class DataError(Exception):
-    """The data or their description are invalid; the message names file and line."""
+    """The data or the analysis's configuration is invalid; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A data set; ``columns``: name → cells, ``rows`` of them each, in the order of the files."""
+    """A data set: a mapping of a column's name to its cells, of which each column has ``rows``."""
 
     columns: dict[str, Cells]
     rows: int
 
     def column(self, attribute: str) -> Cells:
-        """Return a column by name, or by position from 0. Raises :class:`DataError`."""
+        """Return a column by its name (``$.name`` is the same), or by its position from 0.
+
+        Raises:
+            DataError: there is no such column.
+        """
         name = attribute.removeprefix("$.")
         if name in self.columns:
             return self.columns[name]
@@ -45,9 +49,16 @@ class Table:
 
 
 def read(folder: Path, form: dict[str, Any]) -> Table:
-    """Read all files at or below ``folder``, by path; ``form`` is Model Monitor's dataset_format.
+    """Read all files in ``folder`` and its subfolders, sorted by path, into one table.
 
-    Raises :class:`DataError` for another format, and for files that are not in theirs.
+    Hidden files and those whose name begins with ``_`` are skipped.
+
+    Args:
+        folder: folder with the data, or a single file.
+        form: Model Monitor's ``dataset_format``.
+
+    Raises:
+        DataError: the format is neither csv nor json, a file is not in it, or there are no rows.
     """
     if folder.is_file():
         files = [folder]
@@ -67,7 +78,7 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
 
 
 def _from_csv(files: list[Path], header: bool) -> Table:
-    """Read CSV; without a header the columns are ``_c0``, ``_c1``, … as with AWS's analyser."""
+    """Read CSV files; without a header, the columns are ``_c0``, ``_c1``, … as AWS has them."""
     names: list[str] = []
     rows: list[Cells] = []
     for path in files:
@@ -91,14 +102,15 @@ def _from_csv(files: list[Path], header: bool) -> Table:
 
 
 def of_records(records: Iterable[Mapping[str, Any]]) -> Table:
-    """Return records as columns; objects within objects become columns such as ``a.b``."""
+    """Return records as a table; the members of nested objects become columns such as ``a.b``."""
     flat = [dict(_flat(record)) for record in records]
     names = dict.fromkeys(name for record in flat for name in record)
     return Table({name: [record.get(name) for record in flat] for name in names}, len(flat))
 
 
 def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
-    # Not splitlines: JSON's strings may hold U+2028, which it takes for the end of a line.
+    """Iterate over the records in a file of JSON Lines (``lines``), or of one JSON text."""
+    # Not splitlines: JSON strings may contain U+2028, which splitlines takes for a line break.
     texts = _text(path).split("\n") if lines else [_text(path)]
     for number, text in enumerate(texts, start=1):
         if not text.strip():
@@ -122,6 +134,7 @@ def _text(path: Path) -> str:
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """Iterate over (column, cell) of a record; names of nested members are joined by dots."""
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -150,7 +163,8 @@ def is_integer(cell: str) -> bool:
 
 
 LEAST, PARTS, SHARE = 200, 5, 0.8
-"""Rows that a standard deviation needs; it is that over ``PARTS`` subsamples of ``SHARE``."""
+"""A metric's standard deviation needs at least ``LEAST`` rows. It is that of the metric over
+``PARTS`` subsamples, each with a ``SHARE`` of the rows."""
 GREATER, LESS = "GreaterThanThreshold", "LessThanThreshold"
 KINDS = {
     "Regression": "regression",
@@ -160,13 +174,19 @@ KINDS = {
 _WORSE_WHEN_GREATER = ("mae", "mse", "rmse", "false_positive_rate", "false_negative_rate")
 Measures = dict[str, float]
 Measure = Callable[[np.ndarray], Measures]
-"""Return the metrics over the rows of these indices."""
+"""Function that returns the metrics over the rows with the given indices."""
 
 
 def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, Any]:
-    """Return statistics.json of model quality. ``columns``: the ``*_attribute`` variables.
+    """Return the content of statistics.json for a model's predictions.
 
-    Raises :class:`DataError`.
+    Args:
+        table: the data set with predictions and truth.
+        problem: one of ``KINDS``.
+        columns: the ``*_attribute`` variables, which name columns of the table.
+
+    Raises:
+        DataError: ``problem`` is unknown, or a column is missing or has an invalid value.
     """
     if problem not in KINDS:
         raise DataError(f"problem_type {problem!r} must be one of {', '.join(KINDS)}")
@@ -187,7 +207,7 @@ def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, A
 
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return constraints.json: no metric may become worse than it is."""
+    """Return a constraints.json in which no metric may become worse than in ``statistics``."""
     [(key, metrics)] = [(k, v) for k, v in statistics.items() if k.endswith("_metrics")]
     constraints = {
         name: {
@@ -201,7 +221,7 @@ def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
 
 
 def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the metrics on the wrong side of their thresholds."""
+    """Return a violation for each metric that is on the wrong side of its threshold."""
     metrics = next(v for k, v in statistics.items() if k.endswith("_metrics"))
     limits: dict[str, Any] = next(
         (v for k, v in constraints.items() if k.endswith("_constraints")), {}
@@ -212,7 +232,7 @@ def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[
             continue
         value, bound = metrics[name]["value"], limit["threshold"]
         operator = limit["comparison_operator"]
-        # The same sum in another order is no violation.
+        # Sums of the same numbers in another order differ by rounding: that is no violation.
         if math.isclose(value, bound, rel_tol=1e-9):
             continue
         if value > bound if operator == GREATER else value < bound:
@@ -229,10 +249,11 @@ def _get_column(columns: dict[str, str], name: str) -> str:
 
 
 def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
+    """Return each metric with its standard deviation, which is "NaN" if there are too few rows."""
     values = measure(np.arange(rows))
     spread: dict[str, Any] = dict.fromkeys(values, "NaN")
     if rows >= LEAST:
-        # A fixed seed: equal data give equal statistics.
+        # The seed is fixed so that equal data give equal statistics.
         random = np.random.default_rng(0)
         parts = [
             measure(random.choice(rows, int(rows * SHARE), replace=False)) for _ in range(PARTS)
@@ -242,6 +263,7 @@ def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
 
 
 def _regression(truth: Cells, inferences: Cells) -> Measure:
+    """Return a function that computes the metrics of a regression."""
     true, predictions = _all_numbers(truth, "ground truth"), _all_numbers(inferences, "inference")
 
     def measure(rows: np.ndarray) -> Measures:
@@ -255,6 +277,7 @@ def _regression(truth: Cells, inferences: Cells) -> Measure:
 
 
 def _all_numbers(cells: Cells, noun: str) -> np.ndarray:
+    """Return the cells as float64; raise a DataError about ``noun`` if one is not a number."""
     values = numbers(cells)
     if np.isnan(values).any():
         row = int(np.flatnonzero(np.isnan(values))[0])
@@ -265,6 +288,9 @@ def _all_numbers(cells: Cells, noun: str) -> np.ndarray:
 def _classification(
     table: Table, truth: Cells, problem: str, columns: dict[str, str]
 ) -> tuple[Measure, dict[str, dict[str, int]]]:
+    """Return the metrics and the confusion matrix (true class, then predicted class) of a
+    classifier.
+    """
     binary = problem == "BinaryClassification"
     chance = columns.get("probability_attribute")
     scores = _all_numbers(table.column(chance), "probability") if chance and binary else None
@@ -289,7 +315,7 @@ def _classification(
 
 
 def _label(cell: str | None) -> str:
-    """Return the class of a cell; ``1``, ``1.0`` and ``true`` are one class."""
+    """Return the class in a cell as text; ``1``, ``1.0`` and ``true`` are the same class."""
     text = (cell or "").strip()
     words = {"true": "1", "false": "0"}
     value = float(text) if text.replace(".", "", 1).lstrip("-").isdecimal() else None
@@ -301,10 +327,13 @@ def _ratio(part: float, total: float) -> float:
 
 
 def _f(beta: float, precision: float, recall: float) -> float:
+    """Return the F-beta score; 0 if precision and recall are 0."""
     return _ratio((1 + beta**2) * precision * recall, beta**2 * precision + recall)
 
 
 def _binary(true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None) -> Measure:
+    """Return a function that computes the metrics of a binary classifier."""
+
     def measure(rows: np.ndarray) -> Measures:
         t, s = true[rows], predictions[rows]
         recall, precision = _ratio((t & s).sum(), t.sum()), _ratio((t & s).sum(), s.sum())
@@ -327,7 +356,11 @@ def _binary(true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None
 
 
 def _auc(true: np.ndarray, scores: np.ndarray) -> float:
-    """Return the share of pairs in their right order, a tie counting half: Mann and Whitney's U."""
+    """Return the area under the ROC curve, computed by Mann and Whitney's U.
+
+    It is the share of pairs of a positive and a negative in which the positive has the higher
+    score; a tie counts half.
+    """
     values, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     ones, zeros = int(true.sum()), int((~true).sum())
@@ -335,6 +368,10 @@ def _auc(true: np.ndarray, scores: np.ndarray) -> float:
 
 
 def _several(true: np.ndarray, predictions: np.ndarray, classes: list[str]) -> Measure:
+    """Return the metrics of a multiclass classifier: averages over the classes, weighted by their
+    number of rows.
+    """
+
     def measure(rows: np.ndarray) -> Measures:
         t, s = true[rows], predictions[rows]
         total: Measures = dict.fromkeys(("recall", "precision", "f0_5", "f1", "f2"), 0.0)

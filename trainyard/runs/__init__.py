@@ -1,6 +1,6 @@
-"""Read what happened in an execution of any pipeline from the service, and show it.
+"""Read from the service what happened in an execution of any pipeline, and show it.
 
-``execution`` is the one reader of the API; ``run_summary``, ``job_cost``, ``metric_lines`` and
-``live_watch`` say what it means; ``selective_rerun`` plans a start from a step. The emulator and
-AWS are read alike: no module here asks which it is.
+``execution`` reads the API; ``run_display``, ``job_cost``, ``metric_lines`` and ``live_watch``
+interpret and show what it returns; ``selective_rerun`` plans a start from a step. No module here
+distinguishes between the emulator and AWS. "Run" means an execution of a pipeline.
 """

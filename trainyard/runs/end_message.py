@@ -1,12 +1,12 @@
-"""Send a message when an execution has ended, with its status and causes, to SNS and to Slack.
+"""When an execution has ended, send a message with its status and causes to SNS and to Slack.
 
 ``announce`` is the handler of a Lambda function that EventBridge calls (infra/messages.yaml). It
-needs boto3, which Lambda's Python brings, and the few modules that ``python -m
+needs boto3, which Lambda's Python runtime includes, and the few modules that ``python -m
 trainyard.runs.end_message FILE.zip`` packs.
 
-Variables of the function: ``TOPIC_ARN``, the SNS topic; ``SLACK_SECRET_ARN``, a secret of
-Secrets Manager that holds the address of a Slack incoming webhook, and ``CONSOLE_URL``; both or
-either of the latter may be empty.
+The function's environment variables are ``TOPIC_ARN``, the SNS topic; ``SLACK_SECRET_ARN``, a
+secret of Secrets Manager with the URL of a Slack incoming webhook; and ``CONSOLE_URL``, the
+console's URL. The last two may be empty.
 """
 
 import io
@@ -26,9 +26,9 @@ from trainyard.common.errors import ServiceError
 from trainyard.runs.execution import Execution
 from trainyard.runs.why.read_evidence import causes_of
 
-SUBJECT = 100  # characters of an e-mail's subject, SNS's limit
-LONGEST = 3_000  # characters of a message, what Slack shows of a text
-SECONDS = 10  # for Slack's answer
+SUBJECT = 100  # largest number of characters of an e-mail's subject (SNS's limit)
+LONGEST = 3_000  # largest number of characters of a message (Slack shows no more of a text)
+SECONDS = 10  # timeout for Slack's response
 
 PARTS = (
     "common",
@@ -39,14 +39,14 @@ PARTS = (
     "runs/run_values.py",
     "aws_clients.py",
 )
-"""Files of this package that the function needs, beside this module."""
+"""Files and folders of the package ``trainyard`` that the function needs besides this module."""
 
 
 def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]:
-    """Send messages about the event's execution.
+    """Send a message about the execution in the event to SNS and Slack; return its text.
 
     Raises:
-        ServiceError: AWS, or Slack, refuses or cannot be reached; Lambda tries again then.
+        ServiceError: AWS or Slack refuses or cannot be reached; Lambda then tries again.
     """
     detail = event.get("detail", {})
     arn, status = detail["pipelineExecutionArn"], detail["currentPipelineExecutionStatus"]
@@ -63,7 +63,9 @@ def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]
 
 
 def message(execution: Execution, status: str, console: str = "") -> str:
-    """Return pipeline, run and status; the cause and fix of each failed step; where to look."""
+    """Return the text of the message: pipeline, execution and status, the cause and fix of each
+    failed step, and where to find more. ``console`` is the console's URL, or empty.
+    """
     pipeline, _, run = execution.arn.rpartition(":pipeline/")[2].partition("/execution/")
     lines = [f"{pipeline}: run {run} {status}"]
     for cause in causes_of(execution) if status == "Failed" else ():
@@ -79,13 +81,17 @@ def message(execution: Execution, status: str, console: str = "") -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text without characters that a mail program or a chat would take for a command."""
+    """Replace control characters, which a mail program or a chat might interpret."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _post(address: str, text: str) -> None:
-    """Post to the address, which is a secret: no message contains it."""
-    # Slack's rule: these three characters are markup, and no others.
+    """Post the text to the URL ``address``. It is a secret, so no error message contains it.
+
+    Raises:
+        ServiceError: Slack refuses or cannot be reached.
+    """
+    # Slack requires that exactly these three characters are escaped.
     escaped_text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     request = urllib.request.Request(  # noqa: S310  # the address is the owner's secret
         address,
@@ -96,13 +102,13 @@ def _post(address: str, text: str) -> None:
         with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
             return
     except (URLError, OSError, ValueError) as error:
-        # The error's own text would name the address, and so would a traceback with its cause.
+        # The error's own text contains the address, and so would a traceback with its cause.
         reason = getattr(error, "code", None) or type(error).__name__
         raise ServiceError(f"Slack's webhook did not take the message: {reason}") from None
 
 
 def package() -> bytes:
-    """Return the function's code as a zip archive; the same bytes each time."""
+    """Return the function's code as a zip archive; equal files give equal bytes."""
     house = Path(__file__).parents[1]
     paths = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
     suffixes = ("*.py", "*.toml", "*.json")
@@ -114,7 +120,7 @@ def package() -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(files):
-            # The files' own times would change the bytes; a zip archive's earliest year is 1980.
+            # The files' own times would change the bytes. 1980 is the earliest year in a zip.
             name = zipfile.ZipInfo(str(file.relative_to(house.parent)), (1980, 1, 1, 0, 0, 0))
             name.external_attr = 0o644 << 16
             archive.writestr(name, file.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -1,4 +1,7 @@
-"""Read what happened in an execution from the service: steps, metrics, logs, verdict, package."""
+"""Read what happened in an execution from the service: steps, jobs, logs and outputs.
+
+Also stop it, find the newest ones, and respond to callback steps.
+"""
 
 import hashlib
 import json
@@ -17,24 +20,25 @@ from trainyard.common.errors import ServiceError
 from trainyard.language.step_types import STEP_TYPES
 
 START = "StartPipelineExecution"
-"""What starts an execution, for messages."""
-LONGEST = 3072  # characters of a PipelineExecutionDescription
+"""What starts an execution, as messages name it by default."""
+LONGEST = 3072  # largest number of characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
-"""Member of a step's Metadata that names a job → the log group of such jobs."""
+"""Mapping of the member of a step's Metadata that names a job to the log group of such jobs."""
 
 TUNING = "TuningJob"
 """Member of a step's Metadata that names a tuning job."""
 SUMMARIES_KEY = "TrainingJobSummaries"
-"""Member of ListTrainingJobsForHyperParameterTuningJob's answer."""
+"""Member of ListTrainingJobsForHyperParameterTuningJob's response."""
 
 MISSING = {"timestamp": 0, "message": ""}
-"""Values for the members of a log's event that the service leaves out."""
+"""Values for members of a log event that the service may leave out."""
 
 
 def event_id(event: Mapping[str, Any]) -> str:
-    """Return the name of a log's event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a
-    digest of its text. It is valid as long as the log is kept; CloudWatch's own tokens are for a
-    day.
+    """Return an ID of a log event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a digest
+    of its text.
+
+    It is valid as long as the log is kept, while CloudWatch's own tokens are valid for a day.
     """
     timestamp, message = event.get("timestamp", 0), event.get("message", "")
     return f"{timestamp}-{hashlib.sha256(message.encode('utf-8', 'replace')).hexdigest()[:8]}"
@@ -45,7 +49,7 @@ CHECKS = {
     for kind in STEP_TYPES.values()
     if kind.job and not kind.sole_job
 }
-"""Member of a check step's Metadata → the kind of its job."""
+"""Mapping of the member of a check step's Metadata to the kind of the job that it started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +67,22 @@ class Step:
     reused: bool = False
     """True if a selective execution took its result from an earlier one."""
     source: str = ""
-    """ARN of the execution whose result was taken, cached or reused; empty if the step ran."""
+    """ARN of the execution whose result was used, cached or reused; empty if the step ran."""
     attempts: int = 1
-    """Number of times that it was begun: more than 1 when a retry policy started it again."""
+    """Number of times that it was started: more than 1 if a retry policy started it again."""
     loop: str = ""
-    """ForEach step of whose body this is an iteration; empty for any other step."""
+    """Name of the ForEach step if this is a step of its body; else empty."""
 
     @property
     def seconds(self) -> float | None:
-        """Seconds that the step has run, or ran; None before it starts."""
+        """Seconds from the step's start to its end, or to now while it runs; None before it."""
         if self.started is None:
             return None
         return ((self.ended or datetime.now(UTC)) - self.started).total_seconds()
 
     @property
     def job(self) -> tuple[str, str] | None:
-        """Kind and name of its job, such as ``("TrainingJob", name)``; None without one."""
+        """Kind and name of its job, such as ``("TrainingJob", name)``; None if it has none."""
         for kind in LOG_GROUPS:
             if arn := self.metadata.get(kind, {}).get("Arn"):
                 return kind, arn.rpartition("/")[2]
@@ -89,19 +93,19 @@ class Step:
 
     @property
     def tuning_job(self) -> str | None:
-        """Name of its tuning job; None without one."""
+        """Name of its tuning job; None if it has none."""
         arn = self.metadata.get(TUNING, {}).get("Arn")
         return arn and arn.rpartition("/")[2]
 
     @property
     def charged_job(self) -> tuple[str, str] | None:
-        """Kind and name of what it is charged for, ``TuningJob`` included; None if unknown."""
+        """Kind and name of the job or tuning job that it is charged for; None if it has none."""
         return self.job or ((TUNING, self.tuning_job) if self.tuning_job else None)
 
 
 def search(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
-    """Return DescribeHyperParameterTuningJob's answer, and under TrainingJobSummaries those of all
-    its training jobs, in the order of their start.
+    """Return DescribeHyperParameterTuningJob's response, with the summaries of all its training
+    jobs, in the order of their creation, added as ``TrainingJobSummaries``.
 
     Raises:
         ServiceError: the job no longer exists, or AWS refuses.
@@ -123,12 +127,21 @@ def _list_trainings(sagemaker: Any, tuning_job: str) -> list[dict[str, Any]]:
 
 
 class Execution:
-    """An execution of a pipeline on AWS or on the emulator; every call asks the service anew."""
+    """An execution of a pipeline on AWS or on the emulator. Every method call asks the service
+    again; nothing is cached.
+    """
 
     def __init__(
         self, arn: str, region: str | None = None, make: Callable[[str, str | None], Any] = client
     ) -> None:
-        """``make`` returns a client of a service; readers of many executions share the clients."""
+        """Create the reader of one execution.
+
+        Args:
+            arn: ARN of the execution.
+            region: region of the clients; None for that of the environment.
+            make: returns the client for a service and a region. Code that reads many executions
+                passes one that returns shared clients.
+        """
         self.arn, self._region, self._make = arn, region, make
         self._sagemaker = make("sagemaker", region)
 
@@ -141,11 +154,13 @@ class Execution:
         return self._make("s3", self._region)
 
     def _get_client(self, service: str, _: str | None) -> Any:
-        """Return one of the execution's own clients: each takes tens of milliseconds to create."""
+        """Return this execution's client of a service, to share it, because creating a client takes
+        tens of milliseconds.
+        """
         return getattr(self, f"_{service}")
 
     def describe(self) -> dict[str, Any]:
-        """Return DescribePipelineExecution's answer.
+        """Return DescribePipelineExecution's response.
 
         Raises:
             ServiceError: the execution does not exist, or AWS cannot be reached.
@@ -154,14 +169,14 @@ class Execution:
             return self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=self.arn)
 
     def stop(self, reason: str) -> None:
-        """Stop the execution; its description says why.
+        """Stop the execution, and write the reason into its description.
 
         Raises:
             ServiceError: it has ended, or AWS refuses.
         """
         description = self.describe().get("PipelineExecutionDescription")
         with service_errors(f"stopping execution {self.arn}"):
-            # StopPipelineExecution keeps no reason.
+            # StopPipelineExecution does not accept a reason.
             self._sagemaker.update_pipeline_execution(
                 PipelineExecutionArn=self.arn,
                 PipelineExecutionDescription="; ".join(filter(None, [reason, description]))[
@@ -171,7 +186,7 @@ class Execution:
             self._sagemaker.stop_pipeline_execution(PipelineExecutionArn=self.arn)
 
     def steps(self) -> list[Step]:
-        """Return the steps that have begun, in the order in which they began."""
+        """Return the steps that have started, in the order in which they started."""
         with service_errors(f"listing the steps of {self.arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
                 PipelineExecutionArn=self.arn, SortOrder="Ascending"
@@ -180,16 +195,18 @@ class Execution:
         return [_step(item) for item in items]
 
     def list_trainings(self, tuning_job: str) -> list[dict[str, Any]]:
-        """Return the summaries of a tuning job's training jobs, in the order of their start."""
+        """Return the summaries of a tuning job's training jobs, in the order of their creation."""
         return _list_trainings(self._sagemaker, tuning_job)
 
     def training_job(self, name: str) -> dict[str, Any]:
-        """Return DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
+        """Return DescribeTrainingJob's response; its FinalMetricDataList has the latest metrics."""
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
     def definition(self) -> dict[str, Any]:
-        """Return its definition, perhaps no longer its pipeline's; empty if AWS gives none.
+        """Return the definition that the execution has; its pipeline's may have changed since.
+
+        It is empty if AWS returns none.
 
         Raises:
             ServiceError: the execution does not exist, or AWS cannot be reached.
@@ -201,7 +218,7 @@ class Execution:
         return json.loads(answer.get("PipelineDefinition") or "{}")
 
     def parameters(self) -> dict[str, str]:
-        """Return name → value of the parameters that it was given or took from their defaults.
+        """Return a mapping of the execution's parameter names to their values, given or default.
 
         Raises:
             ServiceError: the execution does not exist, or AWS cannot be reached.
@@ -220,10 +237,13 @@ class Execution:
         }
 
     def earlier(self, limit: int) -> list["Execution"]:
-        """Return the executions of its pipeline that were started before it, the newest first."""
+        """Return up to ``limit`` executions of its pipeline that were started before it.
+
+        The newest is the first.
+        """
         description = self.describe()
         with service_errors(f"listing executions before {self.arn}"):
-            # One more than asked for: the service rounds the time and may list this execution.
+            # Ask for one more, because the service rounds the time and may list this execution.
             summaries = self._sagemaker.list_pipeline_executions(
                 PipelineName=description["PipelineArn"].rpartition("/")[2],
                 CreatedBefore=description["CreationTime"],
@@ -236,7 +256,7 @@ class Execution:
         return same[:limit]
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
-        """Return host (``algo-1``) → the last ``count`` lines that it logged."""
+        """Return a mapping of host (``algo-1``) to the last ``count`` lines that it logged."""
         events_by_host = self.last_events(step, count)
         return {
             host: [event.get("message", "") for event in events]
@@ -244,10 +264,14 @@ class Execution:
         }
 
     def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
-        """Return host → its log's last ``count`` events, with ``timestamp`` and ``message``."""
+        """Return a mapping of host to the last ``count`` events of its log.
+
+        Each event has ``timestamp`` and ``message``.
+        """
         events_by_host = {}
         for stream in self._log_streams(step):
-            # A training's stream is <job>/algo-1-<time>; a transform also has <host>/data-log.
+            # The stream of a training job is <job>/algo-1-<time>; transform jobs also have a stream
+            # <job>/<host>/data-log.
             host = stream.partition("/")[2]
             match = re.fullmatch(r"(algo-\d+)(?:-\d+)?", host)
             answer = self._log_events(step, stream, limit=count, startFromHead=False)
@@ -256,24 +280,31 @@ class Execution:
         return events_by_host
 
     def all_lines(self, step: Step) -> Iterator[str]:
-        """Iterate over every line of the step's first instance (rank 0's), from the beginning."""
+        """Iterate over all log lines of the step's first instance, which has rank 0, from the
+        beginning.
+        """
         return (event["message"] for event in self.all_events(step))
 
     def all_events(self, step: Step) -> Iterator[dict[str, Any]]:
-        """Iterate over every event of that log, each with ``timestamp`` and ``message``."""
+        """Iterate over all log events of the step's first instance, from the beginning.
+
+        Each event has ``timestamp`` and ``message``.
+        """
         for stream in self._log_streams(step)[:1]:
             token: str | None = None
             while True:
                 more = {"nextToken": token} if token else {}
                 page = self._log_events(step, stream, startFromHead=True, **more)
                 yield from ({**MISSING, **event} for event in page.get("events", []))
-                # CloudWatch repeats the token at the end; an empty page alone is none.
+                # At the end CloudWatch returns the same token again. An empty page is not the end.
                 if page.get("nextForwardToken") in (token, None):
                     break
                 token = page["nextForwardToken"]
 
     def _log_streams(self, step: Step) -> list[str]:
-        """Return the log streams of the step's instances; none before the job has logged."""
+        """Return the names of the log streams of the step's instances; empty before the job has
+        logged anything.
+        """
         if step.job is None:
             return []
         kind, job = step.job
@@ -298,7 +329,16 @@ class Execution:
             )
 
     def output_json(self, step: Step, output: str, file: str) -> dict[str, Any] | None:
-        """Return a JSON file from an output of a processing step; None if it does not exist."""
+        """Return the content of a JSON file in an output of a processing step.
+
+        Return None if the step has no processing job, or no such output, or the file does not
+        exist.
+
+        Args:
+            step: the step.
+            output: name of the output.
+            file: path of the file in it.
+        """
         if step.job is None or step.job[0] != "ProcessingJob":
             return None
         with service_errors(f"reading {file} of step {step.name}"):
@@ -318,6 +358,7 @@ class Execution:
 
 
 def _step(item: Mapping[str, Any]) -> Step:
+    """Create a ``Step`` from an item of ListPipelineExecutionSteps."""
     cache_hit, selective_result = (
         item.get("CacheHitResult", {}),
         item.get("SelectiveExecutionResult"),
@@ -329,7 +370,7 @@ def _step(item: Mapping[str, Any]) -> Step:
         started=item.get("StartTime"),
         ended=item.get("EndTime"),
         reason=item.get("FailureReason", ""),
-        cached=bool(cache_hit.get("SourcePipelineExecutionArn")),  # AWS: "" if it ran
+        cached=bool(cache_hit.get("SourcePipelineExecutionArn")),  # AWS has "" if the step ran
         metadata=item.get("Metadata", {}),
         reused=selective_result is not None,
         source=(cache_hit or selective_result or {}).get("SourcePipelineExecutionArn", ""),
@@ -339,12 +380,12 @@ def _step(item: Mapping[str, Any]) -> Step:
 
 
 def latest_execution(pipeline: str | None, region: str | None = None, start: str = START) -> str:
-    """Return the ARN of the newest execution of ``pipeline``, or of any pipeline when that is None.
+    """Return the ARN of the newest execution of ``pipeline``, or of any pipeline if that is None.
 
-    ``start``: the command that the message recommends if there is none.
+    ``start`` is the command that the error message recommends if there is no execution.
 
     Raises:
-        ServiceError: nothing has been started yet, or AWS cannot be reached.
+        ServiceError: there is no execution yet, or AWS cannot be reached.
     """
     with service_errors("looking for the newest execution"):
         sagemaker = client("sagemaker", region)
@@ -362,7 +403,7 @@ def latest_execution(pipeline: str | None, region: str | None = None, start: str
 
 
 def all_executions(region: str | None = None) -> list[str]:
-    """Return the ARNs of every execution of every pipeline.
+    """Return the ARNs of all executions of all pipelines.
 
     Raises:
         ServiceError: AWS refused, or cannot be reached.
@@ -383,14 +424,14 @@ def _pipelines(sagemaker: Any) -> list[str]:
     return [item["PipelineName"] for page in pages for item in page.get("PipelineSummaries", ())]
 
 
-# Callback steps that wait for an answer, on AWS or the emulator: list and answer them.
+# List the callback steps that wait for a response, on AWS or the emulator, and send responses.
 
 RUNS = ("Executing", "Stopping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A callback step that waits."""
+    """A callback step that waits for a response."""
 
     token: str
     step: str
@@ -398,11 +439,11 @@ class Waiting:
     queue: str
     since: datetime | None
     stopping: bool
-    """True if its execution waits for the answer to stop."""
+    """True if its execution is being stopped, and waits for the response."""
 
 
 def waiting(region: str | None = None) -> Iterator[Waiting]:
-    """Iterate over every callback step that waits, of every pipeline.
+    """Iterate over all waiting callback steps of all pipelines.
 
     Raises:
         ServiceError: AWS cannot be reached, or refuses.
@@ -432,7 +473,9 @@ def waiting(region: str | None = None) -> Iterator[Waiting]:
 
 
 def report_success(token: str, outputs: Mapping[str, str], region: str | None = None) -> str:
-    """Answer with these output parameters; return the ARN of the execution, which continues.
+    """Respond to a callback step with its output parameters, so that the execution continues.
+
+    Return the ARN of the execution.
 
     Raises:
         ServiceError: no step waits with that token, or it needs other outputs.
@@ -442,7 +485,7 @@ def report_success(token: str, outputs: Mapping[str, str], region: str | None = 
 
 
 def fail(token: str, reason: str, region: str | None = None) -> str:
-    """Answer that the step failed; return the ARN of its execution.
+    """Respond to a callback step that it failed; return the ARN of its execution.
 
     Raises:
         ServiceError: no step waits with that token.

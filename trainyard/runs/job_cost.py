@@ -1,4 +1,4 @@
-"""The cost of a job so far: its machines by the hour, from the job's own description."""
+"""Compute the cost of a job so far, from the hours of its machines in the job's description."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,17 @@ from trainyard.plan.prices import Kind, Prices
 from trainyard.runs.execution import SUMMARIES_KEY, TUNING
 
 WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
-"""Values of SecondaryStatus before a training job has its machines (botocore: SecondaryStatus)."""
+"""Values of a training job's SecondaryStatus before it has its machines (botocore:
+SecondaryStatus)."""
 
 STARTS = ("TrainingStartTime", "ProcessingStartTime", "TransformStartTime")
-"""Members of Describe…Job's answer with the time at which the job began on its machines."""
+"""Members of Describe…Job's response with the time at which the job started on its machines."""
 
 
 def had_machines(job: Mapping[str, Any]) -> datetime | None:
-    """Return the time at which the job's machines began with it; None before that, or if unknown.
+    """Return the time at which the job got its machines; None before that, or if it is not known.
 
-    ``job`` is the answer of DescribeTrainingJob, DescribeProcessingJob or DescribeTransformJob.
+    ``job`` is the response of DescribeTrainingJob, DescribeProcessingJob or DescribeTransformJob.
     """
     for entry in job.get("SecondaryStatusTransitions", ()):
         if entry.get("Status") not in WAITS and "StartTime" in entry:
@@ -29,42 +30,46 @@ def had_machines(job: Mapping[str, Any]) -> datetime | None:
 
 
 JOBS: Mapping[str, Job] = {kind.job.api: kind.job for kind in STEP_TYPES.values() if kind.job}
-"""Kind, such as ``TrainingJob`` → its properties."""
+"""Mapping of a kind of job, such as ``TrainingJob``, to its properties."""
 
 CHARGED_KEYS = {kind.metadata_key for kind in STEP_TYPES.values() if kind.is_charged}
-"""Members of a step's Metadata that name something with a price."""
+"""Members of a step's Metadata that name a job or another thing that is charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Time and cost of a job."""
+    """Time and cost of a job so far."""
 
     machines: str
-    """Machines, such as ``2 × ml.m5.large``; empty if its description names none."""
+    """Machines, such as ``2 × ml.m5.large``; empty if the job's description names none."""
 
     seconds: float
     """Seconds for which each of its machines is charged, so far."""
 
     usd: float | None
-    """USD on demand, or the amount billed for a spot job; None if the machines have no price."""
+    """USD for these seconds at on-demand prices; of a spot job only the billed seconds count. None
+    if the machines have no price."""
 
     usd_a_second: float | None
-    """USD per second while the job runs; 0 when it has ended."""
+    """USD per second while the job runs; 0 before it has started and after it has ended. None if
+    the machines have no price."""
 
     estimated: bool
     """True if a price was derived and not read from AWS's list."""
 
 
 def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
-    """Compute the cost of a job.
+    """Compute the cost of a job so far.
 
-    Machines are charged from the start of the job's own work (TrainingStartTime and the like) to
-    its end. A training job's BillableTimeInSeconds counts instead, once it is there.
+    Machines are charged from the start of the job's own work (such as TrainingStartTime) to its
+    end. If a training job has BillableTimeInSeconds, these seconds count instead.
 
     Args:
         kind: ``TrainingJob``, ``ProcessingJob``, ``TransformJob`` or ``TuningJob``.
-        job: the Describe operation's answer; for a tuning job that of ``execution.search``.
-        now: with a time zone; a running job is charged until then.
+        job: response of the Describe operation; for a tuning job the result of
+            ``execution.search``.
+        prices: prices of the job's region.
+        now: time until which a running job is charged; with a time zone.
     """
     if kind == TUNING:
         return _of_trainings(job, prices, now)
@@ -72,7 +77,7 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
     seconds = _seconds(kind, job, now)
     machine_kind = JOBS[kind].machines
     price_list: Kind = "training" if machine_kind == "training" else "processing"
-    # The table has no prices for a transform's machines.
+    # The price table has no prices for the machines of transform jobs.
     hourly_prices = [
         None if machine_kind == "transform" else prices.cluster(price_list, *group)
         for group in groups
@@ -94,7 +99,9 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
 
 
 def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
-    """Return the sum over a tuning job's training jobs."""
+    """Return the sum over a tuning job's training jobs; ``search`` is that of
+    ``execution.search``.
+    """
     definitions = search.get("TrainingJobDefinitions") or [search["TrainingJobDefinition"]]
     by_name = {entry.get("DefinitionName"): entry for entry in definitions}
     costs, spot = [], False
@@ -104,7 +111,7 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
             "ResourceConfig", definition.get("HyperParameterTuningResourceConfig")
         )
         costs.append(spent("TrainingJob", {**training, "ResourceConfig": resources}, prices, now))
-        # The summaries lack what a spot job was billed, so its price on demand is an estimate.
+        # The summaries do not have the billed seconds of a spot job, so its cost is an estimate.
         spot = spot or definition.get("EnableManagedSpotTraining", False)
     machines = " or ".join(dict.fromkeys(cost.machines for cost in costs))
     unknown = any(cost.usd is None for cost in costs)
@@ -118,8 +125,9 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
 
 
 def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
-    # Less than the time between start and end with spot instances (API reference,
-    # DescribeTrainingJob).
+    """Return the seconds for which a job's machines are charged so far; 0 before it has them."""
+    # With spot instances, the billed time is less than the time between start and end (API
+    # reference, DescribeTrainingJob).
     if (billable_seconds := job.get("BillableTimeInSeconds")) is not None:
         return float(billable_seconds)
     work = kind.removesuffix("Job")
@@ -132,7 +140,10 @@ def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
 
 
 def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float]]:
-    """Return (instance type, count, GB of storage each) of each group."""
+    """Return (instance type, count, GB of storage per instance) of each instance group of a job.
+
+    A homogeneous cluster counts as one group.
+    """
     config: Any = job
     for name in kind.instances.split("."):
         config = config.get(name) or {}

@@ -1,4 +1,4 @@
-"""Show an execution live until it ends, and stop it on Ctrl-C when asked to."""
+"""Show an execution live until it ends, and optionally stop it on Ctrl-C."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from trainyard.runs.run_display import (
 )
 from trainyard.terminal import console
 
-INTERRUPT_STATUS = 130  # a shell's exit status of a command that Ctrl-C ended
+INTERRUPT_STATUS = 130  # exit status that a shell has for a command that Ctrl-C ended
 ANY = Display()
 Follow = Callable[[Execution, float], str]
 
@@ -36,12 +36,19 @@ def watch(
     stop_on_interrupt: bool = False,
     display: Display = ANY,
 ) -> int:
-    """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
+    """Show the execution live until it has succeeded, failed or stopped; return the exit status.
 
-    A terminal gets a live table; a log (CI) gets a line for each change of a step's state, and one
-    a minute while it runs.
-    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution. ``display``: an
-    application's additions to the view of its runs.
+    The status is 0 if it succeeded, 1 if not, and 130 after Ctrl-C. In a terminal, show a live
+    table. Elsewhere, such as in a log of CI, print a line for each change of a step's status, and
+    one per minute while it runs. Ctrl-C ends the watching, and if ``stop_on_interrupt`` also the
+    execution.
+
+    Args:
+        arn: ARN of the execution.
+        region: its region; None for that of the environment.
+        poll_seconds: seconds between two requests.
+        stop_on_interrupt: stop the execution on Ctrl-C.
+        display: an application's additions to what is shown.
     """
     execution = Execution(arn, region)
     follow = partial(_follow_live if console.is_terminal else _follow_lines, display)
@@ -56,6 +63,9 @@ def watch(
 def _handle_interrupt(
     execution: Execution, follow: Follow, poll_seconds: float, display: Display, *, stop: bool
 ) -> int:
+    """Handle Ctrl-C: if ``stop``, stop the execution and follow it to its end; return the exit
+    status. A second Ctrl-C ends the waiting.
+    """
     try:
         if stop and execution.describe()["PipelineExecutionStatus"] not in END_STATUSES:
             console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
@@ -64,13 +74,14 @@ def _handle_interrupt(
             print_summary(execution, display)
             return INTERRUPT_STATUS
     except KeyboardInterrupt:
-        # The second Ctrl-C: the run goes on stopping, and nobody waits for it.
+        # The second Ctrl-C: the execution continues to stop without being watched.
         pass
     console.print(f"no longer watched: {display.watch} {execution.arn}", highlight=False)
     return INTERRUPT_STATUS
 
 
 def _follow_live(display: Display, execution: Execution, poll_seconds: float) -> str:
+    """Show a live table until the execution ends; return its status."""
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             status = execution.describe()["PipelineExecutionStatus"]
@@ -82,6 +93,7 @@ def _follow_live(display: Display, execution: Execution, poll_seconds: float) ->
 
 
 def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -> str:
+    """Print a line for each change until the execution ends; return its status."""
     last_lines: dict[str, str] = {}
     warned_steps: set[str] = set()
     alive = SignsOfLife(display)
@@ -94,7 +106,7 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
                 console.print(_line(step, status_text(step)))
         for step, activity in alive.lines(execution, steps):
             console.print(_line(step, Text(activity, "dim")))
-        # A training's warning is printed once, and not again while it lasts.
+        # The warning about a training is printed once, and not at each request while it lasts.
         for step in _trainings(steps):
             if step.name not in warned_steps:
                 job = execution.training_job(step.job[1] if step.job else "")
@@ -108,7 +120,7 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
 
 
 def _trainings(steps: list[Step]) -> list[Step]:
-    """Return the steps whose training job runs."""
+    """Return the steps whose training job is running."""
     running = (step for step in steps if step.status == "Executing")
     return [step for step in running if step.job and step.job[0] == "TrainingJob"]
 
@@ -120,7 +132,10 @@ def _line(step: Step, activity: Text) -> Text:
 
 
 def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
-    """Return the progress of the running training job, and its latest metrics."""
+    """Return a view of the first running training job: its progress and latest metrics.
+
+    It is empty if no training job is running.
+    """
     for step in _trainings(steps):
         job = execution.training_job(step.job[1] if step.job else "")
         metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest(job).items()]
@@ -134,28 +149,32 @@ def _progress(execution: Execution, steps: list[Step], display: Display) -> Rend
     return ""
 
 
-# A line a minute for each running step, where a log and not a terminal shows the run.
+# In a log, which has no live table, print a line per minute for each running step.
 
 INTERVAL_S = 60.0
-_LONGEST = 120  # characters of a log's line
+_LONGEST = 120  # characters of a job's log line that are shown
 
 
 class SignsOfLife:
-    """Writes the lines. A training's has its step, loss, pace and the time that is left, as far as
-    they are known; another job's the last line of its log.
+    """Creates the lines that show in a log that steps are still running.
+
+    The line of a training has its optimizer step, loss, seconds per step and remaining time, as far
+    as they are known. That of another job is the last line of the job's log.
 
     Args:
-        clock: returns seconds; for tests.
+        display: reads a training's progress.
+        clock: returns seconds; tests replace it.
     """
 
     def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
         self._display, self._clock = display, clock
         self._printed_at: dict[str, float] = {}
         self._first_step: dict[str, tuple[float, float]] = {}
-        """Name of a step → (time, optimizer steps) when its training's first step was seen."""
+        """Mapping of a step's name to (time, optimizer steps) when its training was first seen to
+        have done a step."""
 
     def lines(self, execution: Execution, steps: list[Step]) -> Iterator[tuple[Step, str]]:
-        """Yield (step, what it does) for each running step whose last line is a minute old."""
+        """Yield (step, text) for each running step whose last line is a minute old."""
         now = self._clock()
         for step in steps:
             if step.status != "Executing":
@@ -163,10 +182,10 @@ class SignsOfLife:
             job: dict[str, Any] = {}
             if step.job and step.job[0] == "TrainingJob":
                 job = execution.training_job(step.job[1])
-                # The pace counts from the first step that is seen.
+                # The pace is measured from the first optimizer step that is seen.
                 if (progress := self._display.progress(job)) and progress[0]:
                     self._first_step.setdefault(step.name, (now, progress[0]))
-            # setdefault: a step's first line comes a minute after the step was seen, not at once.
+            # Because of setdefault, a step's first line comes a minute after it was first seen.
             if now - self._printed_at.setdefault(step.name, now) >= INTERVAL_S:
                 self._printed_at[step.name] = now
                 sign = self._describe_training(step, job, now)
@@ -177,6 +196,7 @@ class SignsOfLife:
                 yield step, sign or f"running for {duration(step.seconds)}"
 
     def _describe_training(self, step: Step, job: dict[str, Any], now: float) -> str:
+        """Return progress, metrics (losses first) and remaining time; empty if none is known."""
         metrics = latest(job)
         losses = {name: value for name, value in metrics.items() if "loss" in name.lower()}
         selection = list((losses or metrics).items())[:3]

@@ -1,4 +1,4 @@
-"""MetricDefinitions: the numbers in a line of a job's log, and its place in the training."""
+"""Read metrics and the training's progress from lines of a job's log, by its MetricDefinitions."""
 
 import contextlib
 import re
@@ -14,10 +14,10 @@ from trainyard.aws_clients import service_errors
 from trainyard.metric_regex import Expression
 
 LONGEST = 4_000
-"""Characters of a line that are searched for metrics."""
+"""Number of characters of a line that are searched for metrics."""
 
 STEPS = ("step", "global_step", "iteration", "iter", "round", "epoch")
-"""Names of counters of a training's progress, without the part before a colon."""
+"""Names of metrics that count a training's progress, without the part before a colon."""
 
 _COUNTER = re.compile(
     r"\b(?:global_)?(step|iteration|iter|round|epoch)s?\b['\"]?\s{0,2}[:=#\[(]?\s{0,2}(\d+(?:\.\d+)?)",
@@ -28,22 +28,25 @@ _XGBOOST = re.compile(r"^\s*\[(\d+)\](?:\s|#011)")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of a metric."""
+    """The definition of a metric, compiled."""
 
     name: str
     pattern: Expression
     hint: str
-    """Text in every line that the pattern matches; empty if unknown."""
+    """Text that is in every line that the pattern matches; empty if it is not known."""
 
     def value(self, line: str) -> float | None:
-        """Return the number that the pattern's first group finds in the line."""
+        """Return the number that the pattern's first group matches in the line.
+
+        Return None if the pattern does not match, or the group is not a number.
+        """
         if self.hint not in line or (match := self.pattern.search(line)) is None:
             return None
         return number(match)
 
 
 def number(match: "regex.Match[str]") -> float | None:
-    """Return the first group as a number; None for text."""
+    """Return the match's first group as a number; None if it is not a number."""
     try:
         return float(match[1])
     except (TypeError, ValueError):
@@ -51,16 +54,19 @@ def number(match: "regex.Match[str]") -> float | None:
 
 
 def definitions(job: Mapping[str, Any]) -> list[Definition]:
-    """Return the definitions in DescribeTrainingJob's answer that are valid, with a group."""
+    """Return the metric definitions of a training job, leaving out those that are not valid here.
+
+    ``job`` is DescribeTrainingJob's response.
+    """
     entries = []
     for entry in (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ():
-        with contextlib.suppress(ValueError):  # AWS's dialect has features that ours lacks
+        with contextlib.suppress(ValueError):  # AWS's dialect has features that ours does not have
             entries.append(definition(entry))
     return entries
 
 
 def definition(entry: Mapping[str, Any]) -> Definition:
-    """Return an entry of MetricDefinitions, compiled.
+    """Compile an entry of MetricDefinitions.
 
     Raises:
         ValueError: its Regex is not valid, or has no group.
@@ -78,7 +84,7 @@ def definition(entry: Mapping[str, Any]) -> Definition:
 
 
 def given_up(metrics: Iterable[Definition]) -> list[str]:
-    """Return messages for people about the metrics whose expressions took too long."""
+    """Return a message for each metric whose expression took so long that it is no longer tried."""
     return [
         metric.pattern.given_up_message(metric.name)
         for metric in metrics
@@ -87,21 +93,24 @@ def given_up(metrics: Iterable[Definition]) -> list[str]:
 
 
 def hint(regex: str) -> str:
-    """Return the literal text at the start of a regular expression, after a word boundary.
+    """Return the literal text with which a regular expression begins; empty if there is none.
 
-    A line without it is skipped in a fraction of the time that the expression takes.
+    Anchors, word boundaries and white space before it are skipped. A line without this text cannot
+    match, and looking for it takes a fraction of the time that the expression takes.
     """
     rest = re.sub(r"^(?:\(\?:\^\|\\s\)|\^|\.\*\??|\\b|\\s\*)+", "", regex)
     literal = re.match(r"[\w =:'\",/-]*", rest)
     prefix = literal[0] if literal else ""
     following = rest[len(prefix) : len(prefix) + 1]
     if following and following in "?*{":
-        prefix = prefix[:-1]  # the last character may be missing
+        prefix = prefix[:-1]  # the quantifier makes the last character optional
     return "" if _has_choice(rest) else prefix
 
 
 def _has_choice(regex: str) -> bool:
-    """Return whether a | is outside of all brackets."""
+    """Return whether the expression has alternatives at its top level: a ``|`` outside all
+    brackets.
+    """
     depth, in_set = 0, False
     for part in re.findall(r"\\.|.", regex, re.DOTALL):
         if in_set:
@@ -117,17 +126,18 @@ def _has_choice(regex: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LineMetrics:
-    """Metrics in a line."""
+    """The metrics in a line."""
 
     values: Mapping[str, float]
+    """Mapping of a metric's name to its value."""
     counter: str
-    """Name of the counter ``step``: ``step``, ``epoch``, …; empty without one."""
+    """What ``step`` counts: ``step``, ``epoch``, …; empty if the line has no counter."""
     step: float | None
 
 
 def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | None:
-    """Return the metrics in a line; None if there are none."""
-    # A progress bar writes its line again after each \r: the last one counts.
+    """Return the metrics in a log line; None if there are none."""
+    # A progress bar writes its line again after each \r; only the last version counts.
     line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
     line = line[:LONGEST]
     values = {metric.name: value for metric in metrics if (value := metric.value(line)) is not None}
@@ -138,6 +148,10 @@ def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | Non
 
 
 def _find_counter(values: Mapping[str, float], line: str) -> tuple[str, float | None]:
+    """Return the name and value of the line's progress counter; ``("", None)`` without one.
+
+    It is a metric with a name in ``STEPS``, or text such as ``step 12``, or XGBoost's ``[12]``.
+    """
     for name, value in values.items():
         if (short := name.rpartition(":")[2].lower()) in STEPS:
             return short, value
@@ -154,18 +168,21 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 
 
 class Sample(NamedTuple):
-    """A value of a metric."""
+    """A value of a metric at a time."""
 
     timestamp: float
     """Milliseconds since the epoch."""
     step: float | None
-    """Number of steps, epochs or rounds, from its line; None if the line has none."""
+    """Number of steps, epochs or rounds in the log line; None if it is not known."""
     value: float
-    """Value; may be NaN or infinite."""
+    """The value, which may be NaN or infinite."""
 
 
 def final(job: Mapping[str, Any]) -> dict[str, Sample]:
-    """Return name → last value, from DescribeTrainingJob's FinalMetricDataList."""
+    """Return a mapping of a metric's name to its last value.
+
+    It is read from FinalMetricDataList in ``job``, DescribeTrainingJob's response.
+    """
     samples = {}
     for entry in job.get("FinalMetricDataList") or ():
         if "MetricName" in entry:
@@ -179,7 +196,15 @@ def final(job: Mapping[str, Any]) -> dict[str, Sample]:
 def of_cloudwatch(
     cloudwatch: Any, job: str, names: list[str], description: Mapping[str, Any]
 ) -> dict[str, list[Sample]]:
-    """Return GetMetricData's values by name; ``names``: at most 500, the limit of a request.
+    """Read a training job's metrics from CloudWatch; return a mapping of name to values.
+
+    It is empty if CloudWatch has no values, or the job has no start time.
+
+    Args:
+        cloudwatch: boto3 client.
+        job: name of the training job.
+        names: names of at most 500 metrics, the limit of a GetMetricData request.
+        description: DescribeTrainingJob's response.
 
     Raises:
         ServiceError: CloudWatch refuses.
@@ -188,8 +213,8 @@ def of_cloudwatch(
     if start is None or not names:
         return {}
     end = description.get("TrainingEndTime") or datetime.now(UTC)
-    # At most 1,000 values, at a period that CloudWatch still keeps: a minute for 15 days, 5 minutes
-    # for 63, an hour for 455
+    # Ask for at most 1,000 values, with a period in which CloudWatch still keeps them: one minute
+    # for 15 days, 5 minutes for 63 days, one hour for 455 days
     # (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html).
     age = (datetime.now(UTC) - start).days
     least = 60 if age < 15 else 300 if age < 63 else 3_600

@@ -1,8 +1,11 @@
-"""A step's inputs in one run: its definition with the run's values, as flat fields.
+"""Get a step's inputs in one execution in a form that can be compared with another execution's.
 
-Another step's result is shown as a reference, ``{Shard.train}``: it is the same in every run,
-wherever the data lay. Ids of executions, names of jobs and times differ between any two runs
-and say nothing: ``key`` leaves them out.
+The inputs are the step's definition with the execution's values, as flat fields. Another step's
+result is a reference, such as ``{Shard.train}``, because its location may differ although the
+definition does not. IDs of executions, names of jobs and times differ between any two executions
+and mean nothing: ``key`` leaves them out. "Run" means an execution of the pipeline.
+
+The module also compares files in archives of code.
 """
 
 import difflib
@@ -47,8 +50,8 @@ CODE = (
     "sagemaker_remote_function_bootstrap",
     "pre_exec_script_and_dependencies",
 )
-"""Channels and inputs by which the SDKs pass code: sagemaker.train.constants and
-sagemaker.core.processing of SDK 3.27; the last three are those of ``@step``
+"""Names of channels and inputs by which the SDKs pass code: sagemaker.train.constants and
+sagemaker.core.processing of SDK 3.27. The last three are those of ``@step``
 (sagemaker.core.remote_function.job)."""
 
 _SOURCE = re.compile(
@@ -63,19 +66,23 @@ _ARCHIVE = re.compile(r"(?:.*/)?source(?:dir)?\.tar\.gz")
 
 
 WIRE, OWN_MARK = "\ue000", "\ue001"
-"""Prefixes of stand-ins for a value that another step created, and for the run's own, such as
-its id. No text of a definition has these characters: they are of Unicode's private use."""
+"""Marks before the text that replaces a reference: ``WIRE`` if it refers to another step's result,
+``OWN_MARK`` if to a value of the execution itself, such as its ID. The characters are of Unicode's
+private use area, so no text of a definition contains them."""
 
 
 def key(value: Any, stand_ins: Mapping[str, str]) -> str:
-    """Return the part of ``value`` that can differ from another run's.
+    """Return ``value`` as text without what differs in every run, for comparing two runs.
 
-    ``stand_ins``: names that only this run has, such as its id → the stand-in for each.
+    Args:
+        value: a value of a field.
+        stand_ins: mapping of a name that only this run has, such as its ID, to the text that
+            replaces it.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     result = text(value)
-    # The longest first: a name may be part of another.
+    # The longest name is replaced first, because a name may be part of another.
     for name in sorted(stand_ins, key=len, reverse=True):
         result = result.replace(name, stand_ins[name])
     return STAMP.sub("{time}", result)
@@ -83,21 +90,26 @@ def key(value: Any, stand_ins: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Inputs of a step."""
+    """The inputs of a step in a run."""
 
     fields: Fields
-    """Path, as ``label`` writes it → value; references to other steps as such."""
+    """Mapping of a path, as ``label`` writes it, to its value, in which references to other steps
+    are kept."""
 
     uris: Mapping[str, str]
-    """Path → its place in S3, references resolved."""
+    """Mapping of a path to its S3 URI, with references resolved."""
 
 
 def step_inputs(
     step: Step, parameter_values: Mapping[str, Any], job: Mapping[str, Any]
 ) -> StepInputs:
-    """Return the inputs of ``step`` in a run with the parameters ``parameter_values``.
+    """Return the inputs of a step in a run.
 
-    ``job``: Describe's answer for the job that it started; empty if there is none.
+    Args:
+        step: the step in the run's definition.
+        parameter_values: mapping of a parameter's name to its value in the run.
+        job: response of the Describe operation for the job that the step started, from which
+            the URIs of references are read; empty if there is none.
     """
     scope = Start(parameter_values, otherwise=_mark_reference)
     inputs: Fields = {}
@@ -108,11 +120,11 @@ def step_inputs(
         name = label(path)
         marked_text = value
         if not isinstance(value, str):
-            # ensure_ascii would escape the marks.
+            # With ensure_ascii, the marks would be escaped and not be found.
             marked_text = json.dumps(value, default=str, ensure_ascii=False)
         if WIRE in marked_text or OWN_MARK in marked_text:
             if job_fields is None:
-                # botocore's answers contain times.
+                # botocore's responses contain datetime objects.
                 plain = json.loads(json.dumps(job, default=str))
                 job_fields = {label(path): field.raw for path, field in flat(plain).items()}
             actual = job_fields.get(name)
@@ -128,6 +140,7 @@ def step_inputs(
 
 
 def _mark_reference(name: str) -> str:
+    """Return the text that replaces a reference that has no value in the definition."""
     return f"{OWN_MARK if name.startswith('Execution.') else WIRE}{reference(name)}"
 
 
@@ -136,6 +149,7 @@ def _is_uri(value: Any) -> bool:
 
 
 def _remove_marks(value: Any) -> Any:
+    """Return the value without the marks of references in its texts, at any depth."""
     if isinstance(value, str):
         return value.replace(WIRE, "").replace(OWN_MARK, "")
     if isinstance(value, list):
@@ -146,7 +160,7 @@ def _remove_marks(value: Any) -> Any:
 
 
 def parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
-    """Return the run's parameters, as fields."""
+    """Return the parameters of a run as fields."""
     return {
         name: Field(
             value, format_value(name, as_given(value) if isinstance(value, bool) else value)
@@ -157,7 +171,7 @@ def parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The code and the data of one step: name of a channel or an input → URI in S3."""
+    """The code and the data of one step: mappings of a channel's or input's name to its S3 URI."""
 
     code: Mapping[str, str]
     data: Mapping[str, str]
@@ -166,10 +180,11 @@ class Places:
 
 
 def places(uris: Mapping[str, str]) -> Places:
-    """Return the URIs of a step that are among ``uris``, by the field that has each.
+    """Return which of a step's URIs are those of its code and which those of its data.
 
-    Code travels in a channel or an input of a name that the SDKs give it, as an archive
-    ``sourcedir.tar.gz`` that the toolkits of SDK 2 download (``sagemaker_submit_directory``), or as
+    ``uris`` maps a field's path to its URI. URIs in other fields, such as outputs, are left out.
+    Code is in a channel or an input with a name that the SDKs use for it, or in an archive
+    ``sourcedir.tar.gz`` that the toolkits of SDK 2 download (``sagemaker_submit_directory``), or in
     a file that is named like a script.
     """
     code: dict[str, str] = {}
@@ -190,28 +205,28 @@ def places(uris: Mapping[str, str]) -> Places:
 
 
 def is_submitted(key: str) -> bool:
-    """Return whether a hyperparameter or a variable of that name holds the URI of code."""
+    """Return whether a hyperparameter or variable named ``key`` contains the URI of code."""
     return _SUBMIT_DIRECTORY.fullmatch(f"Environment.{key}") is not None
 
 
 def is_code(name: str, uri: str) -> bool:
-    """Return whether a channel or an input of that name and URI holds code."""
+    """Return whether a channel or an input with this name and URI contains code."""
     if _SCRIPT.fullmatch(uri) and not uri.endswith(".tar.gz"):
         return True
     return name in CODE or _ARCHIVE.fullmatch(uri) is not None
 
 
-# An archive is read in memory: nothing is unpacked, no name is followed.
+# Read archives in memory, without unpacking them to disk.
 #
-# The archive is not trusted: it may unpack to more than any disk holds, name files outside of it,
-# or not be an archive. Only regular files count, and each limit below applies to the bytes that
-# were really read.
+# An archive is not trusted: it may unpack to more than a disk can hold, name files outside of it,
+# or not be an archive at all. Only regular files are read, no path is followed, and the limits
+# below apply to the number of bytes that are really read.
 
 
 LARGEST = 20_000_000
-"""Largest number of bytes of an archive that are downloaded."""
+"""Largest number of bytes of an archive that is downloaded."""
 LARGEST_TEXT = 1_000_000
-"""Largest number of bytes of a file that are shown as text."""
+"""Largest number of bytes of a file that is shown as text."""
 UNPACKED = 50_000_000
 """Largest number of bytes that an archive may unpack to; the rest is not read."""
 MOST_FILES = 5_000
@@ -222,20 +237,21 @@ MOST_LINES = 4_000
 LONGEST_LINE = 2_000
 """Largest number of characters of a line that are shown."""
 MOST_PAIRS = 25_000_000
-"""Largest product of both sides' numbers of lines to align: difflib's time may grow with it."""
+"""Largest product of the two versions' numbers of lines: difflib's time may grow with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of an archive or a folder: name → SHA-256 of the content, or its ETag."""
+    """The files of an archive or a folder."""
 
     files: dict[str, str]
+    """Mapping of a file's name to the SHA-256 of its content, or its ETag."""
     fault: str = ""
-    """Reason why there may be more files than these."""
+    """Reason why there may be more files than these; empty if these are all."""
 
 
 class _BoundedStream(io.RawIOBase):
-    """A stream that ends with an error after ``most`` bytes."""
+    """A stream that raises ``tarfile.ReadError`` if more than ``most`` bytes are read from it."""
 
     def __init__(self, inner: io.BufferedIOBase, most: int) -> None:
         self._inner, self._remaining = inner, most
@@ -245,7 +261,7 @@ class _BoundedStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if size < 0 or size > self._remaining:
-            # One byte beyond the limit shows that there is more.
+            # Read one byte more than the limit to find out whether there is more.
             size = self._remaining + 1
         chunk = self._inner.read(size)
         self._remaining -= len(chunk)
@@ -255,11 +271,11 @@ class _BoundedStream(io.RawIOBase):
 
 
 FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError)
-"""Exceptions of reading a broken archive."""
+"""Exceptions that reading a broken archive may raise."""
 
 
 def contents(archive: bytes) -> Contents:
-    """Return the regular files of a ``.tar.gz``, and why others could not be read."""
+    """Return the regular files of a ``.tar.gz``, and the reason if not all could be read."""
     texts: dict[str, str] = {}
     try:
         for name, stream in _members(archive):
@@ -272,21 +288,25 @@ def contents(archive: bytes) -> Contents:
 
 
 def file(archive: bytes, path: str) -> bytes | None:
-    """Return the content of one file, as far as it can be shown; None if there is no such file."""
+    """Return the content of one file of an archive; None if there is no such file.
+
+    At most one byte more than ``LARGEST_TEXT`` is returned, which shows that it is too large.
+    """
     content = None
     try:
         for name, stream in _members(archive):
-            # No end at the first: of two files with one name, unpacking leaves the later one.
+            # Do not stop at the first: if two files have the same name, unpacking leaves the later.
             if name == path:
                 content = stream.read(LARGEST_TEXT + 1)
     except FAULTS:
-        # What was read before the fault counts.
+        # Use what was read before the archive's fault.
         return content
     return content
 
 
 def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
-    # gzip's magic number; tarfile's own detection would unpack without the limit on bytes.
+    """Iterate over (name, content) of the regular files of an archive."""
+    # Detect gzip by its magic number: tarfile's own detection would unpack without a limit.
     is_gzip = archive[:2] == b"\x1f\x8b"
     raw = io.BytesIO(archive)
     stream = _BoundedStream(gzip.GzipFile(fileobj=raw) if is_gzip else raw, UNPACKED)
@@ -309,7 +329,7 @@ class Diff:
 
 
 def diff(old: bytes | None, new: bytes | None) -> Diff:
-    """Return the changes from ``old`` to ``new``; None: the file did not exist."""
+    """Return the changes from ``old`` to ``new``; a version is None if the file did not exist."""
     sides: list[list[str]] = []
     for content in (old or b"", new or b""):
         if len(content) > LARGEST_TEXT:

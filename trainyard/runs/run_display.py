@@ -1,4 +1,7 @@
-"""An application's additions to the terminal's view of its runs; ``watch`` alone shows any run."""
+"""Show the steps, metrics and result of an execution ("run") in a terminal.
+
+An application can add to it by a ``Display``; without one, any pipeline's execution can be shown.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +18,11 @@ from trainyard.runs.why.read_evidence import cause_of
 from trainyard.terminal import console
 
 Metrics = dict[str, dict[str, float]]
-"""Title of a step → name of a metric → its latest value."""
+"""Mapping of a step's title to a mapping of a metric's name to its latest value."""
 
 
 def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics:
-    """Return the latest metrics of every training job of the run.
+    """Return the latest metrics of the run's training jobs that have any.
 
     Raises:
         ServiceError: AWS refused or cannot be reached.
@@ -34,7 +37,10 @@ def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics
 
 
 def latest(job: Mapping[str, Any]) -> dict[str, float]:
-    """Return name → value from DescribeTrainingJob's FinalMetricDataList."""
+    """Return a mapping of a metric's name to its latest value.
+
+    It is read from FinalMetricDataList in ``job``, DescribeTrainingJob's response.
+    """
     entries = job.get("FinalMetricDataList", ())
     return {
         entry["MetricName"]: entry["Value"]
@@ -44,7 +50,7 @@ def latest(job: Mapping[str, Any]) -> dict[str, float]:
 
 
 def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:
-    """Return a table of these metrics for a terminal; None if no training job has any."""
+    """Return a table of the latest metrics for a terminal; None if no training job has any."""
     metrics_by_title = training_metrics(execution, steps)
     if not metrics_by_title:
         return None
@@ -59,15 +65,15 @@ def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | No
 
 
 Steps = Mapping[str, Step]
-"""The steps of an execution that have begun, by name."""
+"""Mapping of a name to a step, for the steps of an execution that have started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
-    """Additions to the terminal's steps, times, failures and model package."""
+    """An application's additions to what the terminal shows of an execution."""
 
     watch: str = "trainyard watch"
-    """Command that watches such a run."""
+    """Command that watches such an execution, for messages."""
     tables: tuple[Callable[[Execution, Steps], RenderableType | None], ...] = (metrics_table,)
     """Tables of the summary, below the steps; None for an empty one."""
     progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = lambda job: None
@@ -76,7 +82,7 @@ class Display:
     """A running training job → a warning about its progress; empty if all is well."""
 
 
-# Display of a run's steps in a terminal.
+# Show a run's steps in a terminal.
 
 COLOURS = {
     "Succeeded": "green",
@@ -88,7 +94,7 @@ COLOURS = {
 
 
 def steps_table(steps: list[Step]) -> Table:
-    """Return a table with step, status, time: one row each, in the order in which they began."""
+    """Return a table with a row (step, status, time) per step, in the order of ``steps``."""
     table = Table(box=None, pad_edge=False)
     table.add_column("step")
     table.add_column("status")
@@ -99,11 +105,14 @@ def steps_table(steps: list[Step]) -> Table:
 
 
 def status_text(step: Step) -> Text:
-    """Return the step's status in its colour, noting an earlier result or a waiting callback."""
+    """Return the step's status in its colour, with a note if it was cached or reused, or waits for
+    a callback.
+    """
     return Text(f"{step.status}{_aside(step)}", style=COLOURS.get(step.status, ""))
 
 
 def _aside(step: Step) -> str:
+    """Return a note on a step that was cached or reused, or waits for a callback; else empty."""
     if step.cached:
         return " (cached)"
     if step.reused:
@@ -114,7 +123,7 @@ def _aside(step: Step) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``; empty for None."""
+    """Return a duration as text: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``; empty for None."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -125,12 +134,12 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-# The summary in the terminal when a run has ended.
+# Print the summary when a run has ended.
 
 LAST_LINES = 15
 LOG_TAIL = 200
 HOSTS_SHOWN = 2
-# From such a line on, a log holds only launchers reporting that their programs have failed.
+# After a line that matches, a log contains only messages of launchers whose programs have failed.
 LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
 
 
@@ -175,20 +184,21 @@ def _print_failure(execution: Execution, step: Step) -> None:
         for line in last_words(logs[host]):
             console.print(Text(f"  {line}", style="dim"))
     cause = cause_of(execution, step)
-    # Both have been printed: the reason as such, the unknown as the log's last lines.
+    # These two have been printed already: "reason" is the step's reason, and all that is known of
+    # "unknown" is the end of the log.
     if cause.name not in ("reason", "unknown"):
         print_cause(cause)
 
 
 def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
-    """Return the hosts that the reason names; else the first few: the ranks of a job fail alike."""
+    """Return the hosts that the reason names; else the first few, because ranks fail alike."""
     hosts = sorted(hosts)
     named_hosts = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
     return named_hosts or hosts[:HOSTS_SHOWN]
 
 
 def last_words(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last lines that the job itself wrote to a log, before its launchers failed."""
+    """Return the last lines that the job itself logged, before the messages of its launcher."""
     end = next((n for n, line in enumerate(lines) if LAUNCHER.match(line)), len(lines))
     return lines[max(0, end - LAST_LINES) : end]
 

@@ -1,4 +1,7 @@
-"""Values of an execution's expressions, as the service reports them after its steps have run."""
+"""Resolve expressions to the values of an execution, and read an evaluation's numbers.
+
+The values are those that the service reports after steps have run.
+"""
 
 import json
 import re
@@ -25,18 +28,18 @@ class Resource:
     """A resource that a step created, or a job that it started."""
 
     kind: str
-    """Key in the step's Metadata: ``TrainingJob``, ``Model``, ``RegisterModel``."""
+    """Key in the step's Metadata, such as ``TrainingJob``, ``Model`` or ``RegisterModel``."""
 
     name: str
     arn: str
     operation: str
-    """Operation that describes it: ``DescribeTrainingJob``."""
+    """Operation that describes it, such as ``DescribeTrainingJob``."""
 
 
 def resource_of(step: Step) -> Resource | None:
-    """Return the step's resource, if it can be described; None otherwise.
+    """Return the resource that a step created or started; None if no operation can describe it.
 
-    A check's resource is its job; the Metadata have what it compares.
+    The resource of a check step is its processing job.
     """
     if step.job:
         kind, name = step.job
@@ -44,7 +47,7 @@ def resource_of(step: Step) -> Resource | None:
         arns = (arn for body in bodies if (arn := body.get("Arn") or body.get("CheckJobArn")))
         return Resource(kind, name, next(arns, ""), f"Describe{kind}")
     for step_type in STEP_TYPES.values():
-        # Only of SageMaker's own resources is there an operation that describes them.
+        # SageMaker has operations that describe its own resources only.
         if step_type.service != "sagemaker" or step_type.describe is None:
             continue
         key = step_type.metadata_key
@@ -55,17 +58,18 @@ def resource_of(step: Step) -> Resource | None:
 
 
 def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:
-    """Return the Describe operation's answer, without the metadata of every answer; empty if
-    describing it needs more than a name.
+    """Return the Describe operation's response, without ResponseMetadata.
+
+    It is empty if the operation needs more than a name.
 
     Raises:
-        ServiceError: it no longer exists, or AWS refused.
+        ServiceError: the resource no longer exists, or AWS refused.
     """
     model = sagemaker.meta.service_model.operation_model(resource.operation)
     required_names = model.input_shape.required_members
     if len(required_names) != 1:
         return {}
-    # Only a package is described by its ARN: a version of a group has no name.
+    # A model package is described by its ARN, because a version in a group has no name.
     name = resource.arn if required_names[0] == "ModelPackageName" else resource.name
     with service_errors(f"describing {resource.kind} {resource.name}"):
         answer = getattr(sagemaker, xform_name(resource.operation))(**{required_names[0]: name})
@@ -73,14 +77,14 @@ def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:
 
 
 class RunValues(Start):
-    """The values of an execution, as far as the service reports them.
+    """Resolves references to the values of an execution, as far as the service reports them.
 
     Args:
-        arn: the execution's.
-        answer: DescribePipelineExecution's.
-        steps: those that have begun.
-        document: the execution's definition.
-        parameters: name → value, in its type.
+        arn: ARN of the execution.
+        answer: response of DescribePipelineExecution.
+        steps: steps that have started.
+        document: definition of the execution.
+        parameters: mapping of a parameter's name to its value, in its type.
         describe: returns a resource's description; raises ServiceError.
         read: returns the content of the object at an S3 URI; raises ServiceError.
     """
@@ -119,7 +123,9 @@ class RunValues(Start):
             return Unknown(f"{step} {run_step.status.lower()}, and has no {path}")
 
     def _properties(self, step: Step) -> Mapping[str, Any]:
-        """Return the document in which the step's properties are looked up."""
+        """Return the document in which the step's properties are looked up: its Metadata, joined
+        with the description of its resource.
+        """
         bodies = [body for body in step.metadata.values() if isinstance(body, dict)]
         properties = {key: value for body in bodies for key, value in body.items()}
         if outputs := properties.get("OutputParameters"):
@@ -133,7 +139,11 @@ class RunValues(Start):
             raise ExpressionError(str(error)) from None
 
     def property_file_uri(self, step: str, name: str) -> str | Unknown:
-        """Return the S3 URI of a step's property file."""
+        """Return the S3 URI of a step's property file; ``Unknown`` if the step has not written it.
+
+        Raises:
+            ExpressionError: the definition has no such step.
+        """
         step_definition = language.find_step(self._document.get("Steps"), step)
         if step_definition is None:
             raise ExpressionError(f"step {step!r} does not exist")
@@ -152,33 +162,37 @@ class RunValues(Start):
             raise ExpressionError(str(error)) from None
 
 
-# Numbers of an evaluation: from property files, and from a model package's metadata and report.
+# Read the numbers of an evaluation from property files, and from a model package's metadata and
+# report.
 
 LARGEST = 1_000_000
-"""Largest number of bytes read of a property file."""
+"""Largest number of bytes of a property file that is read."""
 
 LATE = timedelta(seconds=5)
-"""Largest difference of clocks: outputs written later than this after a job are another job's."""
+"""Assumed largest difference between clocks. An object that was written later than this after a
+job's end, or after a package's registration, was written by another job."""
 
 DEEPEST = 20
-"""Levels of a property file that are searched for numbers."""
+"""Number of levels of a property file that are searched for numbers."""
 
 LONGEST = 1 << 20
-"""Largest number of bytes read of a package's report."""
+"""Largest number of bytes of a model package's report that is read."""
 
 LEVELS = 6
-"""Levels of such a report that are searched for numbers."""
+"""Number of levels of such a report that are searched for numbers."""
 
 _NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,2})?")
 
 
-# property files
+# Read numbers from property files.
 
 
 def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
-    """Return the URI of one of a step's PropertyFiles; None before its processing job has ended.
+    """Return the S3 URI of a property file; None before the processing job has ended.
 
-    ``job``: DescribeProcessingJob's answer.
+    Args:
+        job: response of DescribeProcessingJob.
+        file: entry of the step's PropertyFiles.
     """
     outputs = (job.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
     uris = {
@@ -191,7 +205,9 @@ def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
 
 
 def read_object(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
-    """Return the time at which an object was written, and its content, cut if it is large.
+    """Return the time at which an object was written, and its content.
+
+    At most one byte more than ``LARGEST`` is returned, which shows that it is too large.
 
     Raises:
         ClientError: the object does not exist, or S3 refuses.
@@ -203,13 +219,13 @@ def read_object(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
 
 
 def is_overwritten(job: Mapping[str, Any], write_time: datetime | None) -> bool:
-    """Return whether another job has written the file since."""
+    """Return whether a property file was written after its job ended, and so by another job."""
     end_time = job.get("ProcessingEndTime")
     return end_time is not None and write_time is not None and write_time > end_time + LATE
 
 
 def in_json(content: bytes) -> Iterator[tuple[str, float]]:
-    """Iterate over the numbers in a JSON text, by their paths in it; none if it is not JSON."""
+    """Iterate over (path, number) of the numbers in a JSON text; nothing if it is not JSON."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -218,8 +234,9 @@ def in_json(content: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
+    """Iterate over (path, number) in a JSON value, at most ``deeper`` levels down."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # float of a larger integer raises OverflowError.
+        # float raises OverflowError for a larger integer.
         if isinstance(value, float) or abs(value) < 1e300:
             yield path, float(value)
     elif isinstance(value, dict | list) and deeper:
@@ -228,22 +245,24 @@ def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
             yield from _leaves(f"{path}.{name}" if path else str(name), inner, deeper - 1)
 
 
-# model packages
+# Read numbers of model packages.
 
 
 def of_package(
     package: Mapping[str, Any], report: Callable[[str], Mapping[str, float]]
 ) -> dict[str, float]:
-    """Return the numbers of a package: of its customer metadata, then of its ModelQuality report
-    in S3, by the path in it.
+    """Return the numbers of a model package: a mapping of a name to a number.
+
+    They are those of its customer metadata, and those of its ModelQuality report in S3, which are
+    named by their path in the report. If a name is in both, the metadata's number is returned.
 
     Args:
-        package: DescribeModelPackage's answer.
-        report: reads the numbers of the report at a URI.
+        package: response of DescribeModelPackage.
+        report: returns the numbers of the report at a URI.
     """
     numbers: dict[str, float] = {}
     for name, text in (package.get("CustomerMetadataProperties") or {}).items():
-        # The expression leaves out hashes such as 12e45678, which float would read as infinity.
+        # The pattern excludes hashes such as 12e45678, which float would read as infinity.
         if isinstance(text, str) and _NUMBER.fullmatch(text):
             numbers[name] = float(text)
     quality = (package.get("ModelMetrics") or {}).get("ModelQuality") or {}
@@ -254,10 +273,11 @@ def of_package(
 
 
 def in_report(s3: Any, uri: str, registration_time: datetime | None = None) -> dict[str, float]:
-    """Return the report's numbers; none if it does not exist, is too long or not JSON.
+    """Return the numbers of the report at ``uri``: a mapping of a path to a number.
 
-    ``registration_time``: time of the package's registration; a report written later is another
-    version's.
+    It is empty if the report does not exist or cannot be read, is too long or not JSON, or was
+    written after ``registration_time``, the time of the package's registration, because then it is
+    the report of another version.
     """
     url = urlsplit(uri)
     try:
@@ -271,14 +291,17 @@ def in_report(s3: Any, uri: str, registration_time: datetime | None = None) -> d
         if answer.get("ContentLength", 0) > LONGEST or is_later:
             return {}
         return dict(_name_numbers(json.loads(answer["Body"].read(LONGEST))))
-    # Another account's bucket, gone, not JSON, or an integer too large for a float.
+    # The bucket is another account's, the report is missing or not JSON, or it has an integer too
+    # large for a float.
     except (ClientError, ParamValidationError, ValueError, RecursionError, OverflowError):
         return {}
 
 
 def _name_numbers(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
-    """Iterate over leaf numbers by their path, without the parts that all share in SageMaker's
-    schema: the family, such as ``regression_metrics``, and ``value``.
+    """Iterate over (path, number) of the numbers in a report.
+
+    The paths do not have the parts that are common to all in SageMaker's schema: the first one,
+    such as ``regression_metrics``, and ``value``.
     """
     if isinstance(report, Mapping) and len(path) < LEVELS:
         for name, inner in report.items():

@@ -1,6 +1,7 @@
-"""Start again from a step: it and its dependents run, the results that they need are reused.
+"""Start a pipeline again from a step: the step and its dependents run, and the results that they
+need are reused from an earlier execution, the "source".
 
-It uses only the API: StartPipelineExecution's SelectiveExecutionConfig, on AWS as on the emulator.
+This uses StartPipelineExecution's SelectiveExecutionConfig, on AWS as well as on the emulator.
 """
 
 import json
@@ -21,31 +22,39 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerunPlan:
-    """A start from a step: what runs and what is reused; step name → the reason."""
+    """The plan of a start from a step: what runs and what is reused."""
 
     pipeline: str
     source: str
     """ARN of the execution whose results are reused."""
 
     runs: Mapping[str, str]
+    """Mapping of the name of a step that runs to the reason."""
+
     reused_steps: Mapping[str, str]
+    """Mapping of the name of a step whose result is reused to the reason."""
+
     unneeded_steps: tuple[str, ...]
-    """Steps that neither run nor are needed."""
+    """Names of steps that neither run nor are needed."""
 
     parameters: Mapping[str, str]
-    """Parameters of the source, as far as the pipeline still has them."""
+    """Parameters of the source execution that the pipeline still has."""
 
     fixed_parameters: Mapping[str, str]
-    """Entries of ``parameters`` that reused steps were given."""
+    """Those of ``parameters`` that reused steps refer to: a new value does not change these
+    steps."""
 
     @property
     def config(self) -> dict[str, Any]:
-        """SelectiveExecutionConfig of the start."""
+        """The SelectiveExecutionConfig for StartPipelineExecution."""
         selection = [{"StepName": name} for name in self.runs]
         return {"SelectedSteps": selection, "SourcePipelineExecutionArn": self.source}
 
     def lines(self, new_parameters: Mapping[str, str]) -> Iterator[str]:
-        """Iterate over lines for people; ``new_parameters`` are the parameters that they change."""
+        """Iterate over lines that explain the plan to the user.
+
+        ``new_parameters`` are the parameters that the user changes.
+        """
         yield f"again from {self.source}"
         for word, steps in (("reused", self.reused_steps), ("runs", self.runs)):
             for name, reason in steps.items():
@@ -62,13 +71,18 @@ class RerunPlan:
 def plan(
     step: str, execution: str | None, pipeline: str | None, region: str | None = None
 ) -> RerunPlan:
-    """Return the plan of a start from ``step``; nothing is started.
+    """Return the plan of a start from a step, without starting anything.
 
     Args:
-        execution: ARN of the execution to reuse; else the newest of ``pipeline``, or of any.
+        step: name of the step to start from.
+        execution: ARN of the execution whose results are reused; None for the newest one of
+            ``pipeline``.
+        pipeline: name of the pipeline; None for that of the execution, or of the newest one.
+        region: region of the pipeline; None for that of the environment.
 
     Raises:
-        RecipeError: the step does not exist, or the execution lacks a result to reuse.
+        RecipeError: the step does not exist, too many steps would run, or the execution has not
+            ended, is of another pipeline, or has no result for a step that must be reused.
         ServiceError: the execution or pipeline does not exist, or AWS refused.
     """
     source = execution or latest_execution(pipeline, region)
@@ -99,7 +113,9 @@ def plan(
 
 
 def start(rerun: RerunPlan, new_parameters: Mapping[str, str], region: str | None = None) -> str:
-    """Start the execution with the source's parameters and ``new_parameters``; return its ARN.
+    """Start the execution that ``rerun`` plans; return its ARN.
+
+    It has the parameters of the source, updated by ``new_parameters``.
 
     Raises:
         ServiceError: AWS refused.
@@ -114,7 +130,13 @@ def start(rerun: RerunPlan, new_parameters: Mapping[str, str], region: str | Non
 
 
 def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
-    """Return the step and all steps that depend on it, in the definition's order."""
+    """Return a mapping of the names of a step and of all its dependents to why they run.
+
+    It is in the definition's order.
+
+    Raises:
+        RecipeError: there are more steps than AWS can select.
+    """
     dependents = {step}
     while (
         new := {n for n, other in steps.items() if dependents & set(other.waits_for)} - dependents
@@ -134,7 +156,12 @@ def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
 def _find_reused(
     step: str, runs: Iterable[str], steps: Mapping[str, Step], execution: Execution
 ) -> dict[str, str]:
-    """Return all steps that running steps need. Raises RecipeError: one has not succeeded."""
+    """Return a mapping of the names of all steps that the steps in ``runs`` need, directly or
+    indirectly, to the reason.
+
+    Raises:
+        RecipeError: one of them did not succeed in ``execution``, or that has not ended.
+    """
     status = execution.describe()["PipelineExecutionStatus"]
     if status not in END_STATUSES:
         message = f"--execution {execution.arn}: is {status}; only what has ended is reused"

@@ -1,6 +1,7 @@
-"""Check whether a training is slower than expected, and which part of its steps it is.
+"""Check whether the optimizer steps of a training are slower than expected, and which part of them.
 
-The expectation comes from similar earlier runs, or from a prediction.
+The expectation comes from similar earlier trainings, or from a prediction. The second half of the
+module calibrates predictions by trainings that ran.
 """
 
 import statistics
@@ -21,50 +22,56 @@ from trainyard.runs.execution import Execution, Step, all_executions
 from trainyard.runs.metric_lines import definitions, given_up
 
 STEP = "step"
-"""Name of the whole step, among its parts."""
+"""Key of the whole optimizer step in ``Seconds``."""
 
 SLACK = 1.2
-"""Factor over the longest expectation from which a step counts as slow: metric lines of one
-training differ by less anyway."""
+"""A step counts as slow if it takes this factor longer than the slowest of the earlier runs. The
+metric lines of one training differ by less than this."""
 
 Seconds = Mapping[str, float]
-"""Part of an optimizer step → its seconds, ``STEP`` for the whole step."""
+"""Mapping of a part of an optimizer step to its seconds; ``STEP`` is the whole step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedTime:
-    """Expected time of steps."""
+    """The expected time of an optimizer step."""
 
     seconds: Seconds
     most: float
-    """Longest time of a step in seconds that is no surprise."""
+    """Longest time of a step, in seconds, that does not count as slow."""
 
     grounds: str
-    """Source of the expectation: ``foreseen``, ``3 earlier runs``."""
+    """Source of the expectation, in words that a message can use, such as ``3 earlier runs
+    took``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Measured time of steps, beside the expected one."""
+    """The measured time of an optimizer step, and the expected times."""
 
     found: Seconds
+    """Measured seconds."""
+
     expected: tuple[ExpectedTime, ...] = field(default=())
-    """Expectations; the first one counts."""
+    """Expectations. The first one decides whether the training is slow; all are shown."""
 
     @property
     def is_slow(self) -> bool:
-        """True if a step takes longer than the longest expectation."""
+        """True if a step takes longer than the ``most`` of the first expectation."""
         return bool(self.expected) and self.found[STEP] > self.expected[0].most
 
     @property
     def slowest(self) -> str:
-        """Part with the largest excess; ``STEP`` if no part is known."""
+        """Part of the step that exceeds its expected time most; ``STEP`` if no part is known."""
         should = self.expected[0].seconds
         parts = [part for part in self.found if part != STEP and part in should]
         return max(parts, key=lambda part: self.found[part] - should[part], default=STEP)
 
     def said(self) -> str:
-        """Return ``slow: a step takes 2.31 s, and 1.53 s by 3 earlier runs; most of that is …``."""
+        """Return a sentence that says how slow a step is and why; empty if it is not slow.
+
+        It is like ``slow: a step takes 2.31 s, and 1.53 s by what 3 earlier runs took; …``.
+        """
         if not self.is_slow:
             return ""
         expectation, part = self.expected[0], self.slowest
@@ -76,7 +83,7 @@ class Pace:
         return f"slow: {much} by what {expectation.grounds}{detail}"
 
     def table(self) -> Table:
-        """Return a table with a row for the step and each of its parts."""
+        """Return a table of measured and expected seconds: a row for the step and each part."""
         table = Table(box=None, pad_edge=False)
         table.add_column("seconds of")
         table.add_column("this run", justify="right")
@@ -89,12 +96,15 @@ class Pace:
 
 
 def figure(seconds: float | None) -> str:
-    """Return three digits; empty for None."""
+    """Return the number with three significant digits; an empty string for None."""
     return "" if seconds is None else f"{seconds:.3g}"
 
 
 def earlier(runs: Sequence[Seconds]) -> ExpectedTime | None:
-    """Return the expectation from similar runs; None if there are none."""
+    """Return the expectation from the measured times of similar earlier runs.
+
+    Return None if none of them has the time of a whole step.
+    """
     runs = [run for run in runs if STEP in run]
     if not runs:
         return None
@@ -107,18 +117,23 @@ def earlier(runs: Sequence[Seconds]) -> ExpectedTime | None:
     )
 
 
-# Learn from trainings that ran: one execution's, or those of all pipelines of the account.
+# Calibrate the predictions by trainings that ran: those of one execution, or of all pipelines of
+# the account.
 
 METRIC = "step_seconds"
 FIRST = 1
-"""Number of first lines that do not count: kernels are chosen and compiled then."""
+"""Number of logged times at the beginning that are left out, because kernels are chosen and
+compiled then."""
 
 SettingOf = Callable[[Mapping[str, Any]], Setting]
-"""DescribeTrainingJob's answer → the setting; raises ForesightError if it is unknown."""
+"""Function that returns the setting of a training from DescribeTrainingJob's response; raises
+ForesightError if it is not known."""
 
 
 def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[Measurement | str]:
-    """Iterate over each training of an execution, or the reason why it does not count.
+    """Iterate over the measurements of an execution's successful trainings.
+
+    Yield a string with the reason for a training that cannot be used.
 
     Raises:
         ServiceError: the execution does not exist, or AWS cannot be reached.
@@ -133,10 +148,10 @@ def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[M
 
 
 def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[float]:
-    """Return the seconds per optimizer step, in the order in which the job logged them.
+    """Return the seconds per optimizer step that a job logged, in the order of the log.
 
     Raises:
-        ForesightError: the metric's expression takes too long.
+        ForesightError: matching the metric's regular expression takes too long.
     """
     metrics = [definition for definition in definitions(job) if definition.name.endswith(METRIC)][
         :1
@@ -151,6 +166,11 @@ def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[fl
 def _make_measurement(
     job: Mapping[str, Any], setting: Setting, seconds: list[float]
 ) -> Measurement:
+    """Return the median of a job's logged seconds as a measurement.
+
+    Raises:
+        ForesightError: it logged too few.
+    """
     later = [value for value in seconds[FIRST:] if value > 0]
     if not later:
         raise ForesightError(
@@ -166,18 +186,24 @@ def _make_measurement(
 
 
 ALL = "all"
-"""Word for every execution."""
+"""Value of ``--calibrate`` that means all executions."""
 
 
 def calibrate(
     which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
 ) -> Iterator[str]:
-    """Add the trainings of an execution, or of ``all``, to the calibration; yield a report.
+    """Add measured trainings to the calibration file, and yield the lines of a report.
 
     The file is written before the first line is yielded.
 
+    Args:
+        which: ARN of an execution, or ``all``.
+        setting_of: returns the setting of a training job.
+        region: region of the executions; None for that of the environment.
+        place: the calibration file.
+
     Raises:
-        ForesightError: no training counts; says why not.
+        ForesightError: no training can be used; the message says why.
         ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     arns = all_executions(region) if which == ALL else [which]

@@ -1,4 +1,4 @@
-"""Run the checks of a definition, in order; offline and without credentials."""
+"""Run all checks of a definition, offline and without credentials, and print the findings."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,13 +30,13 @@ MALFORMED_RULES = {
     "form",
     "parameter-type",
 }
-"""Rules after which a step's values have other types than its shapes say."""
+"""Rules whose findings mean that values of a step may have other types than AWS's shapes say."""
 
 
 def check(body: str) -> list[Finding]:
-    """Return the findings in the definition ``body``: errors first, step by step.
+    """Return the findings in the definition ``body`` (JSON text): errors first, then by step.
 
-    A definition with a wrong outer form is checked as far as it can be read.
+    If its outer form is wrong, check as much of it as can be read.
     """
     document, problems = read(body)
     if document is None:
@@ -47,20 +47,20 @@ def check(body: str) -> list[Finding]:
     problems += reference_checks.findings(document, steps)
     problems += step_dependencies.findings(document, steps)
     problems += expression_checks.findings(document, steps)
-    # Rules read values by their types: a step where these are wrong would only confuse them.
+    # Rules rely on the types of values, so they do not see steps in which a type is wrong.
     broken = {finding.step for finding in problems if finding.rule in MALFORMED_RULES}
     well_formed = replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
     problems += rules.findings(well_formed)
-    # Two checks may have found the same.
+    # Two checks may have found the same problem: ``dict.fromkeys`` keeps one of equal findings.
     positions = {None: -1} | {name: position for position, name in enumerate(steps)}
     return sorted(dict.fromkeys(problems), key=lambda f: (f.severity, positions.get(f.step, -1)))
 
 
 def refuse_errors(body: str, source: str) -> None:
-    """Refuse the definition ``body``, which is from ``source``, if it is not valid.
+    """Check that the definition ``body`` has no errors; ``source`` names it in the message.
 
     Raises:
-        DefinitionError: validation finds an error in it.
+        DefinitionError: it has an error; the message is about the first.
     """
     wrong = [finding for finding in check(body) if finding.severity == "error"]
     if wrong:
@@ -71,7 +71,9 @@ def refuse_errors(body: str, source: str) -> None:
 
 
 def findings(body: str, document: Document) -> Iterator[Finding]:
-    """Check length of the definition and number of parameters, against botocore's model."""
+    """Check the definition's length and number of parameters against the limits in botocore's
+    service model.
+    """
     longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
     if len(body) > longest:
         yield ROOT.error(
@@ -92,17 +94,19 @@ def findings(body: str, document: Document) -> Iterator[Finding]:
         )
 
 
-# Display findings on a terminal: grouped by step, errors first, readable without colour, too.
+# Print findings on a terminal, grouped by step, errors first. They are readable without colours.
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 COLOURS = {"error": "bold red", "warning": "yellow"}
 
 
 def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
-    """Print the findings in the definition ``body`` ("": there is none), and end the command.
+    """Print the findings in the definition ``body``, and end the command.
+
+    ``body`` is empty if there is no definition, such as for errors in a recipe.
 
     Raises:
-        typer.Exit: with status 1 when there is an error, else 0.
+        typer.Exit: always; with status 1 if a finding is an error, else 0.
     """
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
@@ -112,7 +116,7 @@ def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
 
 
 def _summarize_document(body: str) -> str:
-    """Return a summary of what was checked."""
+    """Return a summary of what was checked: numbers of steps and parameters, and types of steps."""
     document, _ = read(body) if body else (None, [])
     if document is None:
         return "no definition to check"
@@ -122,7 +126,9 @@ def _summarize_document(body: str) -> str:
 
 
 def show(findings: Sequence[Finding], summary: str) -> None:
-    """Print ``findings`` step by step, and one line on what was ``summary``."""
+    """Print ``findings`` step by step, then their number and ``summary``, which says what was
+    checked.
+    """
     for step in dict.fromkeys(finding.step for finding in findings):
         console.print(f"[bold]{escape(_title(step, findings))}[/]", highlight=False)
         for finding in findings:
@@ -141,7 +147,7 @@ def show(findings: Sequence[Finding], summary: str) -> None:
 
 
 def line(finding: Finding) -> str:
-    """Return a finding in one line, for an error's message."""
+    """Return a finding as one line, for an error message."""
     return f"{finding.path}: {finding.problem}; {finding.fix} ({finding.source})"
 
 
@@ -153,6 +159,7 @@ def _title(step: str | None, findings: Iterable[Finding]) -> str:
 
 
 def _summary(findings: Sequence[Finding], summary: str) -> str:
+    """Return a line with the numbers of errors and warnings, or "valid", before ``summary``."""
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
     if not findings:
@@ -162,5 +169,5 @@ def _summary(findings: Sequence[Finding], summary: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return ``1 error``, ``2 errors``."""
+    """Return the number and the noun, in plural if needed: ``1 error``, ``2 errors``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,7 @@
-"""Expressions in the checks: their places, their references, and their types."""
+"""List the expressions of a definition, infer their types, and check Join, JsonGet and conditions.
+
+A "place" is a JSON path in the definition, with its step (``location.Place``).
+"""
 
 import re
 from collections.abc import Iterator
@@ -34,18 +37,25 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class ExpressionType:
-    """The type of an expression in botocore's words, and its ``values`` as far as known."""
+    """The type of an expression, and the values that it may have as far as they are known."""
 
     type: str
+    """botocore's name of the type, such as ``string``; ``ANY`` if it is unknown."""
+
     values: tuple[Any, ...] = ()
-    """Default of a parameter and its other permitted values; a joined text. Empty: unknown."""
+    """Of a parameter its default and its other permitted values; of a Join its text. Empty if they
+    are unknown."""
 
     outline: str = ""
-    """Joined text that begins with constants, with x where only the run knows the text."""
+    """Text of a Join that begins with a constant, with x in place of each part that is known only
+    when the pipeline runs; else empty."""
 
 
 def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
-    """Iterate over every expression of the definition, with its place and its step."""
+    """Iterate over every expression of the definition, with its place and its step.
+
+    The step is None for expressions in the definition's top-level configurations.
+    """
     for key in ("PipelineExperimentConfig", "MlflowConfig"):
         for expression, keys in expressions(document.document.get(key)):
             yield expression, Place(None, f"$.{key}").join(*keys), None
@@ -57,12 +67,13 @@ def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
 
 
 def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> ExpressionType:
-    """Return the type of ``expression``; ANY if only the run can know it, or it is wrong."""
+    """Return the type of ``expression``; ``ANY`` if it is known only at run time, or is invalid."""
     if JOIN in expression:
         joined_text = document.value(expression)
         if not isinstance(joined_text, Unknown):
             return ExpressionType("string", (joined_text,))
-        # Only a beginning of constants says something of a form, such as that of an S3 URI.
+        # A text can be checked for a form such as that of an S3 URI only if its beginning is
+        # constant.
         begins = bool(joined_text.parts) and isinstance(joined_text.parts[0], str)
         return ExpressionType("string", outline=joined_text.fill_unknowns("x") if begins else "")
     if GET not in expression:
@@ -70,7 +81,7 @@ def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> 
     try:
         reference = parse_get(expression[GET])
     except ExpressionError:
-        # The references' check reports it.
+        # ``reference_checks`` reports it.
         return ExpressionType(ANY)
     if reference.kind == "Parameters":
         return parameter_type(document.parameters.get(reference.name, {}))
@@ -82,7 +93,9 @@ def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> 
 
 
 def parameter_type(entry: Any) -> ExpressionType:
-    """Return the type of a parameter from its entry in the definition, with the values it names."""
+    """Return the type of a parameter, with its default and permitted values, from its entry in the
+    definition.
+    """
     default = entry.get("DefaultValue")
     others = entry.get("EnumValues")
     values = [] if default is None else [default]
@@ -92,10 +105,11 @@ def parameter_type(entry: Any) -> ExpressionType:
 
 
 def _property_type(step: Step, path: str, steps: dict[str, Step]) -> ExpressionType:
+    """Return the type of a step's property; ``ANY`` if it does not exist or has no JSON type."""
     try:
         shape = find(step, split_path(path), steps)
     except (PropertyError, ExpressionError):
-        # The references' check reports it.
+        # ``reference_checks`` reports it.
         return ExpressionType(ANY)
     if shape is None or shape.type in ("timestamp", "blob"):
         return ExpressionType(ANY)
@@ -137,6 +151,7 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
 
 
 def _no_text(place: Place, value: Any) -> Finding:
+    """Return a finding that a value must be constant text."""
     return place.error(
         "expression",
         f"{brief(value)} is not text: an expression cannot stand here",
@@ -149,7 +164,15 @@ def _no_text(place: Place, value: Any) -> Finding:
 def odd_member(
     place: Place, owner: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
 ) -> Finding:
-    """Return a finding: ``owner``, such as a function or a dependency, has an unknown member."""
+    """Return a finding that ``owner``, such as a function or the definition, has an unknown member.
+
+    Args:
+        place: path of the member.
+        owner: name of what has the member, for the message.
+        key: the unknown member.
+        valid: names of valid members, to suggest from.
+        known_from: source of ``valid``.
+    """
     return place.error(
         "unknown-member",
         f"{owner} has no member {key!r}",
@@ -189,6 +212,7 @@ def json_get(body: Any, place: Place) -> Iterator[Finding]:
 
 
 def _json_path(path: Any, place: Place) -> Iterator[Finding]:
+    """Check the Path of a JsonGet."""
     if not isinstance(path, str):
         yield _no_text(place, path)
         return
@@ -204,14 +228,14 @@ def _json_path(path: Any, place: Place) -> Iterator[Finding]:
         )
 
 
-# Check conditions: their operators, members, and whether their sides can be compared.
+# Check conditions: their operators and members, and whether the two sides can be compared.
 
 SOURCE = "SDK 3.27: conditions"
 NUMBERS = ("integer", "float")
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Iterate over findings in the conditions of every Condition step."""
+    """Iterate over the findings in the conditions of all Condition steps."""
     for step in document.steps:
         if step.type != "Condition":
             continue
@@ -242,16 +266,16 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 
 
 class _Check:
-    """The check of one definition's conditions; ``steps`` by name resolve references."""
+    """Checks conditions of one definition; ``steps`` maps names to steps, to resolve references."""
 
     def __init__(self, document: Document, steps: dict[str, Step]) -> None:
         self.document = document
         self.steps = steps
 
     def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
-        """Check one condition, and those inside it."""
+        """Check one condition and the conditions nested in it."""
         kind = condition.get("Type") if isinstance(condition, dict) else None
-        # A list, unlike a dict, also compares values that have no hash.
+        # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(MEMBERS):
             expectation = f"a condition of one Type of {', '.join(MEMBERS)}"
             yield _form(place, condition, expectation, suggestion(kind, list(MEMBERS)))
@@ -288,6 +312,7 @@ class _Check:
             yield from self._compare("In", condition.get("QueryValue"), value, child)
 
     def _compare(self, kind: str, left_value: Any, right: Any, place: Place) -> Iterator[Finding]:
+        """Check that the two sides of a comparison can be compared."""
         types = [self._type(value) for value in (left_value, right)]
         for side, type_ in zip((left_value, right), types, strict=True):
             if type_ is None:
@@ -323,7 +348,10 @@ class _Check:
             )
 
     def _type(self, value: Any) -> str | None:
-        """Return the side's type; ANY if only the run can know it, None if no type is possible."""
+        """Return the type of one side of a comparison.
+
+        Return ``ANY`` if it is known only at run time, and None if the value cannot be compared.
+        """
         if is_expression(value):
             type_ = infer_type(value, self.document, self.steps).type
             return None if type_ in ("list", "structure", "map") else type_
@@ -332,6 +360,7 @@ class _Check:
 
 
 def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
+    """Check that a condition has exactly the members of its type."""
     for member in MEMBERS[kind]:
         if member not in condition:
             yield place.error(
@@ -354,6 +383,7 @@ def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
 
 
 def _form(place: Place, value: Any, expectation: str, fix: str = "") -> Finding:
+    """Return a finding about a condition in which ``value`` is not what was expected."""
     return place.error(
         "condition",
         f"{brief(value)}, expected {expectation}",

@@ -1,4 +1,4 @@
-"""A check's place in a definition; findings are created from it."""
+"""The findings of validation, and places: the JSON paths in a definition that findings refer to."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,23 +8,23 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A problem that will occur, found before anything is uploaded."""
+    """A problem that was found in a definition or a recipe before anything is uploaded."""
 
     rule: str
     """Name of the rule, in kebab-case: ``spot-without-checkpoints``."""
 
     severity: Literal["error", "warning"]
-    """error: the service refuses it, or the run cannot end well. warning: it may cost you."""
+    """error: the service refuses it, or the run fails. warning: it may waste money or time."""
 
     step: str | None
-    """Name of the step; None if it concerns the pipeline or the recipe as a whole."""
+    """Name of the step; None if the problem concerns the pipeline or the recipe as a whole."""
 
     path: str
-    """Place: ``$.Steps[1].Arguments.StoppingCondition`` in the definition, ``train.spot`` in the
-    recipe."""
+    """Location of the problem: ``$.Steps[1].Arguments.StoppingCondition`` in the definition,
+    ``train.spot`` in the recipe."""
 
     problem: str
-    """Problem, with the value and what was expected."""
+    """The problem, with the value found and what was expected."""
 
     why: str
     """Consequence of the problem."""
@@ -33,10 +33,10 @@ class Finding:
     """Change that solves it."""
 
     source: str
-    """Source of the rule: AWS's page, botocore's shape, an issue's number."""
+    """Source of the rule: a page of AWS's, a shape of botocore's, or an issue's number."""
 
     answer: str = ""
-    """CreatePipeline's own message for it, as people quote it; empty if it is not known."""
+    """CreatePipeline's own error message, as users quote it; empty if it is not known."""
 
 
 REFUSAL = "CreatePipeline refuses the definition"
@@ -45,19 +45,19 @@ KINDER = (
     "the emulator runs it"
 )
 UNREADABLE = "Unable to parse pipeline definition."
-"""Start of CreatePipeline's messages on a definition's form."""
+"""Beginning of CreatePipeline's messages about a definition's form."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A JSON path, and its step."""
+    """A JSON path in a definition, and the name of the step that it is in (None outside steps)."""
 
     step: str | None
     path: str
 
     def join(self, *keys: str | int) -> "Place":
-        """Return the place of a member (by name) or an item (by index) below this one."""
+        """Return the place below this one: each key is a member's name or a list index."""
         path = self.path
         for key in keys:
             if isinstance(key, int):
@@ -69,7 +69,7 @@ class Place:
     def error(
         self, rule: str, problem: str, *, reason: str, fix: str, source: str, answer: str = ""
     ) -> Finding:
-        """Return a finding here that the service refuses, or that ends the run."""
+        """Return a finding at this place that the service refuses, or that makes the run fail."""
         return Finding(
             rule=rule,
             severity="error",
@@ -83,18 +83,18 @@ class Place:
         )
 
     def warning(self, rule: str, problem: str, *, reason: str, fix: str, source: str) -> Finding:
-        """Return a finding here that may cost something."""
+        """Return a finding at this place that may waste money or time."""
         finding = self.error(rule, problem, reason=reason, fix=fix, source=source)
         return replace(finding, severity="warning")
 
 
 def unknown_argument(name: str) -> str:
-    """Return CreatePipeline's message on a member that it does not take."""
+    """Return CreatePipeline's error message for an unknown member of a definition."""
     return f"{UNREADABLE} Unknown Argument member '{name}'."
 
 
 def suggestion(name: Any, valid: list[str], limit: int = 8) -> str:
-    """Return ``use x`` with the nearest valid name, else with some of the valid ones."""
+    """Return a fix: ``use`` and the most similar valid name, else up to ``limit`` valid names."""
     close = get_close_matches(str(name), valid, n=1, cutoff=0.6)
     if close:
         return f"use {close[0]}"
@@ -105,6 +105,6 @@ def suggestion(name: Any, valid: list[str], limit: int = 8) -> str:
 
 
 def brief(value: Any, longest: int = 80) -> str:
-    """Return ``value`` for a message: only its beginning, if it is long."""
+    """Return ``repr(value)`` for a message, cut at ``longest`` characters."""
     text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

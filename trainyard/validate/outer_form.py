@@ -1,4 +1,6 @@
-"""Check the outer form of a definition: JSON, its top level, parameters, and steps' own fields."""
+"""Check the outer form of a definition: its JSON, top-level members, parameters, and steps' names
+and types; also names in the arguments of Cleanup, Lineage and ForEach steps.
+"""
 
 import json
 import re
@@ -13,17 +15,19 @@ from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggesti
 from trainyard.validate.step_properties import service_shapes
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
-"""Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
+"""Top-level members of a definition that SDK 3.27's ``Pipeline.definition`` writes."""
 SDK_FORM = "SDK 3.27: Pipeline.definition"
 PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues", "Description")
 ROOT = Place(None, "$")
 
 
 def read(body: str) -> tuple[Document | None, list[Finding]]:
-    """Return the definition in ``body``, or None if unreadable, and the findings in its form."""
+    """Return the definition in ``body`` (None if it is not a JSON object) and the findings in its
+    form.
+    """
     findings: list[Finding] = []
     try:
-        # By itself, json keeps the last of two equal keys, and takes NaN for a number.
+        # Without these hooks, json would accept two equal keys (keeping the last), and NaN.
         document = json.loads(
             body, object_pairs_hook=_Pairs(findings), parse_constant=_Constants(findings)
         )
@@ -45,7 +49,7 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
 
 
 class _Pairs:
-    """Creates an object of pairs; records keys that occur twice."""
+    """json's ``object_pairs_hook``: creates an object, and adds a finding if a key occurs twice."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
@@ -68,7 +72,7 @@ class _Pairs:
 
 
 class _Constants:
-    """Records NaN and Infinity, which are not JSON."""
+    """json's ``parse_constant``: adds a finding for NaN and Infinity, which are not JSON."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
@@ -87,6 +91,7 @@ class _Constants:
 
 
 def _no_json(problem: str) -> Finding:
+    """Return a finding that the definition is not a JSON object."""
     return ROOT.error(
         "not-json",
         f"the definition is not a JSON object: {problem}",
@@ -97,6 +102,7 @@ def _no_json(problem: str) -> Finding:
 
 
 def _top(document: dict) -> Iterator[Finding]:
+    """Check the top-level members of the definition."""
     if document.get("Version") != VERSION:
         yield ROOT.join("Version").error(
             "version",
@@ -113,13 +119,14 @@ def _top(document: dict) -> Iterator[Finding]:
         yield _form(ROOT.join("Steps"), document.get("Steps"), "a list with at least one step")
     if not isinstance(document.get("Parameters", []), list):
         yield _form(ROOT.join("Parameters"), document["Parameters"], "a list")
-    # SDK 3.27 writes these two as null where they are not used.
+    # SDK 3.27 writes these two as null if they are not used.
     for key in ("Metadata", "MlflowConfig"):
         if not isinstance(document.get(key), dict | None):
             yield _form(ROOT.join(key), document[key], "an object or null")
 
 
 def _parameters(entries: Any) -> Iterator[Finding]:
+    """Check the list of parameters, and that their names are unique."""
     names: set[str] = set()
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         place = ROOT.join("Parameters", index)
@@ -134,6 +141,7 @@ def _parameters(entries: Any) -> Iterator[Finding]:
 
 
 def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
+    """Check the entry of one parameter."""
     yield from _name(entry.get("Name"), place.join("Name"), "PipelineParameterName")
     for key in entry:
         if key not in PARAMETER_KEYS:
@@ -152,6 +160,7 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
 
 
 def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
+    """Check that a parameter's default and permitted values have its type."""
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
     if default is not None and not is_a(default, kind):
         yield _form(
@@ -177,6 +186,7 @@ def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
 
 
 def _steps(documents: Any) -> Iterator[Finding]:
+    """Check the name, the type and the form of every step; names must be unique."""
     paths: dict[str, str] = {}
     for entry in entries(documents):
         document, place = entry.document, Place(None, entry.path)
@@ -189,7 +199,7 @@ def _steps(documents: Any) -> Iterator[Finding]:
         if isinstance(name, str) and paths.setdefault(name, entry.path) != entry.path:
             yield _duplicate(place.join("Name"), "step", name)
         kind = document.get("Type")
-        # A list, unlike a dict, also compares values that have no hash.
+        # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(STEP_TYPES):
             yield place.join("Type").error(
                 "step-type",
@@ -204,9 +214,9 @@ def _steps(documents: Any) -> Iterator[Finding]:
 
 
 def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
-    """Check a parameter's or step's name."""
+    """Check a parameter's or step's name against the pattern and length of botocore's ``shape``."""
     body = service_shapes("sagemaker")[shape]
-    # botocore's shapes would allow an empty name.
+    # The pattern of botocore's shape would allow an empty name.
     if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
         yield _form(
             place, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
@@ -219,11 +229,13 @@ def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
 def _form(
     place: Place, value: Any, expectation: str, rule: str = "form", source: str = SDK_FORM
 ) -> Finding:
+    """Return a finding that ``value`` is not what was expected."""
     problem = f"{brief(value)}, expected {expectation}"
     return place.error(rule, problem, reason=REFUSAL, fix=f"give {expectation}", source=source)
 
 
 def _duplicate(place: Place, noun: str, name: str) -> Finding:
+    """Return a finding that a parameter's or step's name occurs twice."""
     return place.error(
         "duplicate-name",
         f"a second {noun} is called {name!r}",
@@ -233,7 +245,8 @@ def _duplicate(place: Place, noun: str, name: str) -> Finding:
     )
 
 
-# Check names and lists in Arguments: Cleanup's steps, Lineage's entities, ForEach's items.
+# Check names and lists in steps' Arguments: the steps of Cleanup, the entities of Lineage, and the
+# items of ForEach.
 
 ITEMS = (ANY, "string", "list")
 MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
@@ -243,11 +256,12 @@ KINDS = {
     "Artifact": ("Artifacts", "ArtifactName"),
     "Context": ("Contexts", "ContextName"),
 }
-"""Type of a lineage entity → the list that creates it, and the member with its name."""
+"""Mapping of a lineage entity's type to the argument that lists the entities to create, and to the
+member of an entity that is its name."""
 
 
 def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
-    """Iterate over findings for names in ``step`` that refer to nothing."""
+    """Iterate over the findings in the arguments of a Cleanup, Lineage or ForEach step."""
     place = Place(step.name, step.path).join("Arguments")
     if step.type == "Cleanup":
         yield from _cleanup(step, steps, place)
@@ -262,6 +276,7 @@ def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator
 
 
 def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
+    """Check that each step whose outputs are deleted exists and is in DependsOn."""
     resources = step.arguments.get("Resources")
     sources = resources.get("S3") if isinstance(resources, dict) else None
     waits = [
@@ -292,7 +307,10 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
 def _loop(
     step: Step, steps: dict[str, Step], place: Place, document: Document
 ) -> Iterator[Finding]:
-    """Check a loop: items are a list of scalars or become one; the selector compares an output."""
+    """Check a ForEach step: its items, the types of its body's steps, and its selector.
+
+    The items must be a list, or an expression whose known values are JSON lists.
+    """
     items = step.arguments.get("IterableItems")
     items_type = (
         infer_type(items, document, steps)
@@ -300,7 +318,7 @@ def _loop(
         else None
     )
     fits = items_type.type in ITEMS if items_type else _several(items)
-    # Every value that a parameter may have must be a list of items.
+    # Every value that the parameter is known to take must be a JSON list of items.
     lists = all(_several(_read(text)) for text in (items_type.values if items_type else ()))
     if items is not None and not (fits and lists):
         subject = f"{brief(items)}{f' of type {items_type.type}' if items_type else ''}"
@@ -339,6 +357,7 @@ def _loop(
 
 
 def _several(items: Any) -> bool:
+    """Return whether ``items`` is a list with a permitted number of items."""
     return isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS
 
 
@@ -351,7 +370,9 @@ def _read(text: Any) -> Any:
 
 
 def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
-    """Check an end: either an ARN, or name and type of an entity that the same step creates."""
+    """Check one end of a Lineage association: either an ARN, or the name and type of an entity that
+    the same step creates.
+    """
     name, kind = end.get("Name"), end.get("Type")
     if ("Arn" in end) == ("Name" in end):
         yield place.error(
@@ -384,7 +405,9 @@ PASSING = "developer guide: Pass Data Between Steps"
 
 
 def property_file_findings(step: Step) -> Iterator[Finding]:
-    """Check property files: each names an output that the step has, and has a name of its own."""
+    """Check a step's property files: each must refer to an output of the step, and have a unique
+    name and a relative path.
+    """
     config = step.arguments.get("ProcessingOutputConfig")
     outputs = config.get("Outputs") if isinstance(config, dict) else None
     names = (

@@ -1,4 +1,4 @@
-"""Check references: their targets exist, and are available at their place."""
+"""Check references: whether their targets exist, and have a value when the reference is used."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,9 @@ from trainyard.validate.step_properties import PropertyError, find, in_brackets
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Iterate over findings in the expressions of the definition."""
+    """Iterate over the findings in all expressions and property files of the definition, and over
+    its unused parameters.
+    """
     used: set[str] = set()
     for expression, place, step in everywhere(document):
         yield from _expression(expression, place, step, document, steps, used)
@@ -53,6 +55,7 @@ def _expression(
     steps: dict[str, Step],
     used: set[str],
 ) -> Iterator[Finding]:
+    """Check one expression; add the name of a parameter that it refers to to ``used``."""
     if JOIN in expression:
         yield from join(expression[JOIN], place.join(JOIN))
     elif JSON_GET in expression:
@@ -76,6 +79,7 @@ def _expression(
 
 
 def _syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
+    """Return a finding about a reference that cannot be parsed."""
     prefix, _, rest = str(text).partition(".")
     fix = suggestion(prefix, ["Parameters", "Execution", "Steps"])
     if prefix == "Execution":
@@ -92,6 +96,7 @@ def _syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
 def _step_reference(
     reference: Reference, place: Place, step: Step | None, steps: dict[str, Step]
 ) -> Iterator[Finding]:
+    """Check a reference to a step's property or property file."""
     target = steps.get(reference.name)
     if target is None:
         yield missing(place, "step", reference.name, list(steps))
@@ -105,6 +110,7 @@ def _step_reference(
 
 
 def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
+    """Check that a step has the property at ``path``, and that the path is written correctly."""
     try:
         find(target, split_path(path), steps)
         if token := in_brackets(target, path, steps):
@@ -126,6 +132,7 @@ def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> 
 
 
 def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
+    """Check that a reference to the current item of a loop is in the body of a ForEach step."""
     if step is None or step.loop is None:
         yield place.error(
             "loop-item",
@@ -139,6 +146,7 @@ def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
 def _loop_output(
     reference: Reference, place: Place, step: Step | None, steps: dict[str, Step]
 ) -> Iterator[Finding]:
+    """Check that a selector refers to an output of a step in its own loop's body."""
     inside = [other.name for other in steps.values() if step and other.loop == step.name]
     if reference.name not in inside:
         yield place.error(

@@ -1,4 +1,4 @@
-"""Check the order of the steps: DependsOn, and no step that waits for itself."""
+"""Check the order of the steps: DependsOn is valid, and no step waits for itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from trainyard.validate.location import KINDER, REFUSAL, Finding, Place, brief, 
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Iterate over findings in DependsOn, and every cycle."""
+    """Iterate over findings in DependsOn, and over every cycle."""
     for step in document.steps:
         yield from _depends_on(step, steps)
         for name in dict.fromkeys(step.reads):
@@ -36,6 +36,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 
 
 def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
+    """Check the entries of the step's DependsOn."""
     entries = step.document.get("DependsOn")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         place = Place(step.name, step.path).join("DependsOn", index)
@@ -49,7 +50,7 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
         elif target.type == "Fail":
             yield place.error(
                 "after-fail",
-                # The first words are AWS's own, mistake included: people search for them.
+                # The first words are AWS's own, grammar mistake included: people search for them.
                 f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
                 reason="a Fail step ends the run",
                 fix="depend on the step before it",
@@ -68,6 +69,7 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
 
 
 def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
+    """Check that an entry of DependsOn is a step's name, or an object with Step and Trigger."""
     if isinstance(entry, str):
         return
     if not isinstance(entry, dict) or not isinstance(entry.get("Step"), str):
@@ -82,7 +84,7 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
     for key in entry:
         if key not in ("Step", "Trigger"):
             yield odd_member(place.join(key), "DependsOn", key, ["Step", "Trigger"])
-    # A list, unlike a dict, also compares values that have no hash.
+    # In a list, not a dict, because the value may not be hashable.
     if entry.get("Trigger") not in list(TRIGGERS):
         yield place.join("Trigger").error(
             "depends-on",
@@ -94,7 +96,10 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
 
 
 def waits_for(document: Document) -> dict[str, list[str]]:
-    """Return step → the steps that must have ended before it starts, its condition among them."""
+    """Return a mapping of each step to the steps that must have ended before it starts.
+
+    The condition step whose branch contains a step is one of them.
+    """
     waits: dict[str, list[str]] = {step.name: [] for step in document.steps}
     for step in document.steps:
         waits[step.name] += [name for name in step.waits_for if name in waits]
@@ -102,8 +107,11 @@ def waits_for(document: Document) -> dict[str, list[str]]:
 
 
 def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[str] | None:
-    """Return the first cycle reached from ``start``."""
-    # A stack and no recursion: a chain of steps may be deeper than Python's stack.
+    """Return the first cycle that is reached from ``start``, as names; None if there is none.
+
+    Steps that are on no cycle, or on a reported one, are added to ``acyclic``.
+    """
+    # A stack instead of recursion, because a chain of steps may be deeper than Python's stack.
     stack = [(start, iter(waits[start]))]
     path = [start]
     if start in acyclic:
@@ -116,7 +124,7 @@ def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[s
             stack.pop()
             path.pop()
         elif other in path:
-            # The cycle is reported once, not for each step that leads to it.
+            # Report the cycle once, and not for each step that leads to it.
             acyclic.update(path)
             return [*path[path.index(other) :], other]
         else:
@@ -129,7 +137,7 @@ DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
 def missing(place: Place, kind: str, name: str, valid: list[str]) -> Finding:
-    """Return a finding: the parameter or step does not exist; with the nearest one that does."""
+    """Return a finding: the parameter or step does not exist. It suggests the nearest name."""
     return place.error(
         f"unknown-{kind}",
         f"there is no {kind} {name!r}",
@@ -140,7 +148,7 @@ def missing(place: Place, kind: str, name: str, valid: list[str]) -> Finding:
 
 
 def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Check that ``target`` has run whenever ``step`` runs."""
+    """Check that ``target`` runs whenever ``step`` runs."""
     branches = _branches(step, steps)
     for condition, outcome in _branches(target, steps).items():
         if branches.get(condition) is (not outcome):
@@ -152,7 +160,7 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
                 fix="refer to a step before the condition, or move one of them to the same branch",
                 source="#3565",
             )
-        # A condition that refers to a step of its own branch is a cycle, and reported as one.
+        # A condition that refers to a step in its own branch is a cycle, and is reported as one.
         elif condition not in branches and condition != step.name:
             yield place.warning(
                 "may-not-run",
@@ -173,7 +181,10 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
 
 
 def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
-    """Return condition step → the outcome under which ``step`` runs, at every depth of nesting."""
+    """Return a mapping of condition step to the outcome with which ``step`` runs.
+
+    It contains the conditions at all depths of nesting.
+    """
     branches: dict[str, bool] = {}
     while step is not None and step.branch is not None and step.branch[0] not in branches:
         condition, outcome = step.branch

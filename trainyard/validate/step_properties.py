@@ -1,4 +1,4 @@
-"""Properties that a step offers to others: ``Steps.X.…`` in the shape of the Describe answer."""
+"""Properties that other steps can refer to (``Steps.X.…``), in the shape of Describe responses."""
 
 import functools
 import re
@@ -15,35 +15,35 @@ from trainyard.language.step_types import STEP_TYPES, step_type
 from trainyard.language.step_types.step_type import ANYTHING, structure
 from trainyard.validate.location import suggestion
 
-# Shapes to check values against: botocore's service models, and our own in the same form.
+# Shapes that values are checked against: botocore's service models, and our own in the same form.
 #
-# The model is read as botocore's own JSON, without a client: 0.05 s, once per process.
+# The model is read from botocore's JSON file, without a client: 0.05 s, once per process.
 
 
 @functools.cache
 def service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return shape name → shape, from botocore's model of ``service``."""
+    """Return a mapping of shape name to shape, from botocore's model of ``service``."""
     return botocore.loaders.Loader().load_service_model(service, "service-2")["shapes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape; ``origin`` and ``name`` say in a finding where a constraint is from."""
+    """A shape; ``origin`` and ``name`` say in a finding where a constraint comes from."""
 
     origin: str
-    """``botocore``, or the source of an own shape."""
+    """``botocore``, or the source of one of our own shapes."""
 
     name: str
     """Name, such as ``CreateTrainingJobRequest.StoppingCondition``."""
 
     body: Mapping[str, Any]
-    """``type`` and the type's entries: members, required, member, key, value, enum, …"""
+    """``type`` and the entries for that type: members, required, member, key, value, enum, …"""
 
     service: str = "sagemaker"
 
     @property
     def type(self) -> str:
-        """Botocore's type: structure, list, map, string, integer, …; ``any`` in own shapes."""
+        """Botocore's type: structure, list, map, string, integer, …; ``any`` in our own shapes."""
         return self.body["type"]
 
     @property
@@ -53,7 +53,7 @@ class Shape:
 
     @property
     def members(self) -> Mapping[str, Any]:
-        """Members of a structure: name → shape."""
+        """Mapping of the names of a structure's members to their shapes."""
         return self.body.get("members", {})
 
     def member(self, key: str) -> "Shape":
@@ -73,7 +73,7 @@ class Shape:
         return self._follow(self.body["value"], "value")
 
     def _follow(self, target: Mapping[str, Any], key: str) -> "Shape":
-        """Return the shape that ``target`` names, or is itself (in an own shape)."""
+        """Return the shape that ``target`` names; in one of our own shapes, it may be the shape."""
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
             shape_name = f"{owner}.{key}" if key else target["shape"]
@@ -85,7 +85,7 @@ class Shape:
 
 
 def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a structure without the members that ``target``, an own shape, leaves out."""
+    """Return a structure without the members that our own shape ``target`` leaves out."""
     gone = target.get("without")
     if not gone:
         return body
@@ -95,18 +95,18 @@ def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str,
 
 
 def service_shape(name: str, service: str = "sagemaker") -> Shape:
-    """Return the shape that botocore's model calls ``name``.
+    """Return the shape with that name in botocore's model.
 
-    If the shape is missing in an older botocore, nothing is checked (``requests`` warns about
-    that).
+    If an older botocore does not have the shape, return one that accepts anything
+    (``step_request_checks`` warns about that).
     """
     return Shape("botocore", name, service_shapes(service).get(name, ANYTHING), service)
 
 
 @functools.cache
 def pattern(text: str) -> re.Pattern[str] | None:
-    r"""Return a model's pattern, for ``fullmatch``; None if Python cannot express it."""
-    # Java writes \p{L} for a letter; Python has no such class, so it is widened to \w.
+    r"""Return a pattern of the model, for ``fullmatch``; None if Python cannot express it."""
+    # Java writes \p{L} for a letter; Python has no such class, so the wider \w replaces it.
     for java, python in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
         text = text.replace(java, python)
     text = re.sub(r"\)\$\{(\d+),(\d+)\}$", r")", text.replace(r"\p{Alnum}", "A-Za-z0-9"))
@@ -119,11 +119,12 @@ def pattern(text: str) -> re.Pattern[str] | None:
 
 
 OUTPUT_TYPES = {"String": "string", "Integer": "integer", "Float": "float", "Boolean": "boolean"}
-"""Type of a Lambda or callback output, or of a pipeline parameter → botocore's type."""
+"""Mapping of the type of a pipeline parameter, or of a Lambda or callback output, to botocore's
+type."""
 
 
 class PropertyError(Exception):
-    """A step has no such property; ``fix`` says which it has."""
+    """A step has no such property; ``fix`` says which properties it has."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -132,6 +133,11 @@ class PropertyError(Exception):
 
 def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
     """Return the shape of a property; None if it may be anything.
+
+    Args:
+        step: step that has the property.
+        tokens: path of the property, without the name of the step.
+        steps: all steps by name.
 
     Raises:
         PropertyError: the step's type has no such property, or this step does not declare it.
@@ -143,8 +149,8 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
     shape = _root(step)
     if shape is None:
         return None
-    # A Describe answer repeats the step's own Arguments: by them, an output's name, a list's index
-    # and a map's key can be checked.
+    # A Describe response repeats the step's own Arguments. So the Arguments show whether an output
+    # with that name, a list item with that index, or a map key exists.
     declaration: Any = step.arguments
     open_members = step_type(step.type).open_members
     for depth, token in enumerate(tokens):
@@ -156,11 +162,13 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
 
 
 def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
-    """Return the first name in ``path`` that follows a dot where brackets are needed, as in a list
-    or a map; empty if there is none.
+    """Return the first name in ``path`` that follows a dot, but needs brackets.
+
+    Brackets are needed for an item of a list or a map. Return "" if there is no such name.
     """
     for dot in re.finditer(r"\.(\w[\w-]*)", path):
-        # A dot within quotes is none of the path; a part that names nothing is reported elsewhere.
+        # A dot inside quotes does not separate names; a name that does not exist is reported
+        # elsewhere.
         with suppress(ExpressionError, PropertyError):
             before = split_path(path[: dot.start()])
             holder = find(step, before, steps)
@@ -170,8 +178,9 @@ def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
 
 
 def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
-    """Return the shape at ``IterationOutputs[0].<body step>.<property>`` (SDK 3.27:
-    ForEachStep).
+    """Return the shape at ``IterationOutputs[0].<body step>.<property>``.
+
+    Source: SDK 3.27, ForEachStep. Raises PropertyError.
     """
     if len(tokens) < 3 or not isinstance(tokens[0], int):
         problem = f"IterationOutputs of step {step.name!r} without an index, step and property"
@@ -196,7 +205,10 @@ def _resolve_selector(step: Step, tokens: list[str | int], steps: dict[str, Step
 
 
 def _root(step: Step) -> Shape | None:
-    """Return the structure of all that the step offers; None for an unknown type."""
+    """Return the structure of all properties of a step; None if its type is not known.
+
+    Raises PropertyError for a type of step without properties.
+    """
     kind = STEP_TYPES.get(step.type)
     if kind is None:
         return None
@@ -212,7 +224,7 @@ def _root(step: Step) -> Shape | None:
     shapes = [
         service_shape(shape_name, kind.service) for shape_name in (name, kind.listing) if shape_name
     ]
-    # The shape is newer than the installed botocore.
+    # The installed botocore is older than the shape: the properties may be anything.
     if shapes[0].type == "any":
         return shapes[0]
     members = {key: member for shape in shapes for key, member in shape.members.items()}
@@ -221,7 +233,7 @@ def _root(step: Step) -> Shape | None:
 
 
 def _outputs(step: Step) -> dict[str, Any]:
-    """Return ``OutputParameters['x']`` of a Lambda or callback step, with declared types."""
+    """Return the structure of ``OutputParameters['x']`` of a Lambda or callback step."""
     outputs = step.document.get("OutputParameters")
     members = {
         output["OutputName"]: {"type": OUTPUT_TYPES.get(str(output.get("OutputType")), "any")}
@@ -232,6 +244,7 @@ def _outputs(step: Step) -> dict[str, Any]:
 
 
 def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
+    """Return the shape of the child ``token``. Raises PropertyError if there is none."""
     parent = ".".join(map(str, [step.name, *before]))
     if shape.type == "structure" and isinstance(token, str):
         if token in shape.members:
@@ -251,7 +264,10 @@ def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
 
 
 def _get_declaration(declaration: Any, token: str | int, step: Step) -> Any:
-    """Return the step's own Arguments at the same path; None if they do not have it."""
+    """Return the child ``token`` of a part of the step's Arguments; None if there is none.
+
+    Raises PropertyError if a list in the Arguments has no such item.
+    """
     if isinstance(declaration, list):
         return _item(declaration, token, step)
     if not isinstance(declaration, dict):
@@ -260,6 +276,7 @@ def _get_declaration(declaration: Any, token: str | int, step: Step) -> Any:
 
 
 def _item(declaration: list, token: str | int, step: Step) -> Any:
+    """Return an item of a list by its index or by its name (a member that ends with ``Name``)."""
     if isinstance(token, int):
         if token >= len(declaration):
             problem = (

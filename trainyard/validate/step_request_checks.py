@@ -1,4 +1,4 @@
-"""Check every step against the shapes of its type, and against further rules in the API's pages."""
+"""Check every step against the shapes of its type, and against further rules of the API pages."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ PIPELINE = structure(
     },
     MlflowConfig=ANYTHING,
 )
-"""Configuration of the pipeline itself, beside its steps. The service names an experiment by the
-pipeline and a trial by the execution if the definition does not."""
+"""Configuration of the pipeline itself, not of its steps. If the definition names no experiment and
+no trial, the service names them after the pipeline and the execution."""
 UNIQUE = {
     "ChannelName": "Training input channels become folders of these names",
     "InputName": "processing inputs are identified by their names",
@@ -46,19 +46,19 @@ UNIQUE = {
     "InstanceGroupName": "groups of instances are identified by their names",
     "VariantName": "production variants are identified by their names",
 }
-"""Member of a list's items that must differ → why."""
+"""Mapping of a member of a list's items that must be unique to the reason."""
 NAMED_LISTS = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParameterRanges")
-"""Lists whose items are identified by Name."""
+"""Lists whose items are identified by their member Name."""
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Iterate over findings in each step's fields and Arguments that SageMaker would refuse."""
+    """Iterate over what SageMaker would refuse in the fields and the Arguments of each step."""
     fit = Fit(document, steps)
     members = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
     yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
     for step in document.steps:
         place = Place(step.name, step.path)
-        # The outer form's check reports it.
+        # An unknown type is reported by the check of the definition's outer form.
         if step.type not in STEP_TYPES:
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
@@ -83,7 +83,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 def arguments_shape(step: Step) -> Shape:
     """Return the shape of the Arguments of a step of a known type.
 
-    Arguments that SageMaker passes on are checked against the matching Create… request of
+    Arguments that SageMaker passes on are checked against the matching Create… request in
     botocore's model.
     """
     kind = STEP_TYPES[step.type]
@@ -99,6 +99,7 @@ def arguments_shape(step: Step) -> Shape:
 
 
 def _unknown(request_shape: Shape, step: Step, place: Place) -> Iterator[Finding]:
+    """Warn if the installed botocore does not know the request, so that it is not checked."""
     if request_shape.origin == "botocore" and request_shape.body is ANYTHING:
         version = f"botocore {botocore.__version__}"
         yield place.warning(
@@ -111,6 +112,7 @@ def _unknown(request_shape: Shape, step: Step, place: Place) -> Iterator[Finding
 
 
 def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
+    """Iterate over members that the API has, but that are not accepted in a pipeline's step."""
     for refusal in STEP_TYPES[step.type].refused_members:
         for value, child in _find_values(step.arguments, refusal.keys, place):
             if isinstance(value, dict) and refusal.member in value:
@@ -140,6 +142,7 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
 
 
 def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
+    """Check that one (or at least one) of the members of a choice is present."""
     if not isinstance(value, dict) or is_expression(value):
         return
     present = [name for name in choice.members if value.get(name) is not None]
@@ -156,7 +159,7 @@ def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
 
 
 def _find_values(value: Any, keys: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
-    """Iterate over the present values at ``keys``; 0 stands for every item of a list."""
+    """Iterate over the values at the path ``keys`` that exist; 0 stands for every list item."""
     if not keys:
         yield value, place
     elif keys[0] == 0:
@@ -167,7 +170,7 @@ def _find_values(value: Any, keys: tuple, place: Place) -> Iterator[tuple[Any, P
 
 
 def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
-    """Iterate over findings: items of one list that should be unique but share a name."""
+    """Iterate over items of a list that share a name although names must be unique."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _duplicates(item, place.join(key))
@@ -197,6 +200,7 @@ def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
 
 
 def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
+    """Iterate over items of a list that have the same Name as an earlier one."""
     item_list = items if isinstance(items, list) else []
     names = [item.get("Name") if isinstance(item, dict) else None for item in item_list]
     for index, name in enumerate(names):
@@ -211,6 +215,7 @@ def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
 
 
 def _cache(step: Step, place: Place) -> Iterator[Finding]:
+    """Check the expiry time of the step's cache."""
     config = step.document.get("CacheConfig")
     if not isinstance(config, dict) or not STEP_TYPES[step.type].is_cached:
         return
@@ -246,10 +251,11 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
 
 
 def _retries(step: Step, place: Place) -> Iterator[Finding]:
+    """Check that retry policies have exactly one limit, and different causes."""
     policies = step.document.get("RetryPolicies")
     positions: dict[str, int] = {}
     for index, policy in enumerate(policies if isinstance(policies, list) else ()):
-        # The shape's check reports it.
+        # The check against the shape reports it.
         if not isinstance(policy, dict):
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
@@ -297,7 +303,7 @@ PYTHON = {
     "map": (dict,),
 }
 JSON = {"structure": "object", "map": "object", "list": "list", "long": "integer"}
-"""botocore's types in JSON's words, where they differ."""
+"""Names of botocore's types in JSON, if they differ."""
 EXPRESSIONS = {
     "string": {"string"},
     "integer": {"integer"},
@@ -306,19 +312,20 @@ EXPRESSIONS = {
     "double": {"integer", "float"},
     "timestamp": {"string", "integer", "float"},
 }
-"""Type of the field → types of an expression that it takes; else only its own."""
+"""Mapping of a field's type to the types of expressions that it accepts; others accept only their
+own type."""
 REFUSED_WHY = "SageMaker refuses the request when the step starts, after the steps before it ran"
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The check of one definition's values; ``steps`` by name resolve references."""
+    """Checks the values of one definition; ``steps``, by name, are used to resolve references."""
 
     document: Document
     steps: dict[str, Step]
 
     def check(self, value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
-        """Check ``value`` against ``shape``."""
+        """Iterate over what is wrong with ``value``, given its shape."""
         if shape.type == "any" or (value is None and shape.body.get("nullable")):
             return
         if is_expression(value):
@@ -368,7 +375,7 @@ class Fit:
                     source=shape.source,
                     answer=unknown_argument(name),
                 )
-            # A required member that is null was reported above, as missing.
+            # A required member that is null was already reported as missing.
             elif item is not None or name not in shape.body.get("required", ()):
                 yield from self.check(item, shape.member(name), place.join(name))
 
@@ -384,13 +391,15 @@ class Fit:
             yield from self.check(item, shape.value(), place.join(name))
 
     def _expression(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+        """Check the type of an expression, and the values that it may have."""
         value_type = infer_type(value, self.document, self.steps)
         if value_type.type == ANY:
             return
         if value_type.type not in EXPRESSIONS.get(shape.type, {shape.type}):
             yield _wrong_expression(value, value_type, shape, place)
             return
-        # An S3 URI begins with constants; other patterns need text that only the run knows.
+        # An S3 URI starts with constant text. Other patterns need text that is known only in an
+        # execution.
         if value_type.outline and "s3" in str(shape.body.get("pattern"))[:12]:
             yield from _pattern(value_type.outline, shape, place)
         for candidate in value_type.values:
@@ -399,7 +408,7 @@ class Fit:
 
 
 def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
-    """Check a string's enum, pattern and length, or a number's range."""
+    """Check the enum, pattern and length of a string, or the range of a number."""
     enum = shape.body.get("enum")
     if enum and value not in enum:
         yield place.error(
@@ -411,7 +420,7 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
         )
     elif isinstance(value, str):
         unlike = list(_pattern(value, shape, place))
-        # One finding is enough: a text of another form may well have another length, too.
+        # One finding is enough: text with the wrong form often has the wrong length, too.
         yield from unlike or _length(value, shape, place, "characters")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         least, most = shape.body.get("min", float("-inf")), shape.body.get("max", float("inf"))
@@ -427,12 +436,13 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
 
 
 def _is_a(value: Any, type_: str) -> bool:
-    # To Python True is an int, but JSON's true does not fit where a number is expected.
+    # In Python True is an int, but JSON's true is not accepted as a number.
     fits = isinstance(value, PYTHON.get(type_, (object,)))
     return fits and (type_ == "boolean" or not isinstance(value, bool))
 
 
 def _pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
+    """Check that a string matches the pattern of its shape, if Python can express the pattern."""
     text = shape.body.get("pattern")
     regex = pattern(text) if text else None
     if regex and not regex.fullmatch(value):
@@ -446,10 +456,11 @@ def _pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
 
 
 CITATIONS = {"ProcessingInputs": "#2554, "}
-"""Shape → an issue of people who met its limit."""
+"""Mapping of a shape to an issue in which users reported its limit."""
 
 
 def _length(value: str | list | dict, shape: Shape, place: Place, unit: str) -> Iterator[Finding]:
+    """Check the length of a value; ``unit`` says what is counted, such as ``items``."""
     least, most = shape.body.get("min", 0), shape.body.get("max", float("inf"))
     if not least <= len(value) <= most:
         limits = f"at least {least}" if len(value) < least else f"at most {most}"
@@ -463,12 +474,13 @@ def _length(value: str | list | dict, shape: Shape, place: Place, unit: str) -> 
 
 
 def _other_form(type_name: str) -> str:
-    """Return CreatePipeline's message on a value that is no list or object (#2345, #3908)."""
+    """Return CreatePipeline's message about a value that is no list or object (#2345, #3908)."""
     form = {"list": "Array", "object": "Object"}.get(type_name)
     return f"{UNREADABLE} Expecting start of Json {form}." if form else ""
 
 
 def _convert(value: Any, type_name: str) -> str:
+    """Return a suggestion of how to correct a value of the wrong type."""
     if isinstance(value, dict) and len(value) == 1:
         return suggestion(next(iter(value)), [GET, JOIN, JSON_GET]) + " (an expression has one key)"
     if type_name == "string" and isinstance(value, int | float | bool):
@@ -479,6 +491,7 @@ def _convert(value: Any, type_name: str) -> str:
 def _wrong_expression(
     value: dict, value_type: ExpressionType, shape: Shape, place: Place
 ) -> Finding:
+    """Return the finding about an expression whose type is not the one that the shape needs."""
     type_name = JSON.get(shape.type, shape.type)
     answer = _other_form(type_name)
     if GET in value and not answer:

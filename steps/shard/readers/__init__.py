@@ -1,4 +1,4 @@
-"""Read raw data of many formats into record batches; bad records are named.
+"""Read raw data of many formats into record batches, and name the bad records.
 
 ========================= ============================ ==========================================
 suffix                    a record                     its number in ``Batch.lines``, ``Bad.line``
@@ -9,7 +9,7 @@ suffix                    a record                     its number in ``Batch.lin
 .parquet                  a row                        row, from 1
 .tar                      files of one name, as        sample, from 1
                           in WebDataset
-.jpg .png .webp .wav …    the file                     its place among those read together
+.jpg .png .webp .wav …    the file                     its position among those read together
 ========================= ============================ ==========================================
 
 All except Parquet and whole files may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case
@@ -19,26 +19,26 @@ Values that are allowed, in every format (``steps.shard.readers.column_values`` 
 
 text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
-number    a number, given as float64; a value that is not finite (NaN, Infinity, 1e999) is missing,
-          one that the samples cannot hold (``Column.limit``) makes the record bad. Where
-          ``Column.dtype`` is an integer, a whole number, given in that type: exact, or the record
-          is bad. Written as a float (``12.0``, ``1e3``, a float in Parquet) it is taken below
-          2**53: from there on its writer may have rounded it
+number    a number, given as float64. A value that is not finite (NaN, Infinity, 1e999) is missing.
+          A value that the samples cannot hold (``Column.limit``) makes the record bad. If
+          ``Column.dtype`` is an integer: a whole number, given exactly in that type; otherwise the
+          record is bad. One written as a float (``12.0``, ``1e3``, a float in Parquet) is accepted
+          below 2**53, because the program that wrote it may have rounded larger ones
 bytes     base64 in JSON Lines, CSV and TSV; binary in Parquet, or an Image or Audio of Hugging
           Face's datasets (a struct with ``bytes``); a whole file, or a member of a tar archive
 list      a JSON array of numbers in JSON Lines, and as text in CSV and TSV; a list in Parquet;
           given like numbers. An element that is not a finite number makes the record bad
-timestamp ISO 8601, without an offset in UTC; in Parquet also a timestamp or a date; given as
+timestamp ISO 8601, in UTC if it has no offset; in Parquet also a timestamp or a date; given as
           int64, microseconds since 1970 in UTC
 
-A missing value is null where its column is not required, and makes the record bad where it is. A
-bad record costs only itself. A defect of the whole file (cut off, UTF-16, missing column)
-raises ``DataError``, even when batches were given already.
+A missing value is null if its column is not required, and makes the record bad if it is. A bad
+record does not affect the others. A defect of the whole file (cut off, UTF-16, missing column)
+raises ``DataError``, even if batches have already been yielded.
 
-A format is a module with ``SUFFIXES``, ``COMPRESSED`` and ``read``; it is found by that.
+Each module here that has ``SUFFIXES``, ``COMPRESSIBLE`` and ``read`` adds a format.
 
-Clean data goes through pyarrow's vectorised parsers. A piece of a file that they refuse is read
-again record by record; both ways accept the same records and give the same values.
+Clean data is parsed by pyarrow's vectorised parsers. A piece of a file that they refuse is read
+again record by record. Both ways accept the same records and give the same values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,9 +62,7 @@ Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
 
 def _formats() -> Iterator[tuple[str, Reader]]:
-    """Yield (suffix, reader) of each module here that has ``SUFFIXES``, compressed suffixes
-    included.
-    """
+    """Yield (suffix, reader) of each module with ``SUFFIXES``, including compressed suffixes."""
     for module_info in iter_modules(__path__):
         module = import_module(f"{__name__}.{module_info.name}")
         for suffix in getattr(module, "SUFFIXES", ()):
@@ -73,22 +71,23 @@ def _formats() -> Iterator[tuple[str, Reader]]:
 
 
 FORMATS = dict(_formats())
-"""Known suffix → its reader."""
+"""Known suffix to its reader."""
 
 
 def read(
     path: Path, columns: Mapping[str, "Column"], files: Sequence[str] = (), depth: int = 0
 ) -> Iterator[Batch]:
-    """Yield the file's records in its order, in batches of about 4 MiB of raw data, or one record.
+    """Yield the file's records in order, in batches of about 4 MiB of raw data or of one record.
 
-    ``records`` of a batch has the declared columns, in that order, in the types of
-    ``column_types.record_type``. A category's dictionary may hold values of no record. A file
-    without records gives no batch. With ``files``, these below the folder ``path`` are read, each
-    as a record (``whole_files``); the first ``depth`` folders of their paths are not labels.
+    ``Batch.records`` has the declared columns, in that order, with the types of
+    ``column_packing.record_type``. A category's dictionary may contain values that no record has.
+    A file without records yields no batch. With ``files``, read these files below the folder
+    ``path``, each as one record (``text.read_files``). The first ``depth`` folders of their paths
+    are not labels.
 
     Raises:
-        DataError: a suffix is unknown (at once); a file cannot be read as a whole, or
-            lacks a declared column (while reading).
+        DataError: the suffix is unknown (raised at once); the file cannot be read, or a declared
+            column is missing in it (raised while reading).
     """
     if files:
         return check_limits(read_files(path, files, columns, depth), columns)
@@ -100,16 +99,19 @@ def read(
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Check the names of files, but those that are one record each, before any is read.
+    """Check that the suffixes of these files are known, before any file is read.
+
+    Files that are one record each are not passed to it.
 
     Raises:
-        DataError: a file's suffix is unknown; names the first, and how many there are.
+        DataError: a file's suffix is unknown; names the first such file, and how many there are.
     """
     if unknown := [name for name in names if not name.lower().endswith((*FORMATS,))]:
         raise _unknown(sorted(unknown))
 
 
 def _unknown(names: Sequence[str]) -> DataError:
+    """Return the error for files with unknown suffixes; it names the first one."""
     more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
     return DataError(
         f"{names[0]}{more}: raw data of this suffix cannot be read; known are "

@@ -1,4 +1,4 @@
-"""A reader's output: records, their lines in the file, and the errors of bad records."""
+"""Output of a reader: records, their lines in the file, and the errors of bad records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Bad:
     """A record that cannot be used."""
 
     line: int
-    """Line or record number, as in ``Batch.lines``."""
+    """Line or record number, counted as in ``Batch.lines``."""
 
     reason: str
 
     excerpt: str
-    """Beginning of the record, at most 200 characters; bytes that are not UTF-8 as ``\\xff``."""
+    """Beginning of the record, at most 200 characters. Bytes that are not UTF-8 are ``\\xff``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Batch:
     """Good records, with the declared columns in the declared order."""
 
     lines: np.ndarray
-    """int64 of shape (records,): the line or record number of each."""
+    """int64 of shape (records,): the line or record number of each good record."""
 
     bad: list[Bad]
     """Bad records, in the file's order."""
@@ -55,10 +55,10 @@ def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
 def parsed_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
-    """Return the schema for parsers: all except numbers as strings, to be converted later.
+    """Return the schema for parsers: numbers keep their type, and all else is parsed as strings.
 
-    With ``integers``, columns of integers are parsed as this type. pyarrow's CSV parser can give
-    dictionaries by itself, but that takes longer than both steps.
+    With ``integers``, columns of integers are parsed as this type. Categories are parsed as strings
+    and encoded later, because that is faster than the dictionaries of pyarrow's CSV parser.
     """
     fields = zip(schema(columns), columns.values(), strict=True)
     kinds = [field.type if column.kind == "number" else pa.string() for field, column in fields]
@@ -67,24 +67,24 @@ def parsed_schema(
 
 
 def combine_chunks(column: pa.ChunkedArray) -> pa.Array:
-    """Return the column of a table as one array; no copy where it is one chunk."""
+    """Return the column of a table as one array, without a copy if it has one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def encode_category(column: pa.Array, kind: str) -> pa.Array:
-    """Return a category's strings as a dictionary; any other column as it is."""
+    """Return a category's strings as a dictionary, and any other column as it is."""
     return column.dictionary_encode() if kind == "category" else column
 
 
 def excerpt(raw: bytes | bytearray) -> str:
-    """Return the beginning of a record, whatever its bytes are."""
-    # A character of UTF-8 has at most four bytes.
+    """Return the beginning of a record as text, even if its bytes are not UTF-8."""
+    # Four bytes per character suffice, because UTF-8 has at most four.
     start = raw[: 4 * EXCERPT_CHARACTERS].decode("utf-8", errors="backslashreplace")
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
 
 
 def row_excerpt(records: pa.RecordBatch, row: int) -> str:
-    """Return the declared columns of a record whose own bytes are not at hand."""
+    """Return an excerpt of a record made of its values, for formats that do not keep its bytes."""
     parts = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
         raw = decode_dictionary(array[row : row + 1])
@@ -101,7 +101,7 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
 
 
 def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
-    """Return the batch with some records moved to the bad ones; ``reasons`` has why, by row."""
+    """Return the batch with some records moved to the bad ones; ``reasons``: row to reason."""
     if not reasons:
         return batch
     lines, records = batch.lines, batch.records
@@ -114,18 +114,18 @@ def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
 
 
 def decode_dictionary(array: pa.Array) -> pa.Array:
-    """Return the array without a dictionary."""
+    """Return the array with a dictionary replaced by its values; any other array as it is."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
-    """Return a batch without a good record."""
+    """Return a batch that contains only bad records."""
     none = pa.RecordBatch.from_pylist([], schema=schema(columns))
     return Batch(none, np.empty(0, np.int64), list(bad))
 
 
 def merge_batches(batches: Sequence[Batch]) -> Batch:
-    """Return one batch of several, at least one, in this order."""
+    """Return the batches as one, in this order. There must be at least one."""
     if len(batches) == 1:
         return batches[0]
     return Batch(

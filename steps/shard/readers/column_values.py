@@ -1,4 +1,4 @@
-"""Check and convert values: one by one, with a reason for bad ones, and whole columns."""
+"""Check and convert values: single values, with a reason for each bad one, and whole columns."""
 
 import base64
 import binascii
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
     from training.workloads import Column
 
 NULL_TOKENS = frozenset(pa.csv.ConvertOptions().null_values)
-"""Texts that pyarrow takes for a missing number in CSV: an empty field, ``NA``, ``null``, ``NaN``,
+"""Texts that pyarrow reads as a missing number in CSV: an empty field, ``NA``, ``null``, ``NaN``,
 …"""
 
 DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.ASCII | re.IGNORECASE)
 
 DECIMALS = pa.decimal128(38, 3)
-"""Type in which integers written as floats (``12.0``, ``1e3``) are parsed: none is rounded, but for
-``TINY``."""
+"""Type in which integers written as floats (``12.0``, ``1e3``) are parsed, because it does not
+round them. The exception is ``TINY``."""
 TINY = re.compile(rb"[eE]-\d\d")
-"""Exponents some of which (from e-77 on) pyarrow's decimals take for 0."""
+"""Exponents for which pyarrow's decimals may give 0 (from e-77 on)."""
 
-# bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
-# list       a JSON array of finite numbers; in Parquet a list of numbers
-# timestamp  ISO 8601 with a calendar date: ``2013-01-31``, ``2013-01-31T12:00:00.25+02:00``;
-#            without an offset it is UTC. Fractions of a microsecond are cut off.
+# How values are written:
+# bytes      as base64 in text (RFC 4648, section 4, padded); as they are in Parquet, tar and files
+# list       as a JSON array of finite numbers; in Parquet as a list of numbers
+# timestamp  in ISO 8601 with a calendar date: ``2013-01-31``, ``2013-01-31T12:00:00.25+02:00``;
+#            in UTC if there is no offset. Fractions of a microsecond are cut off.
 
 ISO_8601 = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?",
@@ -54,23 +55,23 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class BadRecord(ValueError):
-    """Reason why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
+    """Reason why a record cannot be used. The readers catch it and turn it into a ``Bad``."""
 
 
 class Number(str):
-    """A number as JSON writes it: it may have any number of digits, and is not rounded yet."""
+    """A number as JSON has it: a text with any number of digits, so that it is not rounded yet."""
 
     __slots__ = ()
 
 
 class Integer(Number):
-    """A number without fraction and exponent."""
+    """A number without fraction or exponent."""
 
     __slots__ = ()
 
 
 def json_row(json_object: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
-    """Return the declared columns of a JSON object, in the types of the record batch.
+    """Return the declared columns of a JSON object, with the types of the record batch.
 
     Raises:
         BadRecord: a value has the wrong type, or a required one is missing.
@@ -82,13 +83,13 @@ def json_row(json_object: Mapping[str, Any], columns: Mapping[str, "Column"]) ->
 
 
 def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[Any]:
-    """Return the declared columns of a CSV record, given their fields in that order.
+    """Return the declared columns of a CSV record; ``fields`` has their fields in that order.
 
-    An empty field is missing, quoted or not: programs do not agree on a way to tell an empty text
-    from a missing one. A number may also be missing by ``NULL_TOKENS``.
+    An empty field is a missing value, quoted or not, because programs do not agree on how to tell
+    an empty text from a missing one. For a number, each of ``NULL_TOKENS`` is missing too.
 
     Raises:
-        BadRecord: a field is not UTF-8 or not a number, or a required one is missing.
+        BadRecord: a field is not UTF-8 or not of the column's kind, or a required one is missing.
     """
     return [
         require_value(name, column, field_value(name, column, field))
@@ -97,27 +98,31 @@ def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[An
 
 
 def require_value(name: str, column: "Column", value: Any) -> Any:
-    """Return the value. Raises: BadRecord: it is missing, and required."""
+    """Return the value unchanged.
+
+    Raises:
+        BadRecord: the value is None although the column is required.
+    """
     if value is None and column.required:
         raise BadRecord(f"column {name!r} is required and has no value")
     return value
 
 
 def field_value(name: str, column: "Column", field: bytes) -> Any:
-    """Return the value of a field of text; None for an empty one.
+    """Return the value of a field of text, or None if it is empty.
 
     Raises:
-        BadRecord: the text is not a value of this kind.
+        BadRecord: the field is not UTF-8, or not a value of the column's kind.
     """
     text = decode_text(field, f"column {name!r} is")
     return from_text(name, column, text) if text else None
 
 
 def from_text(name: str, column: "Column", text: str) -> Any:
-    """Return the value of a text; for text and category the text itself.
+    """Return the value of a text; for the kinds text and category, that is the text itself.
 
     Raises:
-        BadRecord: the text is not a value of this kind.
+        BadRecord: the text is not a value of the column's kind.
     """
     match column.kind:
         case "bytes":
@@ -139,15 +144,16 @@ def from_text(name: str, column: "Column", text: str) -> Any:
 def convert_column(
     name: str, column: "Column", parsed_column: pa.Array
 ) -> tuple[pa.Array, dict[int, str]]:
-    """Convert what ``parsed_schema`` gave to the column's type; also return row → reason for bad
-    values, which are null.
+    """Convert a column that was parsed with ``parsed_schema`` to the declared type.
+
+    Return the converted column, and the rows of bad values with the reason. Bad values are null.
     """
     if parsed_column.type == DECIMALS:
         integers, reasons = whole_numbers(parsed_column, column.dtype)
         bounds = pc.min_max(integers).as_py()
-        # Written as a float, it may have been rounded by its writer.
+        # The program that wrote it as a float may have rounded it.
         if max(-(bounds["min"] or 0), bounds["max"] or 0) >= 2**BITS:
-            # One row stands for all: a part with a reason is read again record by record.
+            # One reason suffices, because a part with any reason is read again record by record.
             reasons[0] = f"column {name!r} is too large if it is written as a float"
         return integers, reasons
     if parsed_column.type != pa.string() or column.kind in ("text", "category"):
@@ -162,6 +168,7 @@ def convert_column(
 
 
 def _json_value(name: str, column: "Column", value: Any) -> Any:
+    """Return a JSON value in the type of the column, or None if it is missing."""
     if value is None:
         return None
     match column.kind:
@@ -172,7 +179,7 @@ def _json_value(name: str, column: "Column", value: Any) -> Any:
                 raise BadRecord(f"column {name!r} is {show_value(value)}, expected a number")
             return number(column, value, f"column {name!r} is")
         case "list":
-            if type(value) is not list:  # an object is a list of pairs here
+            if type(value) is not list:  # a JSON object is a list of pairs here, of a subclass
                 raise BadRecord(
                     f"column {name!r} is {show_value(value)}, expected an array of numbers"
                 )
@@ -181,6 +188,7 @@ def _json_value(name: str, column: "Column", value: Any) -> Any:
 
 
 def _json_text(name: str, value: Any) -> str:
+    """Return the string; raise ``BadRecord`` if it is not one, or is not valid Unicode."""
     if type(value) is not str:
         raise BadRecord(f"column {name!r} is {show_value(value)}, expected a string")
     try:
@@ -192,10 +200,11 @@ def _json_text(name: str, value: Any) -> str:
 
 
 def _json_category(name: str, value: Any) -> str:
+    """Return a string, integer or boolean as the text of a category."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Integer):
-        # pyarrow reads -0 as an integer, and writes it as 0: both ways have to give the same
+        # pyarrow reads -0 as an integer, and writes it as 0. Both parsers must give the same
         # category.
         return "0" if value == "-0" else str(value)
     if type(value) is str:
@@ -206,10 +215,11 @@ def _json_category(name: str, value: Any) -> str:
 
 
 def number(column: "Column", value: float | Number, label: str) -> float | None:
-    """Return the value in the column's type; None for one that is not finite (NaN, 1e999).
+    """Return the number in the column's type, or None if it is not finite (NaN, 1e999).
 
     Raises:
-        BadRecord: the type is an integer that does not hold it exactly; begins with ``label``.
+        BadRecord: the column has an integer type that cannot hold the number exactly. The message
+            begins with ``label``.
     """
     if isinstance(value, Number) and pa.types.is_integer(number_type(column.dtype)):
         try:
@@ -220,23 +230,24 @@ def number(column: "Column", value: float | Number, label: str) -> float | None:
 
 
 def row_batch(rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Return rows of ``json_row`` or ``csv_row`` as a record batch."""
+    """Return rows that ``json_row`` or ``csv_row`` returned as a record batch."""
     kinds = schema(columns)
     arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds.types)]
     return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 
 
 def without_infinities(numbers: pa.DoubleArray) -> pa.DoubleArray:
-    """Return the numbers, null where they are NaN or infinite."""
-    if isfinite(pc.sum(numbers, min_count=0).as_py()):  # cheap; finite only if all are
+    """Return the numbers, with null instead of NaN and infinities."""
+    if isfinite(pc.sum(numbers, min_count=0).as_py()):  # cheap; finite only if all numbers are
         return numbers
     return pc.if_else(pc.is_finite(numbers), numbers, None)
 
 
 def without_empty(texts: pa.StringArray) -> pa.StringArray:
-    """Return the texts, which have no nulls, with null where they are empty.
+    """Return the texts, with null instead of empty ones. They must not contain nulls.
 
-    pyarrow's ``if_else`` copies the texts: a wide table of gaps took a quarter more CPU to read.
+    pyarrow's ``if_else`` is not used because it copies the texts: reading a wide table with many
+    missing values took a quarter more CPU.
     """
     bounds = np.frombuffer(texts.buffers()[1], np.int32)
     bounds = bounds[texts.offset : texts.offset + len(texts) + 1]
@@ -249,7 +260,7 @@ def without_empty(texts: pa.StringArray) -> pa.StringArray:
 
 
 def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
-    """Return row → reason, for lists of float64 that make their records bad."""
+    """Return row to reason, for lists of float64 that make their records bad."""
     elements = lists.flatten().to_numpy(zero_copy_only=False)
     widths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(widths)
@@ -258,7 +269,7 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
         present = lists.is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(present & (widths != length)).tolist():
             reasons[row] = wrong_length(name, int(widths[row]), length)
-    # In reverse: of several elements in a list the first one is named.
+    # In reverse, so that the first of several bad elements in a list is named.
     for position in reversed(np.flatnonzero(~np.isfinite(elements)).tolist()):
         row = int(np.searchsorted(ends, position, side="right"))
         place = position - int(ends[row] - widths[row])
@@ -268,20 +279,24 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
 
 
 def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> bool:
-    """Return whether a required column has a null."""
+    """Return whether a required column contains a null."""
     return any(column.required and records[name].null_count for name, column in columns.items())
 
 
 def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the batches; records with a value that its column refuses are moved to the bad ones."""
+    """Yield the batches, with records that break a rule of a column moved to the bad ones.
+
+    The rules are ``Column.limit`` and ``Column.refuse``.
+    """
     picky = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
     for batch in batches:
         yield _check_batch_limits(batch, picky)
 
 
 def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
+    """Return the batch with records that break a rule of a column moved to the bad ones."""
     reasons: dict[int, str] = {}
-    # In reverse: of several bad columns the first one is named.
+    # In reverse, so that the first of several bad columns is named.
     for name, column in reversed(list(columns.items())):
         array = batch.records[name]
         if column.refuse is not None:
@@ -307,7 +322,7 @@ def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def decode_text(raw: bytes, label: str = "the record is") -> str:
-    """Return the text; raise ``BadRecord`` where it is not UTF-8."""
+    """Return the text; raise ``BadRecord`` if it is not UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -315,13 +330,13 @@ def decode_text(raw: bytes, label: str = "the record is") -> str:
 
 
 def show_value(value: Any) -> str:
-    """Return the value in few characters, all of which can be encoded."""
+    """Return the value for a message: at most 41 characters, all of which can be encoded."""
     text = str(value) if isinstance(value, float | Number | Decimal) else ascii(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def content(name: str, text: str) -> bytes:
-    """Return the bytes of a base64 text."""
+    """Return the bytes of a base64 text; raise ``BadRecord`` if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -331,7 +346,7 @@ def content(name: str, text: str) -> bytes:
 
 
 def moment(name: str, text: str) -> int:
-    """Return microseconds since 1970 in UTC."""
+    """Return an ISO 8601 text as microseconds since 1970 in UTC, or raise ``BadRecord``."""
     token = text.strip(" \t")
     try:
         if not ISO_8601.fullmatch(token):
@@ -348,7 +363,11 @@ def moment(name: str, text: str) -> int:
 
 
 def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
-    """Return a list of finite numbers, of the column's length if it has one."""
+    """Return a list of finite numbers in the column's type.
+
+    Raises:
+        BadRecord: an element is not one, or the list does not have the column's length.
+    """
     elements = []
     for place, value in enumerate(values):
         element = None
@@ -363,7 +382,7 @@ def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
 
 
 def array(name: str, column: "Column", text: str) -> list[float]:
-    """Return a list of finite numbers like ``numbers``, from a JSON array."""
+    """Return the numbers of a text that is a JSON array, as ``numbers`` does."""
     try:
         values = json.loads(text, parse_int=Integer, parse_float=Number)
     except (ValueError, RecursionError):
@@ -374,10 +393,10 @@ def array(name: str, column: "Column", text: str) -> list[float]:
 
 
 def no_number(name: str, place: int, value: Any) -> str:
-    """Say why such an element makes a record bad."""
+    """Return the reason why an element that is not a finite number makes a record bad."""
     return f"column {name!r} holds {show_value(value)} at place {place}, expected a finite number"
 
 
 def wrong_length(name: str, length: int, expected_length: int) -> str:
-    """Say why such a list makes a record bad."""
+    """Return the reason why a list of the wrong length makes a record bad."""
     return f"column {name!r} has {length} numbers, expected {expected_length}"

@@ -1,10 +1,10 @@
-"""Read CSV and TSV with a header; they differ only in their delimiter.
+"""Read CSV and TSV with a header. They differ only in their delimiter.
 
-``dialect`` defines a record. Records end at line feeds, carriage returns, or both; blank lines are
-skipped. A record's number is that of the line of the file in which it begins. When a quote joins
-several lines to one record, and it has not as many fields as the header, then its first line is a
-bad record, and the next line is read again as the beginning of one: a stray quote must not swallow
-the text up to the next quote.
+``text.Dialect`` defines where a record ends: at a line feed, a carriage return, or both. Blank
+lines are skipped. A record's number is that of the line in which it begins. If a quote joins
+several lines to one record, and that record has another number of fields than the header, only its
+first line is a bad record, and the next line is read as the beginning of another one. Otherwise a
+stray quote would swallow the text up to the next quote.
 """
 
 import csv
@@ -75,8 +75,8 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
     Raises:
         DataError: a declared column is not in the header, or twice; the header is not UTF-8 or has
-            no end; a quote is opened and not closed in the rest, which is more than
-            ``MAX_RECORD_BYTES``; errors of ``raw.windows``.
+            no end; a quote is opened and not closed in the rest of the file, which is longer than
+            ``MAX_RECORD_BYTES``; errors of ``raw_bytes.windows``.
     """
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
     dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
@@ -91,7 +91,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
 
 def _end_last_line(source: Iterator[Window]) -> Iterator[Window]:
-    """Yield the windows, with a line end added to the last record."""
+    """Yield the windows, with a line end added to the file's last record."""
     for window in source:
         if window.last:
             window.put(b"\n")
@@ -99,8 +99,10 @@ def _end_last_line(source: Iterator[Window]) -> Iterator[Window]:
 
 
 def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> tuple[str, ...]:
-    """Return the names in the first record that is not blank; empty if it is missing
-    or not whole.
+    """Return the names in the header, which is the first record that is not blank.
+
+    The window is moved on to the next record. Return an empty tuple if the header is not in the
+    window, or not as a whole.
     """
     data, begin = window.data, window.start
     while window.start < window.stop and data[window.start] in (LF, CR):
@@ -128,7 +130,10 @@ def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> t
 
 
 def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
-    """Return the fields of one record: Latin-1 gives every byte a character, and back."""
+    """Return the fields of one record as bytes.
+
+    It is decoded as Latin-1 for the parser, because that maps every byte to a character and back.
+    """
     row = next(csv.reader([record.decode("latin-1")], delimiter=dialect.delimiter))
     return [field.encode("latin-1") for field in row]
 
@@ -136,11 +141,14 @@ def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
 def _batches(
     path: Path, table: "Table", source: Iterator[Window], count: LineCount
 ) -> Iterator[Batch]:
-    number, rest = 0, 0  # number: of the line that a giant begins in
-    giant: bytes | None = None  # beginning of a record that is too long; "shortened" in the window
+    """Parse the windows; yield one batch for each window that contains records."""
+    number, rest = 0, 0  # number: line in which a record that is too long begins
+    # giant: beginning of a record that is too long, while its end has not been found; the window
+    # then contains a few bytes in its stead (``_shorten``)
+    giant: bytes | None = None
     for window in source:
         if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
-            continue  # a large record goes on: it is not parsed after every chunk
+            continue  # a large record continues: it is not parsed again after every chunk
         if giant is not None:
             end = table.dialect.complete(window.data, window.start, window.stop)
             if end is None:
@@ -167,6 +175,7 @@ def _batches(
 
 
 def _shorten(window: Window, dialect: Dialect, count: LineCount) -> None:
+    """Replace the record in the window, which is too long, by a few bytes that continue alike."""
     count.add(window.data, window.start, window.stop)
     rest = dialect.shorten_record(window.data, window.start, window.stop)
     window.start = window.stop
@@ -174,23 +183,23 @@ def _shorten(window: Window, dialect: Dialect, count: LineCount) -> None:
 
 
 class StrayQuote(BadRecord):
-    """A quote without meaning most likely swallows lines: only the first of them is given up."""
+    """A quote that most likely swallows lines by mistake. Only the first line is a bad record."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The records below a header."""
+    """Parser of the records below a header."""
 
     dialect: Dialect
     names: tuple[str, ...]
     columns: Mapping[str, "Column"]
 
     def parse(self, window: Window, count: LineCount) -> Batch:
-        """Return the records in the window, whose lines are counted.
+        """Return the records in the window, and count its lines.
 
-        The window moves on over them. The rest is the beginning of a record; nothing, if it is
-        the last window. Where they are refused, a smaller part is tried; one that is small
-        already is read record by record.
+        The window moves on over the records. It then contains only the beginning of a record, or
+        nothing if it is the last window. If the fast parser refuses a part of the window, a smaller
+        part is tried; one that is small already is read record by record.
         """
         batches, size = [], len(window)
         while len(window):
@@ -206,7 +215,7 @@ class Table:
                 continue
             else:
                 batch = self.exact(window, count, stop)
-            # The rest is the beginning of a record: it waits for the next window.
+            # Only the beginning of a record is left. It waits for the next window.
             if window.start == start:
                 break
             if batch.record_count:
@@ -219,7 +228,9 @@ class Table:
         """
         if not 0 < stop - start <= MAX_RECORD_BYTES or data.find(b"\0", start, stop) >= 0:
             return None
-        if data.startswith(BOM, start):  # a mark only at the file's start; elsewhere a character
+        # A byte order mark is dropped only at the file's start. Elsewhere it is a character, but
+        # pyarrow would drop it at the start of this part.
+        if data.startswith(BOM, start):
             return None
         try:
             table = self._parse(data, start, stop)
@@ -227,7 +238,7 @@ class Table:
             return None
         arrays = []
         for name, column in self.columns.items():
-            # Missing values become null: text that is empty, numbers that are not finite.
+            # Missing values become null: empty text, and numbers that are not finite.
             array = combine_chunks(table[name])
             if array.type == pa.float64():
                 array = without_infinities(array)
@@ -278,15 +289,17 @@ class Table:
 
     @cached_property
     def _unique_names(self) -> list[str]:
+        """Return the header's names, with those that are not declared replaced by unique ones."""
         return [name if name in self.columns else f"\0{i}" for i, name in enumerate(self.names)]
 
     @cached_property
     def _probe(self) -> bytes:
         """Return a record to append, which shows whether the records before it are complete.
 
-        pyarrow takes a quote that is open at the end of the data for closed. After an open quote
+        pyarrow treats a quote that is open at the end of the data as closed. If a quote is open,
         this record closes it and adds more fields than there may be, which pyarrow refuses. It
-        needs a column that is not a number. If all are numbers, quoted line ends are refused.
+        needs a column that is not a number. If all are numbers it is empty, and quoted line ends
+        are refused anyway.
         """
         count = len(self.names)
         for i, name in enumerate(self.names):
@@ -298,7 +311,7 @@ class Table:
         return b""
 
     def exact(self, window: Window, count: LineCount, stop: int) -> Batch:
-        """Return the records up to ``stop``, parsed one by one, with the reasons for bad ones."""
+        """Return the records that begin before ``stop``, parsed one by one, with the bad ones."""
         rows: list[list] = []
         lines: list[int] = []
         bad: list[Bad] = []
@@ -320,6 +333,7 @@ class Table:
         return Batch(row_batch(rows, self.columns), np.array(lines, np.int64), bad)
 
     def _row(self, raw: bytes, is_closed: bool) -> list:
+        """Return the declared columns of one record; raise ``BadRecord`` if it cannot be used."""
         if not is_closed:
             raise StrayQuote("a quote is never closed")
         if len(raw.rstrip(b"\r\n")) > MAX_RECORD_BYTES:
@@ -339,5 +353,5 @@ class Table:
 
 
 def _first_line(raw: bytes) -> bytes:
-    """Return the first line with its line end."""
+    """Return the first line, including its line end."""
     return next(iter(raw.splitlines(keepends=True)), b"")

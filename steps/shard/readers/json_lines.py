@@ -1,8 +1,7 @@
-"""Read JSON Lines: each line that is not blank is a JSON object, of which the declared keys are
-read.
+"""Read JSON Lines: each line that is not blank is a JSON object with the declared keys.
 
-Keys that are not declared are ignored, but the line must be JSON as a whole, and UTF-8. A
-declared key that occurs twice makes the record bad: parsers differ in which one they take.
+Keys that are not declared are ignored, but the whole line must be JSON and UTF-8. A declared key
+that occurs twice makes the record bad, because parsers differ in which of the values they take.
 """
 
 import json
@@ -50,27 +49,27 @@ COMPRESSIBLE = True  # whether .gz or .zst may follow
 
 WHITE_SPACE = b" \t\r\n"
 FIRST_LINES = 100
-"""Lines of a block that are examined for how its categories are written."""
+"""Number of lines of a block that are examined for the type in which its categories are written."""
 
 
 JSON_TYPES = {Integer: pa.int64(), bool: pa.bool_()}
-"""Type of a category's value in Python → the one that it is parsed as; else it is a string."""
+"""Python type of a category's value to the type that it is parsed as; others are strings."""
 
 
 class Object(list):
-    """A JSON object as its (key, value) pairs: a key may occur twice."""
+    """A JSON object as a list of (key, value) pairs, because a key may occur twice."""
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer, parse_float=Number)
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the objects in the order of their lines; raises the errors of ``raw.windows``."""
+    """Yield the objects in the order of their lines. Raises the errors of ``raw_bytes.windows``."""
     yield from read_lines(path, columns, fast, exact)
 
 
 def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
-    """Return all records of the block; None when one of them may be bad."""
+    """Return all records of the block, parsed with pyarrow, or None if one of them may be bad."""
     lines = _object_lines(block)
     if lines is None or not block.is_text():
         return None
@@ -78,7 +77,7 @@ def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
         return Batch(row_batch([], columns), lines, [])
     try:
         records = _parse(block, columns)
-    except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
+    except ValueError:  # pa.ArrowInvalid, or UnicodeDecodeError if its message is not UTF-8
         return None
     if len(records) != len(lines) or lacks_required(records, columns):
         return None
@@ -86,12 +85,11 @@ def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
 
 
 def _object_lines(block: Block) -> np.ndarray | None:
-    """Return the numbers of the lines that are not blank; None unless each starts with { and ends
-    with }.
+    """Return the numbers of the lines that are not blank.
 
-    pyarrow ignores line ends. Given this, an object that goes on over a line end
-    would have } and { next to each other, so it is not JSON. Two objects in one line are left: the
-    caller detects them by the count.
+    Return None unless each of them starts with { and ends with }. pyarrow ignores line ends, so an
+    object could continue over one; with this check such data has } and { next to each other, which
+    is not JSON. Two objects in one line are not detected here, but by the caller's count.
     """
     codes, starts, ends = block.codes, block.starts, block.ends
     ends = ends - ((ends > starts) & (codes[ends - 1] == CR))
@@ -103,7 +101,7 @@ def _object_lines(block: Block) -> np.ndarray | None:
 
 
 def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Parse with pyarrow; raise ``ValueError`` when anything is wrong."""
+    """Parse with pyarrow; raise ``ValueError`` if anything is wrong."""
     plain, decimals = _parse_schema(columns), _parse_schema(columns, DECIMALS)
     try:
         return _parse_as(plain, block, columns)
@@ -114,9 +112,9 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
 
 
 def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Parse as one block, in these types; else like ``_parse``."""
-    # A category may be written as string, integer or boolean. Its first value decides; where others
-    # differ, pyarrow refuses the block.
+    """Parse as one block, with the types of ``fields``; otherwise like ``_parse``."""
+    # A category may be written as a string, integer or boolean. Its first value decides the type;
+    # pyarrow refuses the block if others differ.
     kinds = dict(zip(columns, fields.types, strict=True))
     for name, value in _first_values(block, columns).items():
         kinds[name] = JSON_TYPES.get(type(value), kinds[name])
@@ -144,7 +142,7 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
 def _parse_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
-    """Return the schema of what is parsed; a list is parsed as an array at once."""
+    """Return the schema to parse with. Unlike in ``parsed_schema``, lists are parsed as arrays."""
     lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
     return pa.schema(
         [(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns, integers)]
@@ -152,7 +150,10 @@ def _parse_schema(
 
 
 def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:
-    """Find a value of each category in the first lines; those that have none there are left out."""
+    """Return the first value of each category in the block's first lines.
+
+    Categories without a value there are left out.
+    """
     sought = {name for name, column in columns.items() if column.kind == "category"}
     values: dict[str, Any] = {}
     for _, raw in islice(block.lines(), FIRST_LINES if sought else 0):
@@ -161,7 +162,7 @@ def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, An
         try:
             pairs = DECODER.decode(raw.decode("utf-8"))
         except (ValueError, RecursionError):
-            continue  # blank, or pyarrow will refuse it too
+            continue  # the line is blank, or pyarrow will refuse it too
         values = {k: v for k, v in pairs if k in sought and v is not None} | values
     return values
 
@@ -181,6 +182,7 @@ def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
+    """Return the declared columns of one line; raise ``BadRecord`` if it cannot be used."""
     refuse_nul(raw)
     text = decode_text(raw).strip(WHITE_SPACE.decode())
     try:
@@ -200,9 +202,10 @@ def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
 
 
 def _read_like_pyarrow(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:
-    """Return the row as pyarrow reads it: it accepts ``Inf``, and has no limit on nesting.
+    """Return the row as pyarrow reads it, or raise ``BadRecord`` with ``reason`` if it refuses it.
 
-    Such a record is read in a good block, so it must also be read beside a bad one.
+    Unlike Python's parser, pyarrow accepts ``Inf`` and any depth of nesting. Such a record is read
+    in a block without bad records, so it must also be read in a block with some.
     """
     line = raw.strip(WHITE_SPACE)
     batch = fast(Block(line, 0, len(line), 1), columns)

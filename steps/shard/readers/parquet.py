@@ -39,26 +39,25 @@ SUFFIXES = (".parquet",)
 COMPRESSIBLE = False  # whether .gz or .zst may follow
 
 MAX_ROWS = 1 << 16
-"""Maximum rows in a batch: narrow rows are many, and the code after the reader needs memory for
-each."""
+"""Maximum rows in a batch. A batch of narrow rows has many of them, and the code after the reader
+needs memory for each."""
 
 INDEX_BYTES = 8
-"""Maximum bytes per row in a column chunk that is only a dictionary and indices into it."""
+"""Maximum bytes per row in a column chunk that consists only of a dictionary and its indices."""
 
 MAX_DICTIONARY_BYTES = 4 << 20
-"""Bytes up to which a column chunk is read as a dictionary even if it mostly is not one."""
+"""Bytes up to which a column chunk is read as a dictionary even if it is mostly not one."""
 
 BUFFER_BYTES = 1 << 20
-"""Bytes of a column chunk that are read ahead, instead of the whole chunk."""
+"""Bytes of a column chunk to read ahead, instead of the whole chunk."""
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the rows; of a row group, however large, only the pages that a batch needs are in
-    memory.
+    """Yield the rows. Only the pages that a batch needs are in memory, even of a large row group.
 
     Raises:
-        DataError: the file is not Parquet, cut off or damaged; a declared column is missing, occurs
-            twice, or has a type that cannot be converted to the declared one.
+        DataError: the file is not Parquet, is cut off or damaged; a declared column is missing,
+            occurs twice, or has a type that cannot be converted to the declared one.
     """
     number = 1
     try:
@@ -67,7 +66,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
         with pa.parquet.ParquetFile(
             path,
             metadata=metadata,
-            # With pre_buffer, whole column chunks of a row group would be in memory.
+            # With pre_buffer=True, whole column chunks of a row group would be in memory.
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
@@ -88,9 +87,10 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 def _dictionary_columns(
     metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]
 ) -> list[str]:
-    """Return the text columns that are mostly a dictionary: they are read as such.
+    """Return the text columns to read as dictionaries: those that are mostly stored as such.
 
-    That is faster, and shows how much memory the values take before they are repeated.
+    That is faster, and it shows how much memory the values will take once they are repeated for
+    each row.
     """
     names = {n for n, column in columns.items() if column.kind in ("text", "category")}
     for g in range(metadata.num_row_groups):
@@ -105,13 +105,14 @@ def _dictionary_columns(
 def _chunks(
     metadata: pa.parquet.FileMetaData, group: int, columns: Mapping[str, "Column"]
 ) -> list[pa.parquet.ColumnChunkMetaData]:
-    """Find the chunks of the declared columns in one row group."""
+    """Return the column chunks of the declared columns in one row group."""
     group_metadata = metadata.row_group(group)
     chunks = [group_metadata.column(i) for i in range(group_metadata.num_columns)]
     return [c for c in chunks if {c.path_in_schema, c.path_in_schema.split(".")[0]} & {*columns}]
 
 
 def _check_types(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Column"]) -> None:
+    """Check that each declared column is in the file, once, and of a type that can be read."""
     check_names(path, file_schema.names, columns)
     for name, column in columns.items():
         kind = file_schema.field(name).type
@@ -123,7 +124,7 @@ def _check_types(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Colu
 
 
 def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> int:
-    """Return the rows that are about ``CHUNK_BYTES``, by the row group whose rows are largest."""
+    """Return how many rows take about ``CHUNK_BYTES``, in the group with the largest rows."""
     row_bytes = float(INDEX_BYTES * len(columns))
     for g in range(metadata.num_row_groups):
         size = sum(chunk.total_uncompressed_size for chunk in _chunks(metadata, g, columns))
@@ -132,8 +133,9 @@ def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column
 
 
 def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in parts of about a chunk, or one row, by their size once values
-    are repeated.
+    """Yield the rows in parts of about ``CHUNK_BYTES``, or of one row.
+
+    The sizes are those of the values after a dictionary's values are repeated for each row.
     """
     dictionaries = [
         (pc.binary_length(array.dictionary), array.indices)
@@ -142,7 +144,7 @@ def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     ]
     longest = sum(pc.max(lengths).as_py() or 0 for lengths, _ in dictionaries)
     if longest * len(record_batch) < CHUNK_BYTES:
-        yield record_batch  # most often
+        yield record_batch  # the usual case
         return
     sizes = np.zeros(len(record_batch), np.int64)
     for lengths, indices in dictionaries:
@@ -154,9 +156,11 @@ def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) -> Batch:
+    """Convert the rows to a batch; ``number`` is that of the first row."""
     arrays: list[pa.Array] = []
     reasons: dict[int, str] = {}
-    for name, column in reversed(list(columns.items())):  # the first bad one decides
+    # In reverse, so that the first of several bad columns in a row is named.
+    for name, column in reversed(list(columns.items())):
         array, bad = convert_array(name, record_batch[name], column)
         arrays.insert(0, array)
         if column.required and array.null_count:
@@ -168,7 +172,7 @@ def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number
     if not reasons:
         return batch
     good_batch = reject_records(batch, reasons)
-    # Encoded again: a dictionary must not keep values that are not UTF-8.
+    # Encode again, because a dictionary must not keep values that are not UTF-8.
     arrays = [
         encode_category(decode_dictionary(array), column.kind)
         for array, column in zip(good_batch.records.columns, columns.values(), strict=True)
@@ -179,12 +183,11 @@ def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number
 
 FIRST = (datetime.min.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
 LAST = (datetime.max.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
-"""Last allowed moment of a timestamp, in microseconds since 1970: the years 1 to 9999
-are allowed.
-"""
+"""Last allowed time of a timestamp, in microseconds since 1970. The years 1 to 9999 are allowed."""
 
 
 def readable(kind: pa.DataType, column_kind: str) -> bool:
+    """Return whether a Parquet column of type ``kind`` can be read as a column of this kind."""
     if pa.types.is_dictionary(kind):
         return readable(kind.value_type, column_kind)
     if pa.types.is_null(kind):
@@ -205,8 +208,9 @@ def readable(kind: pa.DataType, column_kind: str) -> bool:
 
 
 def _is_content(kind: pa.DataType) -> bool:
-    """Return whether the type is an Image or Audio of Hugging Face's datasets: ``bytes`` and
-    ``path``.
+    """Return whether the type is an Image or Audio of Hugging Face's datasets.
+
+    Such a type is a struct of ``bytes`` and ``path``.
     """
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
@@ -228,11 +232,12 @@ TEXTS = (
 
 
 def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Convert to the declared kind; also return row → reason for bad values."""
+    """Convert the array to the declared kind; also return row to reason for bad values."""
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
         values = _cast(pa.string(), array.dictionary)
-        # A row group's dictionary may be much larger, or hold a bad value of another row.
+        # Not if the row group's dictionary is much larger than the batch, or contains a bad value,
+        # which may be one of another row.
         is_small = len(values) <= len(array)
         if is_small and not values.null_count and not _bad_texts("", values):
             indices = _cast(pa.int32(), array.indices)
@@ -256,7 +261,7 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
     reasons = _bad_texts(name, texts)
     if kind != "timestamp":
         return encode_category(texts, kind), reasons
-    # A bad text is null for the parser, so that each row has one reason.
+    # A bad text is replaced by null for the parser, so that each row gets only one reason.
     if reasons:
         mask = np.isin(np.arange(len(texts)), list(reasons))
         texts = pc.if_else(pa.array(mask), None, texts)
@@ -265,14 +270,14 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
 
 
 def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Return numbers in the column's type, and place → what is expected instead of a bad one."""
+    """Return the numbers in the column's type, and row to what is expected instead of a bad one."""
     if pa.types.is_integer(number_type(column.dtype)):
         return whole_numbers(array, column.dtype)
     return without_infinities(_cast(pa.float64(), array)), {}
 
 
 def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Return lists of the column's numbers, and row → reason for bad ones."""
+    """Return lists of numbers in the column's type, and row to reason for bad ones."""
     elements = array.flatten()
     values, expectations = _numbers(elements, column)
     widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
@@ -287,7 +292,7 @@ def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict
 
 
 def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:
-    """Return microseconds since 1970 in UTC, and the rows beyond the years 1 to 9999.
+    """Return microseconds since 1970 in UTC; also row to reason, outside of the years 1 to 9999.
 
     Fractions of a microsecond are cut off, towards the past.
     """
@@ -302,8 +307,8 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
         array, unit = array.cast(pa.int64()), array.type.unit
     missing = array.is_null().to_numpy(zero_copy_only=False)
     ticks = array.fill_null(0).to_numpy()
-    # Nanoseconds of a tick and of a microsecond. The bounds are compared in ticks: as microseconds
-    # the ticks of a wrong value could exceed int64.
+    # Nanoseconds of a tick and of a microsecond. The bounds are compared in ticks, because in
+    # microseconds the ticks of a wrong value could exceed int64.
     tick, microsecond = int(np.timedelta64(1, unit) // np.timedelta64(1, "ns")), 1000
     first_tick, last_tick = FIRST * microsecond // tick, LAST * microsecond // tick
     is_out_of_range = (ticks < first_tick) | (ticks > last_tick)
@@ -325,7 +330,7 @@ def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
 
 
 def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[int, str]:
-    """Return row → why it is bad. Text that is all ASCII, or short, needs no further check."""
+    """Return row to reason, for texts that are too long or not UTF-8."""
     if pa.types.is_dictionary(array.type):
         values = _bad_texts(name, array.dictionary)
         rows = enumerate(array.indices.to_pylist() if values else ())
@@ -333,6 +338,7 @@ def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[in
     bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
     content = np.frombuffer(array.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
     reasons = _too_long(name, array)
+    # Text that is all ASCII needs no further check.
     if len(content) and content.max() >= 0x80 and not _is_utf8(array):
         for row, value in enumerate(array.cast(pa.binary())):
             try:
@@ -343,6 +349,7 @@ def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[in
 
 
 def _too_long(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, str]:
+    """Return row to reason, for values of more than ``MAX_RECORD_BYTES``."""
     if array.nbytes <= MAX_RECORD_BYTES:
         return {}
     lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Read the bytes of a raw file: decompressed, in chunks, and in blocks of whole lines."""
+"""Read the bytes of a raw file, decompressed, in chunks or in blocks of whole lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from steps.shard.readers.batch import Bad, excerpt
 from trainyard.common.errors import DataError
 
 CHUNK_BYTES = 4 << 20
-"""Bytes of raw data that are processed at once, after decompression. Larger chunks fall out of the
-processor's caches: pyarrow parses them more slowly."""
+"""Bytes of raw data, after decompression, that are processed at a time. Larger chunks do not fit
+into the processor's caches, so pyarrow parses them more slowly."""
 
 FANOUT = 16
-"""Where a part of a file is refused, its first FANOUT-th is tried, repeatedly."""
+"""If the fast parser refuses a part of a file, try its first 1/FANOUT next, and so on."""
 
 PIECE_BYTES = 16 << 10
-"""Minimum bytes of such a part; a refused one of this size is read record by record."""
+"""Minimum bytes of such a part. A part of this size that is refused is read record by record."""
 
 MAX_RECORD_BYTES = 64 << 20
-"""Maximum bytes of a record; a longer one is bad, and is skipped without being held in memory."""
+"""Maximum bytes of a record. A longer one is bad, and is skipped without being kept in memory."""
 
 EXCERPT_BYTES = 4096
-"""Bytes kept of a record that is too long."""
+"""Bytes that are kept of a record that is too long."""
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13
@@ -37,19 +37,19 @@ FOREIGN = {
     b"\x1f\x8b": ("gzip data", "add .gz to its name"),
     b"\x28\xb5\x2f\xfd": ("Zstandard data", "add .zst to its name"),
 }
-"""First bytes of a file that is not what its name says → its actual content, and the remedy."""
+"""First bytes of a file whose content does not match its name, to (actual content, remedy)."""
 
 
 @dataclass
 class Window:
     """Part of a file that is being read: ``data[start:stop]``.
 
-    One buffer serves the whole file, so anything built from it has to be a copy.
+    One buffer is used for the whole file, so anything that is kept has to be copied out of it.
     """
 
     data: bytearray
     start: int = 0
-    """Start of the unread part; the caller moves it on."""
+    """Start of the unread part. The caller moves it on."""
 
     stop: int = 0
     last: bool = False
@@ -59,13 +59,13 @@ class Window:
         return self.stop - self.start
 
     def put(self, content: bytes) -> None:
-        """Add content behind the rest, which moves to the beginning of the buffer."""
+        """Add content after the unread part, which moves to the beginning of the buffer."""
         self._make_room(len(content))
         self.data[self.stop : self.stop + len(content)] = content
         self.stop += len(content)
 
     def fill(self, stream: pa.NativeFile) -> None:
-        """Add up to ``CHUNK_BYTES`` of the stream."""
+        """Add up to ``CHUNK_BYTES`` of the stream after the unread part."""
         self._make_room(CHUNK_BYTES)
         with memoryview(self.data) as view:
             read = stream.readinto(view[self.stop : self.stop + CHUNK_BYTES])
@@ -73,17 +73,19 @@ class Window:
         self.last = read == 0
 
     def _make_room(self, size: int) -> None:
+        """Move the unread part to the beginning, and make room for ``size`` bytes after it."""
         rest = self.data[self.start : self.stop]
         if len(rest) + size > len(self.data):
-            # Twice the room, so that a record that grows seldom needs a new buffer.
+            # Allocate twice the size, so that a growing record rarely needs a new buffer.
             self.data = bytearray(2 * (len(rest) + size))
         self.data[: len(rest)] = rest
         self.start, self.stop = 0, len(rest)
 
 
 def line_ends(data: bytes | bytearray, start: int, stop: int) -> np.ndarray:
-    """Return where lines end in a part, int64: each place after a line feed, a carriage return, or
-    both; counted from ``start``.
+    """Return the positions after each line end of a part, counted from ``start``, int64.
+
+    A line ends with a line feed, a carriage return, or both.
     """
     codes = np.frombuffer(data, np.uint8)[start:stop]
     ends = np.flatnonzero((codes == LF) | (codes == CR)) + 1
@@ -97,16 +99,16 @@ class LineCount:
     """Counts the lines of a file that is read in parts."""
 
     next: int = 1
-    """Number of the line that the next part begins in."""
+    """Number of the line in which the next part begins."""
     _ends_in_return: bool = False
-    """Whether the part before ended with a carriage return, whose line feed may follow."""
+    """Whether the previous part ended with a carriage return, so that its line feed may follow."""
 
     def first(self, data: bytes | bytearray, start: int) -> int:
-        """Return the number of the line at ``start``, where the next part begins."""
+        """Return the number of the line at ``start``, which is where the next part begins."""
         return self.next - (self._ends_in_return and data[start] == LF)
 
     def add(self, data: bytes | bytearray, start: int, stop: int) -> None:
-        """Count the next part."""
+        """Count the lines of the next part."""
         if start == stop:
             return
         if data.find(b"\r", start, stop) >= 0:
@@ -118,9 +120,10 @@ class LineCount:
 
 
 def windows(path: Path) -> Iterator[Window]:
-    """Yield one window over the decompressed content, without a byte order mark, chunk after chunk.
+    """Yield the same window again and again, each time filled with the next decompressed chunk.
 
-    There is at least one: the last holds only the rest of the one before.
+    A byte order mark at the file's start is dropped. At least one window is yielded. The last one
+    contains only what the caller left unread of the previous one.
 
     Raises:
         DataError: the file cannot be opened; is cut off or damaged (by gzip or Zstandard); is
@@ -148,9 +151,9 @@ def windows(path: Path) -> Iterator[Window]:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file; the last one may lack its line feed, at the end of the file.
+    """Whole lines of a file. At the end of the file, the last one may have no line feed.
 
-    ``data`` may be a window's: a block is valid until the next one is asked for.
+    ``data`` may be the buffer of a window, so a block is valid only until the next one is read.
     """
 
     data: bytes | bytearray
@@ -162,7 +165,7 @@ class Block:
 
     @cached_property
     def codes(self) -> np.ndarray:
-        """Return uint8 of shape (bytes,): a view of the lines."""
+        """Return the lines as uint8 of shape (bytes,), without a copy."""
         return np.frombuffer(self.data, np.uint8)[self.start : self.stop]
 
     @cached_property
@@ -179,38 +182,38 @@ class Block:
 
     @property
     def buffer(self) -> pa.Buffer:
-        """Return the lines, not copied."""
+        """Return the lines as an Arrow buffer, without a copy."""
         return pa.py_buffer(memoryview(self.data)[self.start : self.stop])
 
     def is_text(self) -> bool:
-        """Return whether the block is UTF-8 throughout, without NUL bytes."""
+        """Return whether the whole block is UTF-8 and has no NUL bytes."""
         if self.data.find(b"\0", self.start, self.stop) >= 0:
             return False
         bounds = pa.py_buffer(np.array([0, len(self.codes)], np.int32))
-        try:  # of several ways to check, this one makes no copy
+        try:  # of several ways to check UTF-8, this one does not copy
             pa.StringArray.from_buffers(1, bounds, self.buffer).validate(full=True)
         except pa.ArrowInvalid:
             return False
         return True
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and content of each line, without its line feed."""
+        """Yield the number and content of each line, without its line feed."""
         bounds = zip(self.start + self.starts, self.start + self.ends, strict=True)
         for number, (start, end) in enumerate(bounds, self.first):
             yield number, bytes(self.data[start:end])
 
     def cut(self, size: int) -> tuple["Block", "Block"]:
-        """Return the first ``size`` bytes, up to the end of a line, and the rest."""
+        """Split the block at the first line end at or after ``size`` bytes; return both parts."""
         end = self.data.find(b"\n", self.start + size - 1, self.stop) + 1
         head = Block(self.data, self.start, end, self.first) if 0 < end < self.stop else self
         return head, Block(self.data, head.stop, self.stop, self.first + len(head.ends))
 
 
 def line_blocks(path: Path) -> Iterator[Block | Bad]:
-    """Yield the file in blocks of whole lines, of a chunk or one line; a line too long is a
-    ``Bad``.
+    """Yield the file in blocks of whole lines; a line that is too long is yielded as a ``Bad``.
 
-    Lines end at line feeds. Raises the errors of ``windows``.
+    A block is about one chunk, or one line. Lines end at line feeds. Raises the errors of
+    ``windows``.
     """
     number, giant = 1, None  # giant: beginning of a line that is too long and has not ended yet
     for window in windows(path):
@@ -239,5 +242,5 @@ def _beginning(window: Window) -> bytes:
 
 
 def too_long(number: int, start: bytes) -> Bad:
-    """Return a bad record for one that exceeds the maximum length."""
+    """Return the ``Bad`` of a record that is longer than the maximum."""
     return Bad(number, f"longer than {MAX_RECORD_BYTES} bytes", excerpt(start))

@@ -1,4 +1,4 @@
-"""Gather records that come one by one into batches."""
+"""Gather single records into batches."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 def batches(row_stream: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Gather the records in batches of about ``raw.CHUNK_BYTES``, or one record."""
+    """Gather the records into batches of about ``raw_bytes.CHUNK_BYTES``, or of one record."""
     rows: list[Row] = []
     bad: list[Bad] = []
     size = 0
@@ -51,7 +51,7 @@ def _batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> 
 
 
 def check_names(path: Path, names: Sequence[str], column_names: Iterable[str]) -> None:
-    """Check that each declared column occurs in ``names`` once.
+    """Check that each declared column occurs in ``names`` exactly once.
 
     Raises:
         DataError: a column is missing, or occurs twice.

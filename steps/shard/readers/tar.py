@@ -1,10 +1,9 @@
-"""Read tar archives as WebDataset writes them: neighbours whose names differ in their end are a
-sample.
+"""Read tar archives as WebDataset writes them: consecutive files with the same key are a sample.
 
-``0001.jpg`` and ``0001.cls`` are one record, with the columns ``jpg`` and ``cls``, and ``__key__``,
-which is ``0001``: the part before the first dot of the last part of a name, with its folder, is
-the key. A column ``jpg;png`` is the first of these that a sample has. A member is bytes, or text
-in UTF-8 of the declared kind. A record's number is that of its sample, from 1.
+``0001.jpg`` and ``0001.cls`` are one record, with the columns ``jpg``, ``cls`` and ``__key__``,
+which is ``0001``. The key is the file's path up to the first dot of its name. A column ``jpg;png``
+is the first of these two that a sample has. A member is read as bytes, or as UTF-8 text of the
+declared kind. A record's number is that of its sample, from 1.
 """
 
 import re
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 SUFFIXES = (".tar",)
 COMPRESSIBLE = True  # whether .gz or .zst may follow
 
-Zeros = tarfile.EOFHeaderError  # type: ignore[missing-attribute]  # the stubs do not have it
+Zeros = tarfile.EOFHeaderError  # type: ignore[missing-attribute]  # missing in the type stubs
 KEY = "__key__"
 NAME = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]*)")
 RESERVED_MEMBER = re.compile(r"(^|/)__[^/]*__($|/)")
-"""Pattern of members that are WebDataset's own, not data."""
+"""Pattern of members that are WebDataset's own metadata, not data."""
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
@@ -47,7 +46,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
             with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
                 yield from batches(_rows(archive, columns), columns)
             while stream.read(raw_bytes.CHUNK_BYTES):
-                pass  # read on, so that a checksum behind it is checked
+                pass  # read to the end, so that the checksum of a compressed file is verified
     except (OSError, EOFError, pa.ArrowException, tarfile.TarError) as error:
         raise DataError(
             f"{path}: cannot be read as tar to its end ({error}); it was cut off or damaged: "
@@ -56,7 +55,10 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header; where one is missing or damaged, tarfile takes the archive for ended."""
+    """A member's header. It raises ``EOFError`` if a header is damaged or the archive is cut off.
+
+    ``tarfile`` itself would treat this as the end of the archive.
+    """
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Header":
@@ -64,24 +66,25 @@ class _Header(tarfile.TarInfo):
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:
-            if not place or isinstance(error, Zeros):  # these end an archive
+            if not place or isinstance(error, Zeros):  # zeros mark the end of an archive
                 raise
             raise EOFError(f"neither a member nor the end is at byte {place}") from error
 
 
 @dataclass
 class Sample:
-    """Members of one key."""
+    """The archive's members with one key."""
 
     key: str
     contents: dict[str, bytes] = field(default_factory=dict)
-    """End of the name → content, for the declared ones."""
+    """Suffix to content, for members whose suffix is declared as a column."""
     names: list[str] = field(default_factory=list)
-    """All ends of names."""
+    """Suffixes of all members."""
     reason: str = ""
     """Reason why the sample is bad."""
 
     def row(self, number: int, columns: Mapping[str, "Column"]) -> Row | Bad:
+        """Return the sample as a row, or as a bad record with the reason."""
         try:
             if self.reason:
                 raise BadRecord(self.reason)
@@ -91,7 +94,10 @@ class Sample:
         return Row(number, values, sum(map(len, self.contents.values())))
 
     def add(self, end: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Add a member; its content is read if ``end`` is declared."""
+        """Add the content of a member with a declared suffix.
+
+        If it occurs twice or is too long, the sample becomes bad.
+        """
         file = archive.extractfile(member)
         if end in self.names:
             self.reason = f"member {member.name!r} stands twice"
@@ -103,6 +109,7 @@ class Sample:
             )
 
     def _value(self, name: str, column: "Column") -> Any:
+        """Return the value of a column, or None if the sample has no member for it."""
         if name == KEY:
             content: bytes | None = self.key.encode()
         else:
@@ -114,10 +121,11 @@ class Sample:
 
 
 def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator[Row | Bad]:
+    """Yield the archive's samples, as rows or bad records."""
     declared_ends = {end for name in columns for end in _ends(name)}
     sample, number = None, 0
     for member in archive:
-        archive.members = []  # type: ignore[missing-attribute]  # else it keeps every header
+        archive.members = []  # type: ignore[missing-attribute]  # else tarfile keeps every header
         match = NAME.fullmatch(member.name)
         if not member.isreg() or match is None or RESERVED_MEMBER.search(member.name):
             continue
@@ -134,4 +142,5 @@ def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator
 
 
 def _ends(column: str) -> list[str]:
+    """Return the suffixes that a column ``jpg;png`` can be read from."""
     return column.lower().split(";")

@@ -1,4 +1,7 @@
-"""Read plain text: each line that is not blank is a record, with one column ``text``."""
+"""Read plain text: each line that is not blank is a record with one column, ``text``.
+
+The module also reads whole files as records, and finds the ends of CSV records.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,13 +41,13 @@ ParseAll = Callable[[Block, Mapping[str, "Column"]], Batch]
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield lines without their end (line feeds, and carriage returns before it).
+    """Yield the lines without their line end (a line feed, and carriage returns before it).
 
-    A line of only ASCII white space is blank. Declared columns beside ``text`` are null.
+    A line of only ASCII white space is blank. Declared columns other than ``text`` are null.
 
     Raises:
         DataError: ``text`` is not declared as text or category; another column is required; errors
-            of ``raw.windows``.
+            of ``raw_bytes.windows``.
     """
     if COLUMN not in columns or columns[COLUMN].kind not in ("text", "category"):
         raise DataError(
@@ -63,8 +66,9 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 def read_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
-    """Parse every block by the vectorised way; where that refuses, a smaller part of it, and
-    at last its lines.
+    """Parse every block of lines with ``fast``; if it refuses a block, try smaller parts.
+
+    A part that is small already is parsed with ``exact``, line by line.
     """
     for block in line_blocks(path):
         if isinstance(block, Bad):
@@ -89,12 +93,12 @@ def read_lines(
 
 
 def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
-    """Return all records of the block; None when one of them may be bad."""
+    """Return all records of the block, or None if one of them may be bad."""
     if not block.is_text():
         return None
     bounds = np.append(block.starts, len(block.codes)).astype(np.int32)
     lines = pa.StringArray.from_buffers(len(block.ends), pa.py_buffer(bounds), block.buffer)
-    lines = pc.ascii_rtrim(lines, "\r\n")  # a copy, since the block is reused
+    lines = pc.ascii_rtrim(lines, "\r\n")  # this makes a copy, because the block's buffer is reused
     blank = pc.or_(pc.equal(pc.binary_length(lines), 0), pc.ascii_is_space(lines))
     line_indices = np.flatnonzero(~blank.to_numpy(zero_copy_only=False))
     return Batch(_records(lines.take(line_indices), columns), block.first + line_indices, [])
@@ -117,12 +121,15 @@ def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def refuse_nul(raw: bytes) -> None:
-    """Refuse NUL bytes, which a torn write or binary data leaves: text has none."""
+    """Raise ``BadRecord`` if there is a NUL byte: text has none, but a torn write or binary data
+    does.
+    """
     if b"\0" in raw:
         raise BadRecord("holds a NUL byte; was it torn in writing, or is it not UTF-8 text?")
 
 
 def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
+    """Return texts as a record batch; declared columns other than ``text`` are null."""
     fields = schema(columns)
     arrays = [
         encode_category(texts, columns[COLUMN].kind)
@@ -133,18 +140,20 @@ def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, schema=fields)
 
 
-# Read folders of files, each a record: images and sounds, as in ImageFolder.
+# Read folders of files that are one record each: images and sounds, as in ImageFolder.
 #
-# A record has three columns: ``path`` (below data.input), ``bytes`` (all of the file) and
-# ``label`` (the first folder of the path, in a mixture the one below its input's; none for a file
-# in no folder). Its number is the file's place among those that are read together.
+# A record has three columns: ``path`` (below data.input), ``bytes`` (the whole file) and
+# ``label`` (the first folder of the path; in a mixture the first one below its input's folder; null
+# if there is none). Its number is the file's position among those that are read together.
 COLUMNS = ("path", "bytes", "label")
 
 
 def read_files(
     folder: Path, names: Sequence[str], columns: Mapping[str, "Column"], depth: int = 0
 ) -> Iterator[Batch]:
-    """Yield these files below ``folder``; the label is the folder below the first ``depth`` ones.
+    """Yield these files below ``folder`` as records.
+
+    The label is the first folder of the path after the first ``depth`` ones.
 
     Raises:
         DataError: a declared column is not one of ``COLUMNS``; a file cannot be read.
@@ -163,6 +172,7 @@ def read_files(
 def _row(
     folder: Path, number: int, name: str, columns: Mapping[str, "Column"], depth: int
 ) -> Row | Bad:
+    """Return a whole file as a row, or a bad record if its size or name is not allowed."""
     path = folder / name
     try:
         if not 0 < path.stat().st_size <= raw_bytes.MAX_RECORD_BYTES:
@@ -189,26 +199,28 @@ def _row(
 
 # Find the ends of CSV records.
 #
-# A field that starts with a quote goes on to the quote that closes it, over delimiters and line
+# A field that starts with a quote continues to the quote that closes it, over delimiters and line
 # ends; ``""`` in it is a quote. What follows the closing quote, and quotes in other fields, are
-# characters, as in Python's ``csv`` and pyarrow; neither tells where in the bytes a record ends.
+# plain characters, as in Python's ``csv`` and pyarrow. This module is needed because neither of
+# those tells at which byte a record ends.
 
 QUOTE = 34
 Data = bytes | bytearray
 TAILS_BYTES = (64 << 10, 4 << 20)
-"""Sizes of the parts of a block in which to look for the end of a record, one after the other."""
+"""Sizes of the parts at the end of a block in which to look for a record's end, in this order."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """CSV with this delimiter, of one byte."""
+    """CSV with this delimiter, which is one byte."""
 
     delimiter: str
 
     @cached_property
     def _record(self) -> re.Pattern[bytes]:
-        """Return the pattern of one record with its line end. It is possessive: it never
-        backtracks.
+        """Return the pattern of one record with its line end.
+
+        Its quantifiers are possessive, so that it never backtracks.
         """
         plain = f"[^{self.delimiter}\r\n]*+"
         field = f'(?>"(?:[^"]++|"")*+(?:"{plain}|(?P<open>\\Z))|{plain})'
@@ -216,22 +228,21 @@ class Dialect:
         return re.compile(f"{record}(?:\r\n|\r|\n|\\Z)".encode())
 
     def end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
-        """Return the end of the record at ``start``, and whether its quotes are closed by then."""
+        """Return the end of the record at ``start``, and whether its quotes are closed there."""
         match = self._record.match(data, start, stop)
         assert match, "the pattern also matches nothing"
         return match.end(), match.lastgroup is None
 
     def complete(self, data: Data, start: int, stop: int) -> int | None:
-        """Return the end of the record at ``start``; None when it may go on after ``stop``."""
+        """Return the end of the record at ``start``, or None if it may continue after ``stop``."""
         end, is_closed = self.end(data, start, stop)
         return end if is_closed and data[end - 1] in (LF, CR) else None
 
     def probable_end(self, data: Data, start: int, stop: int) -> int:
-        """Return the last place up to ``stop`` where a record seems to end; ``start`` if none is
-        found.
+        """Return the last position up to ``stop`` where a record seems to end.
 
-        It ends there if all quotes stand around fields or in pairs. Other quotes are rare, but
-        possible (``5" nails``), so this is to be verified.
+        Return ``start`` if none is found. The position is right if all quotes are around fields or
+        in pairs. Other quotes are rare but possible (``5" nails``), so the caller has to verify it.
         """
         feed, back = (data.rfind(end, start, stop) for end in (b"\n", b"\r"))
         cut = max(feed, back, start - 1) + 1
@@ -242,7 +253,7 @@ class Dialect:
             earlier = np.count_nonzero(codes[start:tail] == QUOTE)
             quotes = np.flatnonzero(codes[tail:cut] == QUOTE)
             ends = np.flatnonzero((codes[tail:cut] == LF) | (codes[tail:cut] == CR))
-            # After an even number of quotes a line end is outside of them.
+            # A line end after an even number of quotes is outside of quotes.
             outside = ends[(earlier + np.searchsorted(quotes, ends)) % 2 == 0]
             if len(outside):
                 return tail + int(outside[-1]) + 1
@@ -251,8 +262,9 @@ class Dialect:
     def places(
         self, data: Data, start: int, stop: int, first: int, count: int
     ) -> np.ndarray | None:
-        """Return the line of each of ``count`` records in a part that ends with one, int64 of shape
-        (count,); None if the records in it are not that many.
+        """Return the line number of each record in a part that ends with a record.
+
+        The result is int64 of shape (count,), or None if the part does not have ``count`` records.
 
         Args:
             first: number of the line at ``start``.
@@ -262,19 +274,19 @@ class Dialect:
             return np.arange(first, first + count)
         ends = line_ends(data, start, stop)
         begins = _not_blank(codes, ends)
-        if len(begins) != count:  # quoted fields go on over line ends
+        if len(begins) != count:  # quoted fields continue over line ends
             begins = self._begins(data, start, stop, ends)
         if len(begins) != count:
             return None
         return first + np.searchsorted(ends, begins, side="right")
 
     def _begins(self, data: Data, start: int, stop: int, ends: np.ndarray) -> np.ndarray:
-        """Return where records begin in a part, counted from ``start``; ``ends``: of its lines."""
+        """Return where records begin in a part, counted from ``start``; ``ends``: its line ends."""
         codes = np.frombuffer(data, np.uint8)[start:stop]
         quotes = np.flatnonzero(codes == QUOTE)
         opening = quotes[::2]
         characters = codes[opening[opening > 0] - 1]
-        # Each opening quote begins a field, so all quotes are in pairs.
+        # If each opening quote begins a field, all quotes are in pairs.
         if np.isin(characters, (ord(self.delimiter), LF, CR, QUOTE)).all():
             return _not_blank(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
         starts, place = [], start
@@ -285,20 +297,23 @@ class Dialect:
         return np.array(starts, np.int64)
 
     def shorten_record(self, data: Data, start: int, stop: int) -> bytes:
-        """Return a few bytes that can replace the record so far: it goes on alike after them, and
-        does not end.
+        """Return a few bytes that can replace a record that has not ended yet.
+
+        The record continues after them as it would after the original bytes.
         """
         if not self.end(data, start, stop)[1]:
-            return b'"'  # in a quoted field
+            return b'"'  # the record is in a quoted field
         delimiter = self.delimiter.encode()
         if data[stop - 1 : stop] == delimiter:
-            return b"x" + delimiter  # at the start of a field
+            return b"x" + delimiter  # the record is at the start of a field
         after_quote = not self.end(data[start:stop] + b'"', 0, stop - start + 1)[1]
-        return b'""' if after_quote else b"x"  # or in a field, where a quote is a character
+        # After a closing quote, another one would continue the quoted field. In an unquoted field,
+        # a quote is a character.
+        return b'""' if after_quote else b"x"
 
 
 def _not_blank(codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return where lines begin that are not blank, of a part whose lines end at ``ends``."""
+    """Return where the lines begin that are not blank, in a part whose lines end at ``ends``."""
     begins = np.append(0, ends)
     begins = begins[begins < len(codes)]
     return begins[(codes[begins] != LF) & (codes[begins] != CR)]

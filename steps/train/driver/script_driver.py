@@ -1,13 +1,13 @@
-"""Run the driver that starts the ranks, hand SIGTERM on, and describe the model of a user's script.
+"""Run the driver that starts the ranks, pass SIGTERM on, and describe a user script's model.
 
-It lies beside AWS's drivers in the container, and like them needs only the standard library: an
-image of any framework will do. The script itself is started by AWS's driver as usual. The added
-files lie in /opt/ml/model/code, never over the script's own files: servers that take every file of
-the archive for a model (XGBoost's) ignore folders.
+This file is next to AWS's drivers in the container. Like them it needs only the standard library,
+so that it runs in an image of any framework. AWS's driver starts the script itself, as usual. This
+file adds files to /opt/ml/model/code, and never overwrites the script's own files. They are in a
+folder because servers that take every file of the archive for a model (XGBoost's) ignore folders.
 
 trainyard.json   what was run: script, arguments, code, data, processes, identity
-packages.txt     what was installed, as ``name==version`` lines
-inference.py     the inference script, and the Python files beside it
+packages.txt     the installed packages, as ``name==version`` lines
+inference.py     the inference script, and the Python files next to it
 """
 
 import contextlib
@@ -33,7 +33,7 @@ CHANNEL_FILE = Path("/opt/ml/input/config/inputdataconfig.json")
 FAILURE = Path("/opt/ml/output/failure")
 NAME = "trainyard.json"
 NOTE = ".trainyard.json"
-"""File in the checkpoints' folder while a script runs, which names their training."""
+"""File in the checkpoint folder while a script runs. It names the training that they belong to."""
 RESERVED_CHANNELS = ("code", "sm_drivers")
 BLOCK = 2**20  # bytes per read
 NOTE_SECONDS = 0.5
@@ -42,12 +42,12 @@ NOTE_SECONDS = 0.5
 def main() -> int:
     """Run the driver; return its exit status."""
     config = json.loads(os.environ["SM_DISTRIBUTED_CONFIG"])
-    if "parts" not in config:  # Trainyard's loop, which describes its model itself
+    if "parts" not in config:  # Trainyard's own loop, which describes its model itself
         return start(config, None)
     description = describe(config)
     note = resume(CHECKPOINTS, description)
     status = start(config, note if is_first() else None)
-    if status != 0 and not FAILURE.exists():  # AWS's drivers write it, a user's own may not
+    if status != 0 and not FAILURE.exists():  # a user's own driver may not have written it
         write(FAILURE, f"{description['script']} ended with exit status {status}; see the log")
     if status == 0 and is_first() and (refusal := refuse_model(MODEL)):
         write(FAILURE, f"{description['script']} {refusal}")
@@ -59,7 +59,11 @@ def main() -> int:
 
 
 def describe(config: dict[str, Any]) -> dict[str, Any]:
-    """Describe what is about to run: ``training`` has its parts and its one stretch."""
+    """Describe what is about to run.
+
+    ``training`` contains the parts of its identity, and this run as its only stretch. A stretch is
+    a part of a training that ran with the same code, data and number of processes.
+    """
     channels = {
         name: contents(CHANNELS / name, read=mode == "File" and name not in config["mounted"])
         for name, mode in modes().items()
@@ -96,7 +100,7 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def modes() -> dict[str, str]:
-    """Return channel → its input mode; without the channels that carry the code."""
+    """Return channel to input mode, without the channels that carry the code."""
     channel_config = json.loads(CHANNEL_FILE.read_bytes())
     return {
         name: channel_config[name].get("TrainingInputMode", "File")
@@ -106,10 +110,10 @@ def modes() -> dict[str, str]:
 
 
 def contents(folder: Path, *, read: bool) -> dict[str, Any]:
-    """Return the files of a channel by name, size and, with ``read``, content: what is streamed, or
-    on a file system, may be more than a job can read twice.
+    """Return a summary of a channel's files: number, bytes, and one hash (``sha256``) over them.
 
-    ``sha256``: one hash over all that.
+    The hash covers names and sizes, and with ``read`` also the contents. Contents are not read if
+    the channel is streamed or a file system, because it may be too large to read twice.
     """
     file_names = names(folder)
     lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in file_names}
@@ -127,17 +131,18 @@ def contents(folder: Path, *, read: bool) -> dict[str, Any]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return every file below the folder, sorted."""
+    """Return the path of every file below the folder, relative to it and sorted."""
     paths = (Path(parent, name) for parent, _, inner in os.walk(folder) for name in inner)
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
-    """Return the note for the checkpoints of this training; hide checkpoints of another one.
+    """Return the note for this training's checkpoints, and hide the checkpoints of another one.
 
-    The folder in S3 is named by what is known before the run, which the data are not: checkpoints
-    of a training on other data are hidden from the script. The note itself too: scripts
-    check whether the folder is empty. S3 keeps both, so the note lists what to hide again.
+    The checkpoint folder's S3 prefix is named after what is known before the run, which does not
+    include the data. So it may contain checkpoints of a training on other data; these are deleted
+    from the local folder. So is the note, because scripts check whether the folder is empty. S3
+    keeps both, so the note lists which files to hide again next time.
     """
     path, own_training = folder / NOTE, description["training"]
     note = json.loads(path.read_bytes()) if path.is_file() else {}
@@ -151,10 +156,10 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
             flush=True,
         )
     for name, sha256 in hidden.items():
-        # With another content it is a checkpoint that this training wrote under the same name.
+        # With other content, it is a checkpoint that this training wrote under the same name.
         if (folder / name).is_file() and file_sha256(folder / name) == sha256:
             (folder / name).unlink()
-    # Inner folders first, since their parents are empty only without them.
+    # Inner folders first, because their parents are empty only after that.
     for parent, _, _ in os.walk(folder, topdown=False):
         if Path(parent) != folder and not os.listdir(parent):
             os.rmdir(parent)
@@ -169,8 +174,8 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
 def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     """Run the driver in this process; return its exit status.
 
-    SIGTERM ends a Python process that does not handle it, and the driver's end is the
-    container's. Here it is passed to the driver's children, for which the driver waits.
+    By default SIGTERM would end this process, and the container ends with it. So a handler sends
+    the signal to the driver's child processes, for which the driver waits.
     """
     signal.signal(signal.SIGTERM, lambda number, frame: hand_on(number))
     if note is not None:
@@ -178,7 +183,8 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     driver_folder = Path(__file__).parent
     is_own = config.get("launcher") == "own"
     driver = CODE / config["driver"] if is_own else driver_folder / config["driver"]
-    # As for a program: its own folder first; a user's driver can also import common.utils.
+    # As Python does for a program, its own folder comes first. The second path allows a user's
+    # driver to import common.utils, as AWS's drivers do.
     sys.path[:0] = [str(driver.parent), str(driver_folder.parent)]
     sys.argv = [str(driver)]
     try:
@@ -189,26 +195,26 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
 
 
 def hand_on(number: int) -> None:
-    """Send the signal to the children of this process; without any, exit."""
+    """Send the signal to the children of this process, or exit if there are none."""
     child_pids = children(os.getpid())
     for child in child_pids:
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # it has ended in the meantime
             os.kill(child, number)
     if not child_pids:
         sys.exit(128 + number)
 
 
 def children(parent: int) -> list[int]:
-    """Return the ids of a process's living children.
+    """Return the process ids of a process's living children.
 
-    Processes may end meanwhile. Path.glob would pass on their ESRCH, and the driver, whose
-    signal handler that would end, would kill the script instead of letting it save.
+    Processes may end while this runs. ``Path.glob`` would then raise ESRCH in the driver's signal
+    handler, and the driver would kill the script instead of letting it save.
     """
     child_pids = []
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             state, above = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[:2]
-        except (OSError, ValueError):  # it is gone
+        except (OSError, ValueError):  # the process has ended
             continue
         if int(above) == parent and state != "Z":
             child_pids.append(int(number))
@@ -216,17 +222,17 @@ def children(parent: int) -> list[int]:
 
 
 def keep_note(folder: Path, note: dict[str, Any]) -> None:
-    """Write the note when the script has written its first checkpoint."""
+    """Wait until the script has written its first checkpoint, then write the note."""
     while not names(folder):
         time.sleep(NOTE_SECONDS)
     write(folder / NOTE, json.dumps(note))
 
 
 def refuse_model(folder: Path) -> str | None:
-    """Say why a script that ended well left no model; None when it left one.
+    """Return why there is no model although the script succeeded, or None if there is one.
 
-    SageMaker would take an empty folder, and the next steps would register it. Logs, and files in
-    code/, which belong to the inference script, are not a model.
+    Without this check SageMaker would accept an empty folder, and the next steps would register it.
+    Logs and files in code/, which belong to the inference script, do not count as a model.
     """
     file_names = names(folder)
     models = [
@@ -251,10 +257,10 @@ def refuse_model(folder: Path) -> str | None:
 
 
 def complete(model: Path, description: dict[str, Any], inference: str | None) -> None:
-    """Put the description of the model beside it."""
+    """Add the description, the package list and the inference script to the model's folder."""
     code, lines = model / "code", packages()
     code.mkdir(parents=True, exist_ok=True)
-    # The script may have written a file of that name, which stays.
+    # If the script has written a file with this name, it is kept.
     free = not (code / "packages.txt").exists()
     write(code / ("packages.txt" if free else "trainyard-packages.txt"), lines)
     if inference is not None:
@@ -264,15 +270,13 @@ def complete(model: Path, description: dict[str, Any], inference: str | None) ->
 
 
 def add_code(target: Path, script: Path) -> None:
-    """Copy the inference script as inference.py, and the Python files beside it, which it can
-    import.
-    """
+    """Copy the inference script as inference.py, and the files next to it that it can import."""
     files = {"inference.py": script} | {
         name: script.parent / name
         for name in names(script.parent)
         if name.endswith(".py") or name == "requirements.txt"
     }
-    # The script goes before a file that already lies beside it under this name.
+    # The script takes precedence over another file next to it that is named inference.py.
     if script.name != "inference.py":
         files |= {"inference.py": script}
     for name, path in files.items():
@@ -282,18 +286,14 @@ def add_code(target: Path, script: Path) -> None:
 
 
 def packages() -> str:
-    """List the installed packages, as ``training.export.artifact`` does for
-    Trainyard's own loop.
-    """
+    """Return the list of installed packages, in the format of ``training.export.artifact``."""
     versions = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
     python = ".".join(map(str, sys.version_info[:3]))
     return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(versions)])
 
 
 def processes(config: dict[str, Any]) -> int:
-    """Return the number of processes that the launcher starts in all, counted as
-    AWS's drivers do.
-    """
+    """Return the total number of processes that the launcher starts, as AWS's drivers do."""
     nodes = int(os.environ["SM_HOST_COUNT"])
     if config["launcher"] in ("none", "own"):
         return nodes
@@ -303,12 +303,12 @@ def processes(config: dict[str, Any]) -> int:
 
 
 def is_first() -> bool:
-    """Return whether this is the node whose artifact is described."""
+    """Return whether this node's artifact is the one to describe: that of the first node."""
     return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
 
 
 def torch_release() -> str | None:
-    """Return torch's version, without its build tag; None without torch."""
+    """Return torch's version without its build tag, or None if torch is not installed."""
     try:
         return version("torch").partition("+")[0]
     except PackageNotFoundError:

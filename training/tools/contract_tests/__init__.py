@@ -1,6 +1,7 @@
-"""Find where a workload breaks its contract (``training.workloads``), and say where.
+"""Find where a workload breaks its contract (``training.workloads``).
 
-One module for each part of the contract (``packing_rules``, ``forward_rules``, ``state_rules`` …);
-a rule is a function under ``@rule``, in the order of ``try_command``. ``trial`` builds what the
-rules try, on one process; ``trial_rank`` on several.
+There is one module for each part of the contract (``packing_rules``, ``forward_rules``,
+``state_rules`` …). A rule is a function decorated with ``@rule``; rules are checked in the order of
+``try_command``. ``contract.Trial`` builds what the rules check in this process; ``trial_rank``
+trains in separate processes, one per rank.
 """

@@ -1,4 +1,4 @@
-"""The rules of a workload's contract: each is a function that yields the faults it finds."""
+"""The rules of a workload's contract: each is a function that yields the faults that it finds."""
 
 import inspect
 import traceback
@@ -20,7 +20,7 @@ from training.data.shard_writer import count_of, part
 from training.defaults.default_scores import Batches
 from training.workloads import Workload, WorkloadSpec, load, spec
 
-# A workload on its sample data, as the contract's rules use it.
+# A workload on its sample data, for use by the contract's rules.
 
 SEED = 7
 SAMPLES = 8
@@ -62,7 +62,7 @@ class Trial:
 
     @cached_property
     def shared_workload(self) -> Workload:
-        """A workload shared by all rules that do not change it."""
+        """A workload that all rules share which do not change it."""
         return self.workload()
 
     def model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
@@ -105,8 +105,8 @@ def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, 
 
 @contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Context in which the model trains or evaluates; every module's mode is restored
-    afterwards.
+    """Context in which the model is in evaluation mode if not ``training``; each module's mode
+    is restored.
     """
     before = {module: module.training for module in model.modules()}
     if not training:
@@ -125,7 +125,7 @@ class Fault:
     """One violation of a rule."""
 
     observation: str
-    """Observation, with its numbers."""
+    """What was observed, with its numbers."""
 
     location: str
     """File and line, or the name of what to look at."""
@@ -135,7 +135,9 @@ class Fault:
 
 
 class NotChecked(Exception):
-    """A rule cannot tell; the message says why. Stays inside this room."""
+    """A rule could not be checked; the message says why. It is not raised outside of this
+    package.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +146,14 @@ class Rule:
 
     name: str
     says: str
-    """Statement that is true if the rule is kept."""
+    """Statement that is true if the rule holds."""
 
     check: Callable[[Trial], Iterator[Fault]]
     needs: tuple[str, ...]
     """Names of rules that must hold before this one can be checked."""
 
     fix: str
-    """Suggested fix if the workload's code raises."""
+    """Fix that is suggested if the workload's code raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Verdict:
     rule: Rule
     faults: Sequence[Fault]
     why_not: str = ""
-    """Reason why it was not checked; empty if it was."""
+    """Reason why the rule was not checked; empty if it was."""
 
 
 RULES: list[Rule] = []
@@ -170,7 +172,7 @@ RULES: list[Rule] = []
 def rule(
     name: str, says: str, *, needs: tuple[str, ...] = ("runs",), fix: str = "mend what raises"
 ) -> Callable[[Callable[[Trial], Iterator[Fault]]], Callable[[Trial], Iterator[Fault]]]:
-    """Add a rule to the contract; rules are checked in the order in which they were added."""
+    """Add a rule to the contract; see ``Rule`` for the arguments."""
 
     def add(check: Callable[[Trial], Iterator[Fault]]) -> Callable[[Trial], Iterator[Fault]]:
         RULES.append(Rule(name, says, check, needs, fix))
@@ -180,7 +182,7 @@ def rule(
 
 
 def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
-    """Check each rule, unless one that it needs is broken."""
+    """Check each rule, unless a rule that it needs is broken; yield the verdicts."""
     broken: set[str] = set()
     for rule in rules:
         if missing := sorted(broken & set(rule.needs)):
@@ -193,7 +195,11 @@ def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
 
 
 def place(workload: Any, *methods: str) -> str:
-    """Return where a method of the workload is defined: the first of the user's own, if any."""
+    """Return where a method of the workload is defined.
+
+    Of several ``methods`` the first one in the user's own code is used, or the first of all if none
+    is.
+    """
     own_methods = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
     method = (own_methods or methods)[0]
     try:
@@ -205,7 +211,10 @@ def place(workload: Any, *methods: str) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return the innermost line of the user's own code that an error came through."""
+    """Return the innermost line of the user's own code in an error's traceback.
+
+    If there is none, return the innermost line of all.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own_frames = [frame for frame in frames if _is_own(frame.filename)]
     frame = (own_frames or list(frames))[-1]
@@ -213,13 +222,13 @@ def raised_at(error: BaseException) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return an error in one line."""
+    """Return an error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 def short(file: str) -> str:
-    """Return a path relative to the current folder, if it is below it."""
+    """Return a path relative to the current folder if it is in it, otherwise the path itself."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
@@ -229,14 +238,16 @@ def _judge_rule(trial: Trial, rule: Rule) -> Verdict:
         return Verdict(rule, list(rule.check(trial)))
     except NotChecked as reason:
         return Verdict(rule, (), str(reason))
-    except Exception as error:  # any exception of the workload's code is a finding
+    except Exception as error:  # any exception of the workload's code is a fault
         if _is_ours(error.__traceback__):
             raise
         return Verdict(rule, [Fault(error_line(error), raised_at(error), rule.fix)])
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
-    """Return whether neither the user's code nor the defaults took part in the error."""
+    """Return whether the error comes only from this package's code, so that it is our own
+    defect.
+    """
     names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
     return all(name.is_relative_to(Path(__file__).parent) for name in names)
 
@@ -246,6 +257,9 @@ def _file(function: Any) -> str:
 
 
 def _is_own(file: str) -> bool:
+    """Return whether a file belongs to a workload: not to Python, to an installed package or to
+    the training.
+    """
     path = Path(file)
     if path.is_relative_to(TRAINING_FOLDER):
         return (

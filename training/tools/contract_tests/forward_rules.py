@@ -22,7 +22,7 @@ from training.tools.contract_tests.contract import (
 )
 
 CLOSE = 1e-4
-"""Relative tolerance: a float32 sum in another order differs by less."""
+"""Relative tolerance: float32 sums in another order differ by less than this."""
 
 
 @rule(
@@ -129,7 +129,7 @@ def check_additivity(trial: Trial) -> Iterator[Fault]:
     workload, model = trial.shared_workload, trial.model()
     with mode(model, training=False), torch.no_grad():
         outputs, full_loss = losses(workload, model, trial.batch())
-        cut = 3  # unequal parts: a mean over halves would look like half a sum
+        cut = 3  # The parts are unequal, because with halves a mean would look like half a sum.
         parts = [
             workload.loss(outputs[start:stop], trial.batch(start, stop))
             for start, stop in ((0, cut), (cut, SAMPLES))
@@ -149,7 +149,8 @@ def check_additivity(trial: Trial) -> Iterator[Fault]:
     mean = (first * cut + second * (SAMPLES - cut)) / SAMPLES
     fix = "it looks like a mean over the samples: take reduction='sum', or .sum() for .mean()"
     if abs(mean - total) > 0.02 * abs(total):
-        if getattr(workload, "by_batch", False):  # the identity then has micro_batch
+        # Micro_batch is then part of the training's identity.
+        if getattr(workload, "by_batch", False):
             return
         fix = (
             "a sample's loss depends on those beside it, as with InfoNCE, so another micro_batch "
@@ -225,6 +226,7 @@ def check_generators(trial: Trial) -> Iterator[Fault]:
 
 
 def _read_foreign_states() -> dict[str, str]:
+    """Return the states of the random generators that the training does not seed."""
     return {
         "Python's random": repr(random.getstate()),
         "numpy's random": repr(np.random.get_state()),
@@ -233,7 +235,9 @@ def _read_foreign_states() -> dict[str, str]:
 
 @rule("units fit the loss", "the units are what the loss looks at")
 def check_units(trial: Trial) -> Iterator[Fault]:
-    """Compare the units with the outputs that the loss depends on, found by its gradient."""
+    """Compare the units with the number of outputs that the loss depends on, found by its
+    gradient.
+    """
     workload, model, batch = trial.shared_workload, trial.model(), trial.batch()
     outputs = losses(workload, model, batch)[0].detach().requires_grad_()
     gradient = torch.autograd.grad(workload.loss(outputs, batch), outputs)[0] != 0
@@ -260,7 +264,8 @@ def check_gradients(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     solver, missing = torch.optim.Adam(trainable.values(), 1e-3), set(trainable)
-    for _ in range(3):  # weights that begin at zero let gradients through after a step
+    # Several steps, because weights that begin at zero pass gradients on only after a step.
+    for _ in range(3):
         solver.zero_grad()
         losses(trial.shared_workload, model, trial.batch())[1].backward()
         missing -= {n for n, p in trainable.items() if p.grad is not None and p.grad.any()}

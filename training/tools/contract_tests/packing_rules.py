@@ -1,4 +1,4 @@
-"""Rules for how raw records become samples."""
+"""Rules about how raw records become samples."""
 
 import json
 import os
@@ -23,7 +23,9 @@ load_packing(sys.argv[1], read_settings(sys.argv[2]))
 
 
 def environment(seed: int) -> dict[str, str]:
-    """Return a subprocess's environment: the same path, other orders of sets and ``hash``."""
+    """Return the environment of a subprocess: the same Python path, with another seed of
+    ``hash`` (and so another order of sets).
+    """
     path = os.pathsep.join([str(CHECKOUT), *(folder or os.getcwd() for folder in sys.path)])
     return os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
 
@@ -31,9 +33,9 @@ def environment(seed: int) -> dict[str, str]:
 def shard(
     name: str, settings: str, raw: Path, work: Path, *, folders: Sequence[str] = TWICE
 ) -> Mapping[str, str]:
-    """Run concurrent shard jobs, one per folder, in ``work``; return folder → why it failed.
+    """Run one shard job per folder in ``work``, concurrently.
 
-    The reason is empty if it did not.
+    Return a mapping of folder to the output of a job that failed, or to "" if it succeeded.
     """
     jobs = {}
     for seed, folder in enumerate(folders, 1):

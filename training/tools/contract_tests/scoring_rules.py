@@ -1,4 +1,4 @@
-"""Rules for what evaluate, the gate and an endpoint need from a workload."""
+"""Rules about what evaluation, the gate and an endpoint need from a workload."""
 
 import math
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def check_metrics(trial: Trial) -> Iterator[Fault]:
 
 
 def _table(trial: Trial, model: nn.Module) -> dict[str, np.ndarray]:
-    """Return all blocks as one table."""
+    """Return the scores of the test split as one table."""
     return join_blocks(list(trial.shared_workload.scores(model, trial.test)))
 
 
@@ -105,7 +105,7 @@ def join_blocks(blocks: list[Block]) -> dict[str, np.ndarray]:
 
 
 def _columns(trial: Trial) -> list[str]:
-    """Return the columns that a row must have."""
+    """Return the names of the columns that a row of scores must have."""
     spec = trial.spec
     metric_names = spec.metrics if spec.compared_in is None else spec.compared_in
     return [

@@ -1,4 +1,4 @@
-"""Rules for what a checkpoint holds: everything that a training needs to resume."""
+"""Rules about what a checkpoint contains: everything that a training needs to resume."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
 
 
 def _find_hidden(value: Any) -> Iterator[nn.Module | Tensor]:
-    """Yield weights and layers that a plain attribute holds."""
+    """Yield the weights and layers in the value of a plain attribute."""
     if isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad):
         yield value
     elif isinstance(value, Mapping):
@@ -90,7 +90,7 @@ def check_saved_state(trial: Trial) -> Iterator[Fault]:
 
 
 def _copy_unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
-    """Return copies of attributes and buffers that ``state_dict`` does not contain."""
+    """Return copies of the attributes and buffers that ``state_dict`` does not contain."""
     values = {f"workload.{n}": v for n, v in vars(workload).items() if _is_plain(v)}
     for path, module in model.named_modules():
         buffer_names = module._non_persistent_buffers_set

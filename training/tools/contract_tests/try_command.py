@@ -1,4 +1,4 @@
-"""The command: shard the sample data, check rule by rule, show the findings."""
+"""The command that tries a workload: shard the sample data, check all rules, show the faults."""
 
 import sys
 import tempfile
@@ -25,7 +25,7 @@ from training.workloads import read_settings, spec
 from trainyard.common.errors import TrainyardError, nearest
 
 ORDER = (packing_rules, forward_rules, state_rules, scoring_rules, curve_rules)
-"""The modules that add rules, in the order in which they are checked."""
+"""The modules that define rules, in the order in which they are checked."""
 
 console = Console()
 
@@ -37,10 +37,10 @@ def rules() -> list[Rule]:
 
 
 def select_rules(only: Sequence[str]) -> list[Rule]:
-    """Return the rules of these names and those that they need; all rules if none is named.
+    """Return the rules ``only`` and those that they need; all rules if it is empty.
 
     Raises:
-        TrainyardError: a rule of this name does not exist.
+        TrainyardError: there is no rule with one of these names.
     """
     rules_by_name = {rule.name: rule for rule in rules()}
     selection, waiting = set[str](), list(only or ())
@@ -58,7 +58,7 @@ def select_rules(only: Sequence[str]) -> list[Rule]:
 def attempt(
     name: str, settings: str, raw: Path, work: Path, only: Sequence[str] = ()
 ) -> Iterator[Verdict]:
-    """Check the rules of the contract on ``raw``; ``work`` must be an empty folder.
+    """Check the rules of the contract on the data in ``raw``; ``work`` must be an empty folder.
 
     Raises:
         TrainyardError: the workload is unknown, a setting is wrong, or its data cannot be read.

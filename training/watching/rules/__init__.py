@@ -1,7 +1,8 @@
 """The rules: each module's ``RULE``, under the module's name.
 
-A rule is a pure function of the lines that rank 0 has logged; a new module is found by itself, and
-the recipe switches it by its name. It stays only if a run here has fired it for a true reason.
+A rule is a pure function of the lines that rank 0 has logged. A new module is found automatically,
+and the recipe enables or disables it by its name. A rule stays only if a run here has triggered it
+for a true reason.
 """
 
 from importlib import import_module
@@ -13,4 +14,4 @@ RULES: dict[str, Rule] = {
     info.name: import_module(f"{__name__}.{info.name}").RULE
     for info in sorted(iter_modules(__path__), key=lambda module: module.name)
 }
-"""Name → rule, sorted by name."""
+"""Mapping of name to rule, sorted by name."""

@@ -8,10 +8,10 @@ from pydantic import Field, FiniteFloat, model_validator
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RECENT = 20
-"""Number of lines whose median estimates the duration of the steps to come."""
+"""Number of lines whose median estimates the duration of the remaining steps."""
 
 LEAST = 5
-"""The estimate is made again after this number of lines."""
+"""The estimate is repeated after this number of lines."""
 
 
 class CostBeyondPlan(RuleSettings):
@@ -29,7 +29,7 @@ class CostBeyondPlan(RuleSettings):
 
     @property
     def planned_minutes(self) -> float | None:
-        """Planned minutes; None without a plan."""
+        """Planned minutes, or None without a plan."""
         bought = self.usd / self.usd_an_hour * 60 if self.usd and self.usd_an_hour else None
         return min((limit for limit in (self.minutes, bought) if limit is not None), default=None)
 
@@ -41,7 +41,7 @@ class CostBeyondPlan(RuleSettings):
 
 
 def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | None:
-    """Compare this process's minutes of training, past and to come, with the plan."""
+    """Compare this process's minutes of training, spent and estimated, with the plan."""
     recent = history.last("step_seconds", RECENT)
     if settings.planned_minutes is None or not plan.max_steps or len(history.lines) % LEAST:
         return None
@@ -64,7 +64,7 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
 
 
 def _spent(history: History, plan: Plan) -> float:
-    """Return the minutes covered by this process's lines."""
+    """Return the minutes of training that this process's lines cover."""
     seconds, before = 0.0, float(plan.start_step)
     for line in history.lines:
         if line["step"] > plan.start_step:

@@ -14,18 +14,21 @@ LINES = 20
 """Number of recent log lines examined."""
 
 SECONDS = 10.0
-"""Least total waiting time since the first line, in seconds."""
+"""Smallest total waiting time since the first line, in seconds, that is reported."""
 
 
 def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
-    """Return a finding with rank 0's waiting share; a loader that reads ahead waits at times."""
+    """Return a finding with the share of rank 0's time that it waited for the loader.
+
+    Single waits are normal for a loader that reads ahead, so the share is over many lines.
+    """
     stall_lines = [line for line in history.lines[-LINES:] if "data_stall" in line]
     durations = [line.get("step_seconds", 0.0) for line in stall_lines]
     waits = [
         line["data_stall"] * duration for line, duration in zip(stall_lines, durations, strict=True)
     ]
     share = sum(waits) / (sum(durations) or 1.0)
-    # A process's first line is no evidence.
+    # A process's first line has no data_stall, so two lines may lack it.
     if len(history.lines) < LINES or len(stall_lines) < LINES - 2:
         return None
     if share < SHARE or (cost := _sum_waits(history)) < SECONDS:

@@ -1,12 +1,12 @@
 """The loss does not fall, or has risen again (Debugger: LossNotDecreasing).
 
-A line's loss is that of one step, and so noisy. The rule reports when the loss's fall is
-hidden by the noise but one of SHARE would not be: both by the standard error of a
-difference of means. So the noisier the loss, the longer it takes. A slow training is not taken
-for a dead one: a trend that falls, however slowly, is a fall, and nothing is reported before the
-weights have moved so far that the loss should show it, unless they do not move at all. A
-plateau is not a fault: a training that has learned something may end on one, and a fine-tuning
-begin on one, so for it only a rise is reported. For a loss that is not meant to fall (of a
+A line's loss is that of one step, so it is noisy. The rule reports when the loss's fall is hidden
+by the noise but a fall by SHARE would not be; both are judged by the standard error of a difference
+of means. So the noisier the loss, the longer it takes until the rule reports. A slow training is
+not reported: a falling trend, however slow, counts as a fall, and nothing is reported before the
+weights have moved so far that the loss should show it, unless they do not move at all. A plateau is
+not a fault: a training that has learned something may end on one, and a fine-tuning may begin on
+one, so for a fine-tuning only a rise is reported. For a loss that is not meant to fall (of a
 generator and its critic, of a policy) switch this rule off: ``action: off``.
 """
 
@@ -17,20 +17,23 @@ from statistics import fmean, linear_regression, stdev
 from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 FIRST = 5
-"""Least number of lines that define the initial loss: it may fall within a few."""
+"""Smallest number of lines that define the initial loss, which may fall within a few lines."""
 
 EARLY, LATE = 60, 400
 """Largest numbers of lines compared, at the beginning and at the end."""
 
 SURE = 3.0
-"""Standard errors above which a fall is seen, and up to which one is possible: the test is repeated
-at every line, and two errors happen by chance."""
+"""Number of standard errors above which a fall is certain, and up to which one is possible. It
+is 3 because the test is repeated at every line, and two errors happen by chance.
+"""
 
 STILL = 6e-8
-"""‖update‖ / ‖weights‖ that float32 rounds away: below it there is nothing to wait for."""
+"""‖update‖ / ‖weights‖ that float32 rounds away: if it is smaller, there is no change to wait
+for.
+"""
 
 NEVER = 2**-9
-"""‖update‖ / ‖weights‖ summed over all planned steps that bfloat16 rounds away."""
+"""‖update‖ / ‖weights‖, summed over all planned steps, that bfloat16 rounds away."""
 
 RISING = (
     "lower learning_rate or warm up longer, and look at the samples of those steps; the checkpoint "
@@ -38,27 +41,36 @@ RISING = (
 )
 
 SURE_OF_RISE = 6.0
-"""Standard errors that count as a rise: tested many times, and from the lowest block. From the
-first line they are standard deviations, since that is a single value."""
+"""Number of standard errors that count as a rise; large because the test is repeated many times,
+and starts from the lowest block. In a comparison with the first line they are standard
+deviations, because that is a single value.
+"""
 
 
 LINES = 20
-"""Metric lines examined as a block; nothing is reported before there are twice as many, or during
-the warm-up of the learning rate."""
+"""Number of metric lines that are examined as a block. Nothing is reported before there are
+twice as many, or during the warm-up of the learning rate.
+"""
 
 SHARE = 0.02
 """Share of its first value by which the loss should have fallen."""
 
 MOVED = 0.1
-"""Sum of ‖update‖ / ‖weights‖ over the steps, of the median matrix, before which a loss that does
-not fall is not reported: a hundred steps at the usual 1e-3. Used if the lines contain it."""
+"""A loss that does not fall is reported only if ‖update‖ / ‖weights‖ of the median matrix,
+summed over the steps, has reached this: a hundred steps at the usual 1e-3. Used if the lines
+contain it.
+"""
 
 RISE = 0.05
-"""Share by which the loss may be above its first value before each of the recent lines exceeding
-it, by more than its noise, is reported: Debugger's increase_threshold_percent."""
+"""Share by which the loss may be above its first value. A larger rise is reported if each of the
+recent lines is above the first one, by more than the noise: Debugger's
+increase_threshold_percent.
+"""
 
 REGAINED = 0.5
-"""Share of the loss's fall by which it may rise again, if that rise is at least SHARE itself."""
+"""Share of the loss's fall by which it may rise again. A larger rise is reported if it is at
+least SHARE of the first value.
+"""
 
 
 def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
@@ -70,15 +82,18 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     finding = _find_rise(lines[0]["loss"], late, plan)
     if finding is None and not plan.fine_tuning:
         finding = _find_missing_fall(lines, plan)
-    if finding or len(lines) % (count // 2):  # all blocks are searched, so not at each line
+    if finding or len(lines) % (count // 2):  # all blocks are searched, so not at every line
         return finding
     return _find_lost_fall([line["loss"] for line in lines])
 
 
 def _find_rise(first: float, late: list[float], plan: Plan) -> Finding | None:
-    """Return a finding with the share by which the loss is above its first value."""
+    """Return a finding with the share by which the loss is above its first value, if it has
+    risen.
+    """
     share = (fmean(late) - first) / (abs(first) or 1.0)
-    # The loss of fresh weights is that of chance; a base model's may be low in any single line.
+    # The loss of fresh weights is that of chance; a base model's loss may be low in any single
+    # line.
     sure = SURE_OF_RISE if plan.fine_tuning else SURE
     rise = fmean(late) - first
     if share <= RISE or min(late) <= first or rise < sure * _noise(late):
@@ -93,7 +108,9 @@ def _find_rise(first: float, late: list[float], plan: Plan) -> Finding | None:
 
 
 def _noise(values: list[float]) -> float:
-    """Return the standard deviation about a trend, by differences (von Neumann et al. 1941)."""
+    """Return the standard deviation about a trend, computed from differences (von Neumann et al.
+    1941).
+    """
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
@@ -138,21 +155,25 @@ def falls_steadily(losses: list[float]) -> bool:
         return False
     slope, begin = linear_regression(range(len(losses)), losses)
     residual = sum((loss - begin - slope * index) ** 2 for index, loss in enumerate(losses))
-    # The indices' squared deviations from their mean, summed.
+    # Sum of the squared deviations of the indices from their mean.
     spread = len(losses) * (len(losses) ** 2 - 1) / 12
     return slope < -SURE * sqrt(residual / (len(losses) - 2) / spread)
 
 
 def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
-    """Return (how much lower the late mean is, its standard error)."""
-    # Uses the late losses' noise: early losses also spread because they fall.
-    # Never 0: between equal losses a fall of 0 would be seen as one.
+    """Return by how much the late mean is lower than the early one, and the standard error of
+    that.
+    """
+    # Use the noise of the late losses, because early losses also spread by falling. Never 0,
+    # because a fall of 0 between equal losses would then count as one.
     spread = max(stdev(late), 1e-12 * abs(fmean(late)), 1e-300)
     return fmean(early) - fmean(late), spread * sqrt(1 / len(early) + 1 / len(late))
 
 
 def _find_lost_fall(losses: list[float]) -> Finding | None:
-    """Return a finding with the share of the loss's fall, to its lowest block, that was lost."""
+    """Return a finding with the share of the loss's fall (to its lowest block) that was lost
+    again.
+    """
     count = LINES
     blocks = [
         fmean(losses[start : start + count]) for start in range(0, len(losses) - count, count)

@@ -1,8 +1,8 @@
 """One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
 
-A rank that does not come at all ends the job (``training.watching.watchdog``); which rank is slow,
-in what, and what to check there is in a line of ``training.watching.step_progress`` beside
-this one.
+A rank that does not come at all ends the job (``training.watching.watchdog``). Which rank is slow,
+in which part of a step, and what to check on its machine is in a log line of
+``training.watching.step_progress``.
 """
 
 from collections import Counter
@@ -11,23 +11,26 @@ from itertools import pairwise
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RATIO = 1.25
-"""A rank is slow if its own work takes this multiple of the median. Means over a line's steps of
-equal ranks differ by at most 10 % (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so one of
-two ranks is above it by chance in 6 % of the lines, one of many in 1.3 %."""
+"""A rank is slow if its own work takes at least this multiple of the median. Means over a line's
+steps of equal ranks differ by at most 10 % (one standard deviation, a busy CPU; GPUs: 1 to 3 %),
+so one of two ranks is above it by chance in 6 % of the lines, one of many in 1.3 %.
+"""
 
 LINES, RECENT_LINES = 6, 8
-"""A rank is named if it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines
-of two ranks (28 × 2 × 0.057⁶), more rarely among more. A single long step (a checkpoint, a page
-that was swapped out, a batch of long samples) is not reported."""
+"""A rank is reported if it was slow in 6 of the last 8 metric lines. By chance this happens once
+in 500,000 lines of two ranks (28 × 2 × 0.057⁶), and more rarely with more ranks. A single long
+step (a checkpoint, a page that was swapped out, a batch of long samples) is not reported.
+"""
 
 
 WINDOW = 100
-"""Lines whose waiting is summed: on a busy machine some rank is slow for some lines, and on a
-laptop all ranks share one."""
+"""Number of lines whose waiting is summed. On a busy machine some rank is slow for some lines,
+and on a laptop all ranks share one machine.
+"""
 
 
 SECONDS = 10.0
-"""Least time that the others have waited for it in the last 100 lines, in seconds."""
+"""Smallest time, in seconds, that the others have waited for the rank in the last 100 lines."""
 
 
 def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
@@ -58,7 +61,9 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
 
 
 def _sum_waits(history: History, rank: int) -> float:
-    """Return the seconds that the others waited in the last lines, if a step is all own work."""
+    """Return the seconds that the others waited for the rank in the last lines, assuming that a
+    step is all own work.
+    """
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):
         if line.get("straggler_rank") == rank and line.get("straggler_ratio", 0) >= RATIO:

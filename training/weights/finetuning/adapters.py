@@ -1,5 +1,6 @@
-"""Which weights are trained, if not all: LoRA adapters, or those left unfrozen. No torch here:
-recipes are checked with it.
+"""Which weights are trained, if not all: LoRA adapters, or those that are not frozen.
+
+No torch here, because recipes are checked with this module.
 """
 
 from typing import Any, Self
@@ -61,7 +62,9 @@ class Tuning(BaseModel):
 
     @property
     def part(self) -> dict[str, Any] | None:
-        """The settings that belong to the training's identity; None if all weights are trained."""
+        """The settings that are part of the training's identity; None if all weights are
+        trained.
+        """
         settings = self.model_dump(mode="json", exclude={"adapters": {"merge"}})
         return settings if self.adapters or self.freeze else None
 
@@ -73,7 +76,7 @@ class Tuning(BaseModel):
 
 
 def refuse_adapters(config: TrainConfig) -> str | None:
-    """Return why adapters cannot be trained with these settings; None if they can."""
+    """Return why adapters cannot be trained with these settings, or None if they can."""
     strategies = [name for name, strategy in STRATEGIES.items() if strategy.adapters]
     if config.strategy not in strategies:
         return (

@@ -1,6 +1,6 @@
 """The model that a fine-tuning starts from: its weights, under the names that ``export`` gives.
 
-A train step's model, as a model.tar.gz or as its files; or a folder in Hugging Face's layout.
+It is a train step's model, as a model.tar.gz or as its files, or a folder in Hugging Face's layout.
 """
 
 import json
@@ -23,8 +23,9 @@ from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
 
 IGNORED_WEIGHTS = ("lm_head.weight", "rotary_emb.inv_freq")
-"""Weights a folder may hold that are not read: a tied embedding's copy, and values derived from the
-config."""
+"""Ends of the names of weights that a folder may contain and that are not used: a tied
+embedding's copy, and values derived from the config.
+"""
 
 
 def fill(
@@ -36,7 +37,7 @@ def fill(
     *,
     asked_as_folder: bool = False,
 ) -> None:
-    """Write the base's weights into ``model``.
+    """Write the base model's weights into ``model``.
 
     Args:
         name: name of the workload.
@@ -45,7 +46,8 @@ def fill(
             config.json must agree with the settings, even for a train step's model.
 
     Raises:
-        DataError: the base is damaged, of another workload, or its weights are another model's.
+        DataError: the base is damaged, belongs to another workload, or its weights belong to
+            another model.
     """
     try:
         weights = read(workload, name, folder, uri, model, asked_as_folder=asked_as_folder)
@@ -66,10 +68,10 @@ def read(
     *,
     asked_as_folder: bool = False,
 ) -> dict[str, Tensor]:
-    """Return the base's weights by exported names, perhaps to be written into ``model``.
+    """Return the base model's weights by exported names.
 
-    For a model on meta, weights in files are read later, each rank its part; those in an archive
-    now, since it must be unpacked from its beginning.
+    For a ``model`` on meta, weights in files are read later, by each rank its part. Those in an
+    archive are read now, because it must be unpacked from its beginning.
 
     Raises:
         DataError: as ``fill``.
@@ -113,12 +115,16 @@ def _read_unpacked(
 def _read_description(
     name: str, place: Path, files: Collection[str], config: bytes | None, uri: str | None
 ) -> dict[str, Any]:
-    """Return the config.json of a train step's model that has these files.
+    """Return the config.json of a train step's model.
+
+    Args:
+        files: names of the model's files.
+        config: content of config.json, if there is one.
 
     Raises:
-        DataError: it holds no whole model, or one of another workload.
+        DataError: the files are not a whole model, or it belongs to another workload.
     """
-    # Adapters lie in a folder of their own, and are not a whole model's weights.
+    # Adapters are stored in a separate folder, and are not a whole model's weights.
     weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in files)
     if config is not None and lora.SETTINGS in files and not weighs:
         raise DataError(
@@ -140,7 +146,11 @@ def _read_description(
 def _check_same_model(
     workload: Workload, name: str, description: dict[str, Any], uri: str | None
 ) -> None:
-    """Compare config.json and settings. Raises: DataError: they describe different models."""
+    """Check that config.json and the settings describe the same model.
+
+    Raises:
+        DataError: they describe different models.
+    """
     differences = spec(name).base_differences
     if differences is None:
         raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
@@ -160,7 +170,7 @@ def _read_folder(
     tensors = build_model.read(model, hugging_face_folder.weights(folder))
     with build_model.changing(model):
         used = {*workload.export(workload.restore(tensors))[0]}
-        # A weight that the model has no place for would be lost silently.
+        # A weight that does not exist in the model would be lost silently.
         if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
             raise ValueError(f"{leftover[0]} has no place in it")
     own_content = workload.files().get(hugging_face_folder.TOKENIZER)
@@ -174,10 +184,14 @@ def _read_folder(
 
 
 def _members(archive: Path) -> dict[str, bytes]:
-    """Read weights and settings from a tar.gz; nothing is unpacked onto the disk."""
+    """Read weights and settings from a tar.gz; nothing is unpacked onto the disk.
+
+    Raises:
+        DataError: the archive cannot be read.
+    """
     contents: dict[str, bytes] = {}
     try:
-        # As a stream, since a compressed archive can only be read from its beginning.
+        # As a stream, because a compressed archive can only be read from its beginning.
         with tarfile.open(archive, "r|gz") as tar:
             for entry in tar:
                 name = entry.name.removeprefix("./")

@@ -1,6 +1,6 @@
 """A folder in Hugging Face's layout: config.json, safetensors, optionally tokenizer.json.
 
-No torch here. Pickled weights are refused: reading them runs code that their author put in.
+No torch here. Pickled weights are refused, because reading them runs code that their author put in.
 """
 
 import json
@@ -17,7 +17,7 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def is_folder(folder: Path) -> bool:
-    """Return whether the folder holds a model as plain files, not in an archive."""
+    """Return whether the folder contains a model as plain files, not in an archive."""
     return (folder / CONFIG).is_file()
 
 
@@ -63,7 +63,7 @@ def select_files(index: Any, file_names: Collection[str]) -> list[str]:
     """Return the names of config.json, the weights and the tokenizer among a folder's files.
 
     Args:
-        index: the content of INDEX, if there is one.
+        index: the content of INDEX, or None if there is none.
 
     Raises:
         DataError: the folder has no weights, not all of them, or pickles.
@@ -91,6 +91,7 @@ def _list_files(folder: Path) -> list[str]:
 
 
 def _read_index(index: Any) -> set[str]:
+    """Return the names of the weights' files in an index; raise DataError if it is not valid."""
     try:
         names = set(index["weight_map"].values())
     except (KeyError, TypeError, AttributeError) as error:
@@ -102,16 +103,15 @@ def _read_index(index: Any) -> set[str]:
     return names
 
 
-# A model as it lies in a channel: in an archive, or file by file; its identity. No torch here.
+# A model in a channel: in an archive, or file by file; and its identity. No torch here.
 #
 # model.tar.gz          SageMaker's archive of a training job's /opt/ml/model
 # config.json, code/ …  the same files as they were written, with ``train.model_compression: none``
 # config.json …         a folder in Hugging Face's layout (``hugging_face_folder``)
-#
 
 ARCHIVE = "model.tar.gz"
 TRAINYARD_FILES = ("history.jsonl", "packages.txt")
-"""Files in every model of a train step, and in no folder in Hugging Face's layout."""
+"""Files that every model of a train step has, and no folder in Hugging Face's layout."""
 
 
 def archive_in(folder: Path) -> Path | None:
@@ -120,24 +120,25 @@ def archive_in(folder: Path) -> Path | None:
 
 
 def is_unpacked(folder: Path) -> bool:
-    """Return whether the folder holds a train step's model as plain files."""
+    """Return whether the folder contains a train step's model as plain files."""
     return archive_in(folder) is None and any((folder / name).is_file() for name in TRAINYARD_FILES)
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """Return every file of an unpacked model, by its name below the folder."""
+    """Return every file of an unpacked model, by its name relative to the folder."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def model_files_sha256(folder: Path) -> str:
-    """Return the model's identity: the hash of an archive, or of all files of a train step's model.
+    """Return the model's identity: the hash of its archive, or of all files of a train step's
+    model.
 
-    Code is among these, and an endpoint runs it. For Hugging Face's layout it is the hash of
+    The files include code, because an endpoint runs it. For Hugging Face's layout it is the hash of
     config.json, weights and tokenizer.
 
     Raises:
-        DataError: the folder holds no model.
+        DataError: the folder contains no model.
     """
     if archive := archive_in(folder):
         return file_sha256(archive)
@@ -149,7 +150,10 @@ def model_files_sha256(folder: Path) -> str:
 
 
 def measure_model(folder: Path) -> tuple[int, str]:
-    """Return (bytes, hash) of the archive, or of all files: what a model package is bound to."""
+    """Return the size in bytes and the hash of the archive, or of all files.
+
+    A model package records them.
+    """
     if archive := archive_in(folder):
         return archive.stat().st_size, file_sha256(archive)
     paths = files(folder)

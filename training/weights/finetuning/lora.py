@@ -3,7 +3,8 @@
 adapter/adapter_model.safetensors   A and B of each layer, under its name in the exported model
         adapter_config.json         what ``peft.PeftModel.from_pretrained`` reads them with
 
-They have their own folder: beside a whole model transformers would add them again.
+They are in their own folder, because in the folder of a whole model transformers would add them
+again.
 """
 
 import json
@@ -28,15 +29,16 @@ WEIGHTS, SETTINGS = "adapter/adapter_model.safetensors", "adapter/adapter_config
 PREFIX = "base_model.model."
 """Prefix of each name in WEIGHTS (peft: utils/save_and_load.py)."""
 NAME = "default"
-"""The adapter's name; peft gives this name to a single adapter."""
+"""The adapter's name: peft's default for a single adapter."""
 T = TypeVar("T")
 
 
 def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> None:
-    """Freeze what is not trained, in place; adapters draw their weights from ``seed``.
+    """Freeze what is not trained, and add adapters, in place; adapters draw their weights from
+    ``seed``.
 
     Raises:
-        TrainingError: a pattern or target names nothing of this model.
+        TrainingError: a pattern or target matches nothing in this model.
     """
     freeze(model, tuning.freeze)
     if tuning.adapters:
@@ -44,7 +46,11 @@ def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> Non
 
 
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Freeze the weights whose names match; ``*`` stands for any characters."""
+    """Freeze the weights whose names match a pattern; ``*`` stands for any characters.
+
+    Raises:
+        TrainingError: a pattern matches no weight.
+    """
     parameters = dict(model.named_parameters())
     for pattern in patterns:
         matches = [name for name in parameters if fnmatchcase(name, pattern)]
@@ -58,9 +64,10 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 
 
 def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
-    """Add adapters to the targets, and freeze all else; A is drawn, B is 0 (Hu et al., 4.1).
+    """Add adapters to the targets, and freeze everything else.
 
-    ``model.from_base`` then names the base's part of its state, which is not saved.
+    A is drawn, B is 0 (Hu et al., 4.1). ``model.from_base`` then contains the names of the base's
+    weights, which checkpoints do not save.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
@@ -72,12 +79,13 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
         lora_dropout=adapters.dropout,
         target_modules=target_names,
     )
-    torch.manual_seed(seed)  # for a real model; on meta draws follow from the training's seed
+    torch.manual_seed(seed)  # for a real model; on meta the draws depend on the training's seed
     with changing(model):
         inject_adapter_in_model(config, model, NAME)
     for module in model.modules():
         if isinstance(module, LoraLayer) and adapters.dropout:
-            module.lora_dropout[NAME] = Dropout(adapters.dropout)  # by sample, not by micro-batch
+            # Depends on the sample, not on the micro-batch.
+            module.lora_dropout[NAME] = Dropout(adapters.dropout)
     base = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
     model.from_base = base  # type: ignore[assignment]  # torch's modules take any attribute
 
@@ -86,7 +94,7 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
     """Return the names of the linear layers that get adapters.
 
     Raises:
-        TrainingError: a target names no linear layer of the blocks, or they have none.
+        TrainingError: a target is the name of no linear layer of the blocks, or they have none.
     """
     block_ids = {id(m) for block in workload.blocks(model) for m in block.modules()}
     linear = [
@@ -104,7 +112,9 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
 
 
 def split_adapters(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """Split into (the base's state by the model's names, adapters by ``<layer>.lora_A``/``B``)."""
+    """Split weights into (the base's, by the model's names; adapters, by
+    ``<layer>.lora_A``/``B``).
+    """
     base, adapters = {}, {}
     for name, tensor in weights.items():
         layer, separator, _ = name.rpartition(f".{NAME}.weight")
@@ -121,7 +131,7 @@ def add_adapters(
     """Return ``tensors`` with scale × B A added to each layer's weight (Hu et al., section 4.1).
 
     Raises:
-        KeyError: an adapter's layer is missing.
+        KeyError: the layer of an adapter is missing.
     """
     result = dict(tensors)
     for name, a in adapters.items():
@@ -134,7 +144,9 @@ def add_adapters(
 
 
 def rename_adapters(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return adapters under the exported model's names, or the model's own if none are renamed."""
+    """Return the adapters under the exported model's names; they keep their own if it renames
+    none.
+    """
     rename = getattr(workload, "export_adapters", dict)
     return dict(rename(adapters))
 
@@ -142,8 +154,11 @@ def rename_adapters(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[
 def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
-    """Write both files; ``adapters`` as named by ``rename_adapters``, ``base``: where the base
-    is.
+    """Write both files.
+
+    Args:
+        adapters: adapters as named by ``rename_adapters``.
+        base: where the base model is: its ``uri`` and ``sha256``.
     """
     tensors = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
     file = SafeFile(folder / WEIGHTS, tensors)
@@ -166,7 +181,7 @@ def write(
 
 
 def read(folder: Path) -> tuple[dict[str, Tensor], float]:
-    """Return (the adapters as given to ``write``, their scale).
+    """Return the adapters, as they were given to ``write``, and their scale.
 
     Raises:
         DataError: a file is missing.
@@ -181,9 +196,13 @@ def read(folder: Path) -> tuple[dict[str, Tensor], float]:
 
 
 def _ends(name: str, end: str) -> bool:
+    """Return whether ``end`` is the whole name or its last parts; an empty one matches every
+    name.
+    """
     return not end or name == end or name.endswith(f".{end}")
 
 
 def _some(names: Mapping[str, object], most: int = 8) -> str:
+    """List the first names for a message, and count the others."""
     head = list(names)[:most]
     return ", ".join(head) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,7 +1,9 @@
-"""A workload's model on meta, with the known initial values of its tensors.
+"""Build a workload's model on meta, with the known initial values of its tensors.
 
-``Workload.restore`` joins queries, keys and values into one matrix (``torch.cat``); built
-whole on each rank, one of 70B would take 1 GB, more than a rank's share of the model has on 512.
+Values that are copies or joins of others are handled specially (``JoinedValue``), because
+``Workload.restore`` joins queries, keys and values into one matrix (``torch.cat``). Built whole on
+each rank, one such matrix of 70B would take 1 GB, more than a rank's share of the model on 512
+ranks.
 """
 
 import gc
@@ -36,7 +38,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``count`` rows of the weight from ``first`` on: those of ``value`` from ``start`` on."""
+    """Rows ``first`` … ``first + count - 1`` of a weight: those of ``value`` from ``start`` on."""
 
     first: int
     count: int
@@ -61,7 +63,7 @@ class JoinedValue:
 
 
 def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> Value | None:
-    """Return the value that ``steps`` copy or join by rows; None if they do anything else."""
+    """Return the value that ``steps`` copy or join by rows, or None if they do anything else."""
     source, other_steps = _source(recorder, target, steps)
     if not other_steps:
         leaf = recorder.leaves.get(source.storage)
@@ -77,7 +79,10 @@ def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]
 def _source(
     recorder: RecorderProtocol, target: View, steps: Sequence[Step]
 ) -> tuple[View, Sequence[Step]]:
-    """Return the view that the whole target is copied from, and the steps that lead to it."""
+    """Return the view that the whole target is copied from, and the steps that make that view.
+
+    If it is not copied, return the target and all steps.
+    """
     if not steps or steps[-1].func is not aten.copy_.default:
         return target, steps
     into, source = (view for view in steps[-1].flat if isinstance(view, View))
@@ -88,7 +93,7 @@ def _source(
 
 
 def _join_rows(recorder: RecorderProtocol, target: View, cat: Step) -> JoinedValue | None:
-    """Return the result of torch.cat if it joins whole rows of the target, else None."""
+    """Return the result of torch.cat if it joins whole rows of the target, otherwise None."""
     arguments = cat.named_arguments()
     pieces: list[View] = arguments["tensors"]
     leaves = [recorder.leaves.get(piece.storage) for piece in pieces]
@@ -115,7 +120,7 @@ def _join_rows(recorder: RecorderProtocol, target: View, cat: Step) -> JoinedVal
 def _has_matching_rows(
     recorder: RecorderProtocol, piece: View, leaf: tuple[Value, View] | None, target: View
 ) -> bool:
-    """Return whether a piece is a whole value, and its rows fit the target, which is a whole
+    """Return whether a piece is a whole value whose rows fit the target, which is a whole
     weight.
     """
     if leaf is None or not piece.size or not target.size or not _covers_storage(recorder, target):
@@ -139,9 +144,9 @@ ATTRIBUTE = "initial_recorder"
 
 
 def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Return the model that ``make`` gives, on meta; a real one if that is impossible.
+    """Return the model that ``make`` returns, on meta; a real one if that is impossible.
 
-    Either way its initial numbers depend on ``seed``, not on the sharding.
+    In both cases its initial values depend on ``seed``, not on the sharding.
     """
     torch.manual_seed(seed)
     recorder = Recorder(seed)
@@ -153,7 +158,8 @@ def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
         return model
     except Exception as error:  # noqa: BLE001  errors of the model itself are raised below
         failure = error
-    # The failed try has drawn numbers, and those of the real model follow from the seed.
+    # The failed attempt has drawn numbers, and those of the real model have to depend on the seed
+    # alone.
     torch.manual_seed(seed)
     model = make()
     log.warning(
@@ -167,10 +173,11 @@ def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 @contextmanager
 def changing(model: nn.Module | None) -> Iterator[None]:
-    """Context in which the model may be changed and weights written; on meta that is recorded.
+    """Context in which the model may be changed and weights written; on meta the changes are
+    recorded.
 
     Raises:
-        NotRecordable: the change cannot be recorded.
+        NotRecordable: a change cannot be recorded.
     """
     recorder = recorder_of(model)
     if recorder is None or model is None:
@@ -194,7 +201,9 @@ def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:
-    """Return name → initial value of every tensor on meta; None for a real model."""
+    """Return a mapping of name to initial value of every tensor on meta, or None for a real
+    model.
+    """
     recorder = recorder_of(model)
     if recorder is None:
         return None
@@ -205,7 +214,7 @@ def values(model: nn.Module) -> dict[str, Value] | None:
 
 
 def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
-    """Return the model with all its initial values, on the CPU by default."""
+    """Return the model with all its initial values in memory, by default on the CPU."""
     initial_values = values(model)
     if initial_values is not None:
         fill(model, initial_values, device or torch.device("cpu"))
@@ -214,7 +223,11 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
 
 
 def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
-    """Describe the weights that are not drawn element by element, and cost memory temporarily."""
+    """Describe the weights that cannot be computed element by element, and so take memory
+    temporarily.
+
+    Return None if there are none.
+    """
     # Reversed, so that a tied weight has the first of its names.
     costs = {id(value): (name, value) for name, value in reversed(list(initial_values.items()))}
     whole_values = [
@@ -231,11 +244,12 @@ def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
 
 
 def recorder_of(model: nn.Module | None) -> Recorder | None:
-    """Return the recorder of a model on meta; None for a real model."""
+    """Return the recorder of a model on meta, or None for a real model."""
     return getattr(model, ATTRIBUTE, None)
 
 
 def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
+    """Return the initial value of a tensor on meta, in the form that needs the least memory."""
     view = recorder.view(tensor)
     steps = recorder.find_steps(view.storage)
     if not steps and view.storage in recorder.leaves:
@@ -254,10 +268,10 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
 
 
 def _settle(model: nn.Module) -> None:
-    """Finish recording: registered tensors are on meta, all others become real.
+    """Finish recording: registered tensors are on meta, and all others become real.
 
     Raises:
-        NotRecordable: two tensors share memory, or a tensor is held where it cannot be found.
+        NotRecordable: two tensors share memory, or a tensor is referenced where it cannot be found.
     """
     recorder = recorder_of(model)
     assert recorder is not None  # noqa: S101
@@ -287,7 +301,7 @@ def _settle(model: nn.Module) -> None:
 def _make_real(
     recorder: Recorder, value: Any, registered_ids: set[int], places: Mapping[int, Any]
 ) -> Any:
-    """Return an attribute with its unregistered tensors made real."""
+    """Return an attribute's value with its unregistered tensors made real."""
     if isinstance(value, Tensor):
         if id(value) in registered_ids or not recorder.knows(value):
             return value
@@ -306,7 +320,11 @@ def _make_real(
 
 
 def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
-    """Raises: NotRecordable: a tensor on meta survives in a closure, or in another object."""
+    """Check that no tensor on meta is left in a closure or another object.
+
+    Raises:
+        NotRecordable: one is left.
+    """
 
     def strays() -> list[Tensor]:
         live_tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
@@ -323,7 +341,7 @@ def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
         ]
 
     if strays():
-        # What only a cycle of references keeps is no stray.
+        # Free what only a cycle of references keeps alive.
         gc.collect()
         if stray_tensors := strays():
             raise NotRecordable(

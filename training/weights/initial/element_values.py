@@ -1,7 +1,7 @@
-"""Results of recorded steps for some elements of a tensor, without the others.
+"""Compute the results of recorded steps for some elements of a tensor, without the others.
 
-Steps work element by element where each takes tensors of as many elements as the result has, and
-the same operation gives each element of it from those in its place.
+Steps work element by element if each takes tensors with as many elements as the result has, and
+applies the same operation to the elements at the same index.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ CONSTANT = {
     aten.ones_like.default: lambda arguments: 1,
     aten.full_like.default: lambda arguments: arguments["fill_value"],
 }
-"""Operation that makes a constant → the constant."""
+"""Mapping of an operation that makes a constant to a function that returns the constant."""
 COPIES = {aten.clone.default, aten._to_copy.default, aten.copy_.default}
 
 
 def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> str | None:
-    """Return what prevents computing the steps element by element; None if nothing does."""
+    """Return what prevents computing the steps element by element, or None if nothing does."""
     lies = {view.storage: view for _, view in recorder.leaves.values()}
     if not _is_whole(recorder, target, target):
         return "it is a view of another tensor"
@@ -49,11 +49,12 @@ def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) ->
             return str(step.func)
         for operand in (x for x in [*step.flat, *step.makes] if isinstance(x, View)):
             if operand.storage in lies and operand.count == 1 and not operand.size:
-                continue  # a real number
+                continue  # a number that was computed outside of the steps
             leaf = lies.get(operand.storage)
             if leaf is not None and leaf.size != target.size:
                 return f"{step.func} with a tensor of another shape"
-            # A part may be written: ``_compute_chunk`` keeps the other elements.
+            # An operation may write a part of the target: ``_compute_chunk`` keeps the other
+            # elements.
             if operand in step.writes and _region(recorder, operand, target) is not None:
                 continue
             if not _is_whole(recorder, operand, target):
@@ -66,7 +67,7 @@ def _is_whole(recorder: RecorderProtocol, view: View, target: View) -> bool:
 
 
 def _region(recorder: RecorderProtocol, view: View, target: View) -> list[range] | None:
-    """Return a view's index range in each dimension of the target; None if it is not a box."""
+    """Return a view's index range in each dimension of the target, or None if it is not a box."""
     if recorder.bytes_of(view.storage) != target.count * view.dtype.itemsize:
         return None
     ranges, remaining_offset = [], view.offset
@@ -93,7 +94,7 @@ def _region(recorder: RecorderProtocol, view: View, target: View) -> list[range]
 def runs_of(size: Sequence[int], part: Part) -> Runs:
     """Return the indices of a part's elements in the whole tensor, in the order of the part."""
     length, starts = 1, np.zeros(1, np.int64)
-    dense, is_joined = 1, True  # joined: the dimensions after this one are held whole
+    dense, is_joined = 1, True  # is_joined: the part has the dimensions after this one completely
     for full_size, bounds in reversed([*zip(size, part, strict=True)]):
         span = bounds.stop - bounds.start
         if is_joined:
@@ -121,7 +122,7 @@ class ByElement:
             pieces = {
                 n: _pad_piece(t[offset:end] if t.dim() else t, chunk) for n, t in leaves.items()
             }
-            # From numbers alone comes one number, which is every element's.
+            # An operation on numbers alone gives one number, which is the value of every element.
             result = self._compute_chunk(chunk, pieces).expand(chunk.padded_count)
             flat[offset:end] = result[: chunk.count]
             offset = end
@@ -129,7 +130,9 @@ class ByElement:
             into.copy_(flat.view(into.shape))
 
     def _leaves(self, part: Part) -> dict[int, Tensor]:
-        """Return this part of the values from outside, flat; a number is whole."""
+        """Return this part of the values that come from outside of the steps, flat; a number is
+        whole.
+        """
         pieces = {}
         for storage in {s for step in self._steps for s in step.reads} & {*self._recorder.leaves}:
             value, lies = self._recorder.leaves[storage]
@@ -141,12 +144,16 @@ class ByElement:
         return pieces
 
     def _compute_chunk(self, chunk: Runs, pieces: dict[int, Tensor]) -> Tensor:
+        """Return the values of a chunk's elements after all steps, from the pieces of the steps'
+        inputs.
+        """
         for step in self._steps:
             target = (step.writes or step.makes)[0]
-            assert target is not None  # noqa: S101 (``needed`` keeps steps that write it)
+            assert target is not None  # noqa: S101 (``find_steps`` returns steps that write)
             before = pieces.get(target.storage)
             if before is None:
-                # Memory that nothing has written yet: zeros, the same on every rank.
+                # Memory that nothing has written yet counts as zeros, so that it is the same on
+                # every rank.
                 before = torch.zeros(chunk.padded_count, dtype=target.dtype)
             pieces[target.storage] = result = self._step(step, target, chunk, {**pieces}, before)
             if step.writes and not _is_whole(self._recorder, target, self._view):
@@ -163,7 +170,7 @@ class ByElement:
         if step.func in DRAW_FUNCTIONS:
             words = bits(key_of(self._recorder.seed, str(step.key)), chunk)
             return DRAW_FUNCTIONS[step.func](step.named_arguments())(words, target.dtype)
-        if step.writes:  # elements outside the view are needed afterwards
+        if step.writes:  # the elements outside of the view are needed afterwards
             pieces[target.storage] = before.clone()
         flat = [pieces[x.storage] if isinstance(x, View) else x for x in step.flat]
         args, kwargs = step.arguments(flat)
@@ -171,7 +178,7 @@ class ByElement:
         return result[0] if isinstance(result, list | tuple) else result
 
     def _mask(self, view: View, chunk: Runs) -> Tensor:
-        """Return which of the chunk's elements lie in a view of the target."""
+        """Return which of the chunk's elements are in a view of the target."""
         indices = np.zeros(chunk.padded_count, np.int64)
         indices[: chunk.count] = chunk.indices()
         is_inside = np.ones(chunk.padded_count, bool)
@@ -184,6 +191,7 @@ class ByElement:
 
 
 def _pad_piece(piece: Tensor, chunk: Runs) -> Tensor:
+    """Pad a chunk's values with zeros to its padded length; a number stays as it is."""
     if not piece.dim():
         return piece
     result = torch.zeros(chunk.padded_count, dtype=piece.dtype)

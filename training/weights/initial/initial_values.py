@@ -1,4 +1,4 @@
-"""Initial value of a tensor; any part of it can be requested, whatever the sharding."""
+"""Initial value of a tensor; any part of it can be requested, whatever the sharding is."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainyard.common.errors import TrainingError
 
 Part = tuple[slice, ...]
-"""Range held along each dimension of the whole tensor: contiguous, step 1."""
+"""Range that is held along each dimension of the whole tensor: contiguous, step 1."""
 
 
 def whole_part(shape: Sequence[int]) -> Part:
@@ -25,12 +25,12 @@ def local_part(tensor: Tensor) -> Part:
     """Return the part of a tensor that this rank holds: all of it if it is not distributed.
 
     Raises:
-        TrainingError: its layout is not supported.
+        TrainingError: the tensor's layout is not supported.
     """
     placements = getattr(tensor, "placements", None)
     if placements is None:
         return whole_part(tensor.shape)
-    dtensor: Any = tensor  # a DTensor, whose module takes long to load
+    dtensor: Any = tensor  # a DTensor, whose module takes long to import
     mesh = dtensor.device_mesh
     part = part_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
     shape = tuple(bounds.stop - bounds.start for bounds in part)
@@ -46,11 +46,13 @@ def local_part(tensor: Tensor) -> Part:
 def part_at(
     shape: torch.Size, placements: Sequence, sizes: Sequence[int], coordinate: Sequence[int]
 ) -> Part:
-    """Return the part of a DTensor held by the rank at a coordinate, on a mesh of these sizes."""
+    """Return the part of a DTensor that the rank at ``coordinate`` holds, on a mesh of these
+    sizes.
+    """
     part = [*whole_part(shape)]
     for dimension in _order(placements):
         cut, index = placements[dimension].dim, coordinate[dimension]
-        # As torch.chunk cuts: pieces of equal length, the last ones shorter or empty.
+        # Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty.
         bounds = part[cut]
         size = bounds.stop - bounds.start
         length = -(-size // sizes[dimension])
@@ -62,8 +64,8 @@ def part_at(
 def _order(placements: Sequence) -> list[int]:
     """Return the mesh's dimensions in the order in which they cut the tensor.
 
-    fully_shard cuts what tensor parallelism has cut before it, though its dimension of the mesh
-    comes first: torch calls such a placement a strided shard.
+    fully_shard cuts what tensor parallelism has already cut, although fully_shard's dimension comes
+    first in the mesh: torch calls such a placement a strided shard.
     """
     shards = [n for n, placement in enumerate(placements) if hasattr(placement, "dim")]
     strided_shards = [n for n in shards if hasattr(placements[n], "split_factor")]
@@ -74,7 +76,7 @@ def local(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, or any other tensor whole.
 
     DTensor is not imported for this: evaluation and serving do not use it, and it imports SymPy,
-    together a second of CPU time in each process.
+    which together takes a second of CPU time in each process.
     """
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -83,7 +85,7 @@ class Value(Protocol):
     """The initial value of one tensor."""
 
     def write(self, part: Part, into: Tensor) -> None:
-        """Write ``part`` of the value ``into`` a tensor of the part's shape, on any device."""
+        """Write ``part`` of the value into ``into``, a tensor of the part's shape on any device."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,17 @@ DTYPES = {
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
     **{"U8": torch.uint8, "BOOL": torch.bool},
 }
-"""Types by their safetensors names (https://huggingface.co/docs/safetensors, "Format")."""
+"""Mapping of safetensors' names to types (https://huggingface.co/docs/safetensors, "Format")."""
 
 AT_ONCE = 2**20
-"""Elements read from a file at once, unless a row has more."""
+"""Number of elements that are read from a file at once, unless a row has more."""
 
 
 @dataclass(frozen=True)
 class StoredValue:
-    """A tensor in a safetensors file, of which only the requested part is read, a few rows at a
-    time, since what is read is in memory twice.
+    """A tensor in a safetensors file, of which only the requested part is read.
+
+    It is read a few rows at a time, because what is read is in memory twice.
     """
 
     path: Path
@@ -132,10 +135,10 @@ class StoredValue:
 
 
 def list_values(path: Path) -> Iterator[tuple[StoredValue, torch.Size, torch.dtype]]:
-    """Yield each tensor of a safetensors file with its shape and type; reads no values.
+    """Yield each tensor of a safetensors file with its shape and type, without reading its values.
 
     Raises:
-        ValueError: a tensor is of an unsupported type.
+        ValueError: a tensor has an unsupported type.
     """
     with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118  it is not a dictionary
@@ -151,22 +154,24 @@ def list_values(path: Path) -> Iterator[tuple[StoredValue, torch.Size, torch.dty
             )
 
 
-# Allocates memory for a model on meta, and fills in its initial values.
+# Allocating memory for a model on meta, and writing its initial values.
 
 Values = Mapping[str, Value]
-"""Name of a parameter or buffer (each of its names) → its initial value."""
+"""Mapping of each name of a parameter or buffer to its initial value."""
 
 
 @torch.no_grad()
 def fill(
     model: nn.Module, values: Values, device: torch.device, weights: torch.device | None = None
 ) -> None:
-    """Allocate memory on ``device`` for every tensor on meta, and write its part of its value.
+    """Allocate memory on ``device`` for every tensor on meta, and write its part of its initial
+    value.
 
-    ``weights``: device of the parameters, if different (``cpu_offload``).
+    Args:
+        weights: device of the parameters, if different (``cpu_offload``).
 
     Raises:
-        TrainingError: a tensor on meta has a name that the whole model lacks.
+        TrainingError: a tensor on meta has a name that does not exist in the whole model.
     """
     waiting = {name: tensor for name, tensor in named_tensors(model).items() if tensor.is_meta}
     # Reversed, so that a tied tensor has the first of its names.
@@ -196,12 +201,14 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def replace(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
-    """Replace every parameter and buffer by ``allocate_tensor`` of it; tied ones only once.
+    """Replace every parameter and buffer by the result of ``convert``, which is called once for
+    tied ones.
 
-    A parameter stays the same object, since modules may also keep it in attributes.
+    A parameter stays the same object, because modules may also keep it in attributes.
     """
     replacements: dict[int, Tensor] = {}
-    originals: list[Tensor] = []  # so that no new object reuses the id of a freed one
+    # Keeps them alive, so that no new object gets the id of a freed one.
+    originals: list[Tensor] = []
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -220,13 +227,14 @@ def replace(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
 
 
 def _swap_content(parameter: Tensor, content: Tensor) -> Tensor:
-    """Return the parameter with other content; a new object if it cannot be the same one."""
+    """Return the parameter with other content, or a new object if that is impossible."""
     if content is parameter:
         return parameter
     new = nn.Parameter(content, requires_grad=parameter.requires_grad)
     new.__class__ = parameter.__class__  # type: ignore[assignment]  # a Parameter's, or DTensor's
     new.__dict__.update(parameter.__dict__)
-    if weakref.getweakrefs(parameter):  # nn.LSTM holds such references, which setattr renews
+    # Such a parameter cannot be swapped; nn.LSTM has these references, and setattr renews them.
+    if weakref.getweakrefs(parameter):
         return new
     torch.utils.swap_tensors(parameter, new)
     return parameter

@@ -1,9 +1,10 @@
-"""Records the initial values of a model's tensors while the model is built on meta.
+"""Record the initial values of a model's tensors while the model is built on meta.
 
 ``Workload.model`` is written as for any other model. What would allocate memory for weights
 allocates none here, and every operation on them is recorded; what is real stays real (tables,
-statistics, files). Code that reads a number (``.item()``, ``.tolist()``, an ``if``) gets the right
-one: the steps that lead to it are computed then. What cannot be recorded raises.
+statistics, files). Code that reads a value (``.item()``, ``.tolist()``, an ``if``) gets the right
+one, because the steps that lead to it are then computed. What cannot be recorded raises
+``NotRecordable``.
 """
 
 import heapq
@@ -40,14 +41,14 @@ TO_META = {
     aten.randn.default,
     aten.zeros.default,
 }
-"""Operations that create the tensors of weights; those that create tables (arange) stay real."""
+"""Operations that create the tensors of weights. Those that create tables (arange) stay real."""
 FAKE_PROPERTIES = {
     torch.Tensor.is_meta.__get__: False,  # type: ignore[attr-defined]  # a property,
     torch.Tensor.is_cpu.__get__: True,  # type: ignore[attr-defined]  # for the stubs a value
     torch.Tensor.device.__get__: torch.device("cpu"),
 }
 READS = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
-"""Functions that read numbers without being a torch operation."""
+"""Functions that read values without being a torch operation."""
 
 
 class NotRecordable(Exception):
@@ -59,8 +60,10 @@ class Recorder:
 
     Attributes:
         seed: seed of the training; every random number depends on it.
+        steps: the recorded operations.
         busy: whether the recorder itself is running operations.
-        leaves: storage → (value from outside, view of the storage that holds it).
+        leaves: mapping of a storage to its value from outside of the steps, and the view of the
+            storage that has this value.
     """
 
     def __init__(self, seed: int) -> None:
@@ -75,7 +78,11 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Context in which weights are created on meta, and operations on them are recorded."""
+        """Context in which weights are created on meta, and operations on them are recorded.
+
+        Raises:
+            NotRecordable: a real tensor was changed after its value was recorded.
+        """
         own_function = nn.init._no_grad_trunc_normal_
         nn.init._no_grad_trunc_normal_ = _trunc_normal
         try:
@@ -99,7 +106,7 @@ class Recorder:
         storage = tensor.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self._storages))
         if number == len(self._storages):
-            self._storages.append(storage)  # kept, so that no other storage gets its address
+            self._storages.append(storage)  # kept alive, so that no other storage gets its address
         size, stride = tuple(tensor.shape), tensor.stride()
         return View(number, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
@@ -108,20 +115,23 @@ class Recorder:
         return tensor.is_meta and tensor.untyped_storage()._cdata in self._numbers
 
     def bytes_of(self, storage: int) -> int:
+        """Return the size of a recorded storage in bytes."""
         return self._storages[storage].nbytes()
 
     def find_steps(self, storage: int, until: int | None = None) -> list[Step]:
-        """Return the steps that determine a storage's content: before step ``until``, or all."""
+        """Return the steps that determine a storage's content: those before step ``until``, or
+        all.
+        """
         until = len(self.steps) if until is None else until
         numbers: list[int] = []
         live = {storage}
-        # Latest first: what a step overwrites, no step before it determines any more.
+        # Latest first: no earlier step determines what a later step overwrites.
         waiting = [-n for n in self._writers.get(storage, ()) if n < until]
         heapq.heapify(waiting)
         while waiting:
             number = -heapq.heappop(waiting)
             step = self.steps[number]
-            # A step waits once for each storage that it writes, and is taken once.
+            # A step is in the queue once for each storage that it writes, but is taken only once.
             if (numbers and numbers[-1] == number) or not step.changed_storages & live:
                 continue
             numbers.append(number)
@@ -136,7 +146,8 @@ class Recorder:
         """Return the current content of a tensor on meta."""
         view = self.view(tensor)
         steps = self.find_steps(view.storage)
-        # Its draws are named now: the weights that come of them keep the numbers that were seen.
+        # Name its draws now, so that the weights computed from them keep the numbers that were
+        # read.
         name_draws(steps, f"looked at after {len(self.steps)}")
         with self._pause():
             return replay_steps(self, view, steps)
@@ -151,13 +162,14 @@ class Recorder:
             self.busy = was_busy
 
     def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Run an operation while a model is built."""
+        """Run an operation of the code that builds the model."""
         if self.busy:
             return func(*args, **kwargs)
         with self._pause():
             return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation really if it concerns only real tensors, otherwise record it."""
         if func in TO_META:
             kwargs = {**kwargs, "device": META}
         inputs = list(tensors((args, kwargs)))
@@ -168,15 +180,17 @@ class Recorder:
             raise NotRecordable(f"{func} draws from a generator of its own")
         targets = _find_targets(func, args, kwargs)
         gives = any("Tensor" in str(result.type) for result in func._schema.returns)
-        # What writes into a real tensor, or gives and changes none, is run and not recorded.
+        # An operation that writes into a real tensor, or has no tensor as result and changes none,
+        # is run and not recorded.
         if any(not target.is_meta for target in targets) or not (gives or targets):
             return self._run_real(func, args, kwargs)
         try:
             return self._record_step(func, args, kwargs)
-        except NotImplementedError:  # the result's shape depends on the numbers
+        except NotImplementedError:  # the result's shape depends on values
             return self._run_real(func, args, kwargs)
 
     def _run_real(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation on the current values of its arguments, without recording it."""
         if any(target.is_meta for target in _find_targets(func, args, kwargs)):
             raise NotRecordable(f"{func} changes a weight by what depends on numbers")
         flat, spec = flatten_arguments(args, kwargs)
@@ -187,6 +201,7 @@ class Recorder:
         return func(*args, **kwargs)
 
     def _record_step(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation on meta, and record it as a step."""
         if "device" in kwargs:
             kwargs = {**kwargs, "device": META}
         flat, spec = flatten_arguments(args, kwargs)
@@ -195,7 +210,7 @@ class Recorder:
         ]
         args, kwargs = tree_unflatten(flat, spec)
         for tensor in tensors(flat):
-            self.view(tensor)  # registered before the results
+            self.view(tensor)  # register the arguments before the results
         storage_count = len(self._storages)
         out = func(*args, **kwargs)
         results = [self.view(output) for output in tensors(out)]
@@ -203,7 +218,7 @@ class Recorder:
         writes = [self.view(target) for target in _find_targets(func, args, kwargs)]
         if writes or any(makes):
             recorded_args = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
-            # The replay has real memory.
+            # The replay uses real memory.
             recorded_args = [torch.device("cpu") if x == META else x for x in recorded_args]
             step = Step(func, recorded_args, spec, writes, makes)
             for storage in {view.storage for view in [*writes, *makes] if view is not None}:
@@ -228,13 +243,15 @@ def _find_targets(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor
 
 
 class _Operations(TorchDispatchMode):
+    """Pass every operation of torch to the recorder."""
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False; True would make torch load dynamo: 2 s of CPU time."""
+        """Return False, because True would make torch load dynamo: 2 s of CPU time."""
         return False
 
     def __torch_dispatch__(
@@ -244,8 +261,10 @@ class _Operations(TorchDispatchMode):
 
 
 class _RealAppearance(TorchFunctionMode):
-    """Makes recorded tensors look real: several of torch's initialisers skip tensors on meta (2.13:
-    orthogonal_, trunc_normal_), and so does other people's model code.
+    """Make recorded tensors appear real.
+
+    Several of torch's initialisers skip tensors on meta (2.13: orthogonal_, trunc_normal_), and so
+    does other people's model code.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -267,8 +286,10 @@ class _RealAppearance(TorchFunctionMode):
 def _trunc_normal(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
 ) -> Tensor:
-    """Replace torch's own, using the inverse distribution function: from 2.13 on torch reads each
-    draw, and draws again what is outside.
+    """Replace torch's trunc_normal_, using the inverse distribution function.
+
+    From 2.13 on torch reads each draw, and draws again what is outside of the bounds; on meta there
+    is nothing to read.
     """
     if generator is not None:
         raise NotRecordable("trunc_normal_ draws from a generator of its own")

@@ -1,4 +1,6 @@
-"""Results of recorded steps for a whole tensor: they are run again, with real memory."""
+"""Compute the results of recorded steps for a whole tensor, by running them again with real
+memory.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +14,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from training.weights.initial.initial_values import Part, Value, whole_part
 
-# A tensor is identified by its storage, size, strides and offset. So views need no steps
-# of their own, and what writes into a view writes into what it is a view of.
+# A tensor is identified by its storage, size, strides and offset. So views need no steps of their
+# own, and an operation that writes into a view writes into the tensor that it is a view of.
 
 
 aten = torch.ops.aten
@@ -58,14 +60,14 @@ class Step:
 
     func: Any
     flat: list[Any]
-    """The call's arguments, flattened; a tensor is a View."""
+    """The call's arguments, flattened; a tensor is represented by its View."""
     spec: Any
     writes: list[View]
     """Views that the operation changes in place."""
     makes: list[View | None]
-    """Results that lie in new storages; None for others."""
+    """Results that are in new storages; None for the other results."""
     key: str | None = None
-    """Name that the operation's random numbers depend on, beside the seed."""
+    """Name that the operation's random numbers depend on, in addition to the seed."""
 
     changed_storages: set[int] = field(init=False)
     """Storages that the operation creates or changes."""
@@ -86,7 +88,7 @@ class Step:
         return torch.Tag.nondeterministic_seeded in self.func.tags
 
     def arguments(self, flat: list[Any]) -> tuple[tuple, dict[str, Any]]:
-        """Return the call's arguments, with ``flat`` in place of the recorded ones."""
+        """Return the call's arguments, with ``flat`` instead of the recorded ones."""
         return tree_unflatten(flat, self.spec)
 
     def named_arguments(self) -> dict[str, Any]:
@@ -99,7 +101,7 @@ class Step:
         """Return the storages whose previous content the operation needs."""
         views = [argument for argument in self.flat if isinstance(argument, View)]
         if self.func in OVERWRITING or self.func in DRAW_FUNCTIONS:
-            # What is overwritten as a whole needs none of what was there before.
+            # Overwriting a whole storage needs none of its previous content.
             for view in self.writes:
                 if view.is_all(bytes_of(view.storage)):
                     views.remove(view)
@@ -117,15 +119,15 @@ EMPTY = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.d
 
 
 def flatten_arguments(args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-    """Return (flattened arguments, their structure)."""
+    """Return the flattened arguments, and their structure."""
     return tree_flatten((args, kwargs))
 
 
 def name_draws(steps: Iterable[Step], name: str) -> None:
-    """Give the random draws of steps a name, unless they have one.
+    """Give the random draws in ``steps`` a name, unless they already have one.
 
-    A draw belongs to the first name that needs it: two weights that are copies of one draw stay
-    equal, and what else the model holds changes no weight's numbers.
+    A draw keeps the first name that needs it: two weights that are copies of one draw stay equal,
+    and what else the model contains does not change a weight's numbers.
     """
     for number, step in enumerate(candidate for candidate in steps if candidate.draws):
         step.key = step.key or (f"{name}#{number}" if number else name)
@@ -150,12 +152,12 @@ class RecorderProtocol(Protocol):
 
 @torch.no_grad()
 def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) -> Tensor:
-    """Return the tensor at ``view`` after ``steps``, which are all the steps that it needs."""
+    """Return the tensor at ``view`` after ``steps``, which are all the steps that it depends on."""
     memory: dict[int, torch.UntypedStorage] = {}
 
     def real(location: View) -> Tensor:
         if location.storage not in memory:
-            # Zeros, so that unset values are the same on every rank.
+            # Zeros, so that values that are never set are the same on every rank.
             zeros = torch.zeros(recorder.bytes_of(location.storage), dtype=torch.uint8)
             memory[location.storage] = zeros.untyped_storage()
             if location.storage in recorder.leaves:
@@ -168,7 +170,7 @@ def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) 
             continue
         if step.func in DRAW_FUNCTIONS:
             target = step.writes[0] if step.writes else step.makes[0]
-            assert target is not None  # numbers are drawn into memory of their own
+            assert target is not None  # random numbers are drawn into new storages
             _draw(recorder, step, target, real(target))
             continue
         for output, result in zip(step.makes, _run_step(recorder, step, real), strict=True):
@@ -178,12 +180,13 @@ def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) 
 
 
 def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]:
+    """Run a step on real tensors; return its results that are tensors."""
     flat = [real(x) if isinstance(x, View) else x for x in step.flat]
     args, kwargs = step.arguments(flat)
     if not step.draws:
         results = step.func(*args, **kwargs)
     else:
-        # The state that the training draws from must not move.
+        # The random state that the training draws from must not change.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key_of(recorder.seed, str(step.key)) % 2**63)
             results = step.func(*args, **kwargs)
@@ -192,7 +195,7 @@ def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]
 
 
 def _draw(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> None:
-    """Draw numbers into a view; an element's number depends on its place in the storage alone."""
+    """Draw numbers into a view; an element's number depends only on its index in the storage."""
     key = key_of(recorder.seed, str(step.key))
     numbers = DRAW_FUNCTIONS[step.func](step.named_arguments())
     if not lies.is_all(recorder.bytes_of(lies.storage)):
@@ -212,8 +215,8 @@ class WholeValue:
     """A value of which no part can be computed alone: all of it is computed, and the part is kept.
 
     Attributes:
-        why: the operation that mixes elements.
-        bytes: least memory that it needs temporarily.
+        reason: the operation that mixes elements.
+        bytes: smallest amount of memory that it needs temporarily.
     """
 
     def __init__(
@@ -229,23 +232,25 @@ class WholeValue:
 # Random numbers that belong to an element: each depends only on a key and the element's index.
 #
 # Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter into
-# random bits, so any rank has the bits of any element without those before it. Each element takes
-# 64 of them, and a normal number is the inverse distribution function of them, in float64.
+# random bits, so any rank can compute the bits of any element without those before it. Each element
+# uses 64 of them; a normal number is the inverse distribution function of them, in float64.
 
 LANES = 4  # 64-bit words per value of Philox's counter
 CHUNK = 16384
-"""Elements computed at once: below 32768, from which on torch uses several threads, whose pieces
-would depend on the number of threads."""
+"""Number of elements computed at once. It is below 32768, from which on torch uses several
+threads, whose pieces would depend on the number of threads.
+"""
 PADDING = 256
-"""Chunk lengths are multiples of this: processors compute the rest after whole vectors with other
-instructions, and an element's number must not depend on its place in a chunk."""
+"""Chunk lengths are multiples of this, because processors compute what is left after whole
+vectors with other instructions, and an element's number must not depend on its index in a chunk.
+"""
 SHORT = 256
-"""Run length below which bits are cut from one draw over the chunk's whole range."""
+"""Run length below which bits are taken from one draw over the chunk's whole range."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Indices of elements: runs of ``length`` neighbours that begin at ``starts``."""
+    """Indices of elements: runs of ``length`` adjacent elements that begin at ``starts``."""
 
     starts: np.ndarray
     length: int
@@ -280,12 +285,14 @@ def key_of(seed: int, name: str) -> int:
 
 
 def bits(key: int, runs: Runs) -> np.ndarray:
-    """Return 64 random bits per element, uint64 (padded,); those after the last one are zeros."""
+    """Return 64 random bits per element, uint64 (padded,); the padding after the last one is
+    zeros.
+    """
     words = np.zeros(runs.padded_count, np.uint64)
     if len(runs.starts) > 1 and runs.length < SHORT:
         first = int(runs.starts[0])
         span = int(runs.starts[-1]) + runs.length - first
-        # What lies between the runs is drawn, too, so the span has a limit.
+        # The bits between the runs are computed, too, so the span is limited.
         if span < 64 * CHUNK:
             words[: runs.count] = _read(key, first, span)[runs.indices() - first]
             return words
@@ -302,7 +309,7 @@ def _read(key: int, start: int, count: int) -> np.ndarray:
 
 def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
     """Return uniform numbers in [low, high)."""
-    # The upper 53 bits: as many as a float64 holds.
+    # Use the upper 53 bits, which is the precision of a float64.
     numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
     result = numbers.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
     if high > low:  # rounding may reach ``high``
@@ -312,7 +319,9 @@ def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> T
 
 
 def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
-    """Return normal numbers, from 53 bits in the middle of their intervals, so all are finite."""
+    """Return normal numbers, from 53 bits in the middle of their intervals, so that all are
+    finite.
+    """
     numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
     normals = torch.special.ndtri(numbers.add_(0.5).mul_(2.0**-53))
     return normals.mul_(std).add_(mean).to(dtype)
@@ -340,5 +349,6 @@ DRAW_FUNCTIONS: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
     aten.rand.default: _uniform,
     aten.rand_like.default: _uniform,
 }
-"""Operation → function from its arguments by name to a function from 64 bits per element to its
-numbers."""
+"""Mapping of an operation to a function that takes its arguments by name and returns a function
+from 64 bits per element to the elements' numbers.
+"""

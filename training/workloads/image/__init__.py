@@ -1,5 +1,6 @@
 """Image classification with a small ResNet; the loader's threads decode and augment.
 
-``config`` (light: recipes read it), ``packing`` (no torch: the shard step runs it), ``workload``;
-``pixels`` decodes. The same names are the workload's contract in ``training.workloads``.
+``config`` (light, because recipes read it), ``packing`` (no torch, because the shard step runs it),
+``workload``; ``pixels`` decodes. The first three are the modules of the workload's contract in
+``training.workloads``.
 """

@@ -1,4 +1,4 @@
-"""Turns records into samples: an image in its encoded form, and the hash of its label."""
+"""Packing of images: a sample is an image in its encoded form, and the hash of its label."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from training.workloads.image.pixels import refuse
 if TYPE_CHECKING:
     from training.scores import Block
 
-READ = 64  # images at a time where no model sees them
+READ = 64  # images per read if no model processes them
 
 IMAGE = {"image": Field(dtype="uint8", shape=None)}
 """The field that identifies an image, whatever its label is."""
@@ -29,9 +29,9 @@ FIELDS = IMAGE | {"label": Field(dtype="int64")}
 class Packing:
     """See ``training.workloads.Packing``; a sample is an image.
 
-    Images are stored encoded, so a dataset is as large as its files, and a crop is cut
-    out of all pixels. Equal images are duplicates whatever their labels. An image that cannot be
-    decoded completely is quarantined.
+    Images are stored encoded, so that a dataset is no larger than its files, and a crop is cut from
+    the full resolution. Equal images are duplicates even if their labels differ. An image that
+    cannot be decoded completely is quarantined.
     """
 
     def __init__(self, config: ImageConfig, assets: Path | None) -> None:
@@ -52,11 +52,11 @@ class Packing:
 
     @property
     def example_fields(self) -> Mapping[str, Field]:
-        """Images have no groups."""
+        """Return the fields of ``examples``; images have no groups."""
         return {"example": Field(dtype="int64")}
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
-        """Yield a hash per image, whatever its label."""
+        """Yield a hash of each image, without its label."""
         for passage in dataset.stream(READ):
             yield {"example": sample_hashes(passage.samples, IMAGE)}
 
@@ -65,7 +65,7 @@ class Packing:
 
 
 class ImagePacker:
-    """Makes each image a sample; nothing waits for ``flush``."""
+    """Makes one sample of each image. There is never anything left for ``flush``."""
 
     def __init__(self, config: ImageConfig) -> None:
         self._config, self._codes = config, Codes()

@@ -1,4 +1,4 @@
-"""Encoded images to pixels: decoded by Pillow, cropped, mirrored, scaled."""
+"""Convert encoded images to pixels: decode with Pillow, crop, mirror, scale."""
 
 import io
 import math
@@ -11,22 +11,22 @@ from PIL import Image, UnidentifiedImageError
 from training.workloads.image.config import ImageConfig
 
 TRIES = 10
-"""Attempts to draw a crop inside the image before the middle is used."""
+"""Attempts to draw a crop inside the image before the middle of the image is used."""
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 """Pillow's errors for images with far more pixels than plausible (``Image.MAX_IMAGE_PIXELS``)."""
 
 Box = tuple[float, float, float, float]
-"""Left, upper, right, lower edge, in pixels."""
+"""Left, upper, right and lower edge, in pixels."""
 
 
 def refuse(content: bytes) -> str | None:
-    """Return why an image cannot be decoded completely; None if it can."""
+    """Return why an image cannot be decoded completely, or None if it can."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(content)) as image:
-                image.draft("L", (1, 1))  # a JPEG at an eighth of its size, if it is one
+                image.draft("L", (1, 1))  # decodes a JPEG at an eighth of its size; faster
                 image.load()
     except UnidentifiedImageError:
         return f"is not an image: its first bytes are {content[:8]!r}"
@@ -36,7 +36,9 @@ def refuse(content: bytes) -> str | None:
 
 
 def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
-    """Return uint8 (size, size, channels): a crop drawn from ``seed``, or without one the middle.
+    """Return a crop of the image, uint8 (size, size, channels).
+
+    It is drawn at random from ``seed``, or is the middle of the image if ``seed`` is None.
 
     Raises:
         OSError: the image cannot be decoded.
@@ -46,7 +48,8 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
         draw = None if seed is None else random.Random(seed)
         full_size = image.size
         box = middle(full_size, config) if draw is None else part(full_size, config, draw)
-        # A JPEG is decoded at a half, quarter or eighth, if the crop still has enough pixels.
+        # A JPEG is decoded at half, a quarter or an eighth of its size if that suffices for the
+        # crop.
         scale = min(size / (box[2] - box[0]), size / (box[3] - box[1]))
         image.draft(mode, (math.ceil(full_size[0] * scale), math.ceil(full_size[1] * scale)))
         x, y = image.width / full_size[0], image.height / full_size[1]
@@ -59,14 +62,14 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
 
 
 def middle(full_size: tuple[int, int], config: ImageConfig) -> Box:
-    """Return the square in the middle that an evaluation uses."""
+    """Return the square in the middle of the image, which is used for evaluation."""
     side = min(full_size) * config.evaluated_part
     left_edge, upper = (full_size[0] - side) / 2, (full_size[1] - side) / 2
     return left_edge, upper, left_edge + side, upper + side
 
 
 def part(full_size: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
-    """Draw a crop of random area and ratio.
+    """Draw a crop of random area and aspect ratio, or return the middle if no draw fits.
 
     As in Szegedy et al. 2015, "Going deeper with convolutions".
     """

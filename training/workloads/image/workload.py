@@ -32,13 +32,13 @@ from training.workloads.image.pixels import pixels, refuse
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
-# The classes, learned from the training split; stored with the model as classes.json.
+# The classes are learned from the training split, and stored with the model as classes.json.
 
 FILE = "classes.json"
 
 
 def labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Return label → number of images, from the statistics of units."""
+    """Return label to number of images, from the statistics of units."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part["labels"])
@@ -54,7 +54,7 @@ class Classes(BaseModel):
 
     @classmethod
     def from_statistics(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
-        """Create the classes; whole-number labels are sorted by value, others alphabetically.
+        """Return the classes, sorted by value if all labels are whole numbers, else alphabetically.
 
         Raises:
             TrainingError: there are fewer than two classes.
@@ -71,7 +71,11 @@ class Classes(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the classes from a file. Raises: DataError: the file is damaged."""
+        """Read the classes from a file.
+
+        Raises:
+            DataError: the file is damaged.
+        """
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
@@ -85,17 +89,21 @@ class Classes(BaseModel):
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """Hash of a label, as stored in samples → index of its logit."""
+        """Return the hash of a label, as stored in samples, to the index of its logit."""
         codes = value_hashes(list(self.names)).tolist()
         return {code: number for number, code in enumerate(codes)}
 
     @property
     def shares(self) -> np.ndarray:
-        """Share of each class in the training split's images, float64 (classes,)."""
+        """Return each class's share of the training split's images, float64 (classes,)."""
         return np.array(self.counts) / sum(self.counts)
 
     def check(self, parts: Iterable[Mapping[str, Any]]) -> None:
-        """Check a split's labels. Raises: DataError: the model cannot predict some of them."""
+        """Check that the model can predict all labels of a split, given by its statistics.
+
+        Raises:
+            DataError: there are labels that no training image has.
+        """
         if unknown := sorted(labels(parts).keys() - set(self.names)):
             raise DataError(
                 f"the test split has labels that no training image has: {', '.join(unknown[:10])}; "
@@ -104,7 +112,11 @@ class Classes(BaseModel):
 
 
 def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
-    """Return the pixels of a request's image. Raises: DataError: the request holds no image."""
+    """Return the pixels of a request's image.
+
+    Raises:
+        DataError: the request does not contain an image.
+    """
     text = request.get("image")
     if set(request) != {"image"} or not isinstance(text, str):
         raise DataError('expected {"image": "<an encoded image in base64>"}')
@@ -117,10 +129,10 @@ def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
     return torch.from_numpy(pixels(content, config, None).copy())
 
 
-AT_ONCE = 64  # images that are scored together
+AT_ONCE = 64  # number of images that are scored together
 
 UNKNOWN = -1
-"""Class of an image whose label no training image has: its loss does not count."""
+"""Class of an image with a label that no training image has. Its loss is ignored."""
 
 
 class Workload(Simple):
@@ -136,7 +148,11 @@ class Workload(Simple):
 
     @property
     def classes(self) -> Classes:
-        """The learned classes. Raises: TrainingError: none learned or stored with the model."""
+        """Return the learned classes.
+
+        Raises:
+            TrainingError: they were neither learned nor stored with the model.
+        """
         if self._classes is None:
             raise TrainingError(
                 f"{FILE}: is missing beside the model, so its classes are not known; train it again"
@@ -144,7 +160,7 @@ class Workload(Simple):
         return self._classes
 
     def fit(self, train: Dataset) -> None:
-        """Learn the classes from the manifests' statistics alone."""
+        """Learn the classes from the statistics in the manifests, without reading images."""
         self._classes = Classes.from_statistics(train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
@@ -155,7 +171,7 @@ class Workload(Simple):
         return ResNet(self.config, len(self.classes.names))
 
     def prepare(self, sample: Mapping[str, np.ndarray], seed: int | None) -> Mapping[str, Any]:
-        """Return ``pixels`` uint8 (size, size, channels), and ``target``, the class's number."""
+        """Return ``pixels``, uint8 (size, size, channels), and ``target``, the class's index."""
         content = sample["image"].tobytes()
         try:
             pixel_values = pixels(content, self.config, seed)
@@ -169,7 +185,7 @@ class Workload(Simple):
         return {"pixels": pixel_values, "target": np.int64(target)}
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the number of images of known classes."""
+        """Return the number of images with a known class."""
         return (batch["target"] != UNKNOWN).sum()
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -180,7 +196,9 @@ class Workload(Simple):
         return F.cross_entropy(logits, batch["target"], reduction="sum", ignore_index=UNKNOWN)
 
     def flops(self, model: nn.Module) -> float:
-        """Return the operations per image: three times torch's count of a forward pass."""
+        """Return the floating-point operations per image: three times torch's count of a forward
+        pass.
+        """
         device = next(model.parameters()).device
         size, channels = self.config.size, self.config.channels
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -199,7 +217,7 @@ class Workload(Simple):
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """Yield a row per image; slices are its label, and ``source``, its folder."""
+        """Yield a row per image. Slices are ``label``, and ``source``, the image's folder."""
         device = next(model.parameters()).device
         preparation = Preparation.from_workload(self)
 
@@ -213,19 +231,19 @@ class Workload(Simple):
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
     ) -> Mapping[str, Iterator[Block]]:
-        """Return rows of a logistic regression on a few grey pixels, and of the class shares."""
+        """Return scores of a logistic regression on a few grey pixels, and of the class shares."""
         fitted_logits = fit_baselines(self.config, self.classes, train, limit)
         return {
             name: self._score_images(logits, test, ()) for name, logits in fitted_logits.items()
         }
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
-        """Yield a hash per image, whatever its label."""
+        """Yield a hash of each image, without its label."""
         return self.packing.examples(dataset)
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
-        """The column of the images."""
+        """Return the column of the images."""
         name = self.config.image
         return {name: self.packing.columns[name]}
 
@@ -235,10 +253,10 @@ class Workload(Simple):
     def answers(
         self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
     ) -> Sequence[dict[str, Any]]:
-        """Return ``label``, the likeliest class of each image, and ``probabilities`` of all.
+        """Return ``label``, the most likely class of each image, and all ``probabilities``.
 
         Raises:
-            DataError: a request holds no image in base64.
+            DataError: a request does not contain an image in base64.
         """
         images = torch.stack([decode_request(self.config, request) for request in requests])
         shares = model(images.to(next(model.parameters()).device)).double().softmax(1)
@@ -255,6 +273,7 @@ class Workload(Simple):
         slices: Sequence[str],
         share: Share | None = None,
     ) -> Iterator[Block]:
+        """Yield a row per image from a function that returns the logits of samples."""
         self.classes.check(test.statistics)
         for passage in test.stream(AT_ONCE, share):
             codes = passage.samples["label"].tolist()
@@ -274,10 +293,11 @@ class Workload(Simple):
 
 
 def columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
-    """Return columns from logits (n, classes): −ln p(class) in nats, and whether it is
-    likeliest.
+    """Return the score columns for logits (n, classes).
+
+    log_loss is −ln p(class) in nats; accuracy is whether the class is the most likely one.
     """
-    # Without the highest logit ``exp`` cannot overflow.
+    # The highest logit is subtracted, so that ``exp`` cannot overflow.
     highest = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
     ones = np.ones(len(targets))
@@ -289,9 +309,10 @@ def columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-# Batch normalisation makes what the model computes for an image depend on the others of its
-# micro-batch, so on how ranks share a batch. With groups (Wu & He 2018) it depends on the image
-# alone, and the curve is the same whatever the strategy.
+# The model uses group normalisation (Wu & He 2018). With batch normalisation, what it computes for
+# an image would depend on the other images of the micro-batch, and so on how ranks share a batch.
+# With group normalisation it depends only on the image, so that the loss curve is the same with
+# every strategy.
 
 
 GROUP = 16  # channels that are normalised together (Wu & He 2018, table 3)
@@ -300,18 +321,18 @@ GROUP = 16  # channels that are normalised together (Wu & He 2018, table 3)
 class Norm(nn.GroupNorm):
     """Group normalisation that can be trained even if everything before it is frozen.
 
-    torch 2.13's own crashes with a segmentation fault there: on a CPU, in the backward pass, if
-    channels come last in the input and it needs no gradient, in any type.
+    torch 2.13's own then crashes with a segmentation fault: in the backward pass on a CPU, if
+    channels are last in the input and the input needs no gradient, with any type.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise (n, channels, h, w)."""
+        """Normalise x, (n, channels, h, w)."""
         faults = torch.is_grad_enabled() and not input.requires_grad and input.device.type == "cpu"
         return super().forward(input.contiguous() if faults else input)
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut.
+    """Residual block: two convolutions with a shortcut around them.
 
     Maps (n, in_channels, h, w) to (n, out_channels, h/stride, w/stride).
     """
@@ -326,7 +347,7 @@ class Residual(nn.Module):
         self.shortcut = (
             None if same else nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
         )
-        nn.init.zeros_(self.second_norm.weight)  # begins as its shortcut (Goyal et al. 2017)
+        nn.init.zeros_(self.second_norm.weight)  # starts as its shortcut alone (Goyal et al. 2017)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.first_norm(self.first(x)))
@@ -337,8 +358,8 @@ class Residual(nn.Module):
 class ResNet(nn.Module):
     """Maps pixels (n, size, size, channels) uint8 to logits (n, classes).
 
-    Channels are last in memory throughout, as in the pixels and as GPUs' convolutions
-    prefer.
+    Channels are last in memory everywhere, as in the pixels, because the convolutions of GPUs are
+    fastest with that.
     """
 
     def __init__(self, config: ImageConfig, classes: int) -> None:
@@ -377,7 +398,7 @@ class ResNet(nn.Module):
 log = logging.getLogger(__name__)
 
 SIDE = 16
-"""Pixels along each side of the grey image that the regression sees, at most the image's own."""
+"""Pixels along each side of the grey image for the regression, at most the image's own size."""
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
 HELD_OUT_EVERY = 5
 MAX_ITERATIONS = 1000
@@ -388,7 +409,9 @@ Logits = Callable[[Samples], np.ndarray]
 def fit_baselines(
     config: ImageConfig, classes: Classes, train: Dataset, limit: int
 ) -> Mapping[str, Logits]:
-    """Baseline → samples to logits (n, classes), fitted on at most ``limit`` images, spread evenly.
+    """Fit the baselines; return each one's name and function from samples to logits (n, classes).
+
+    At most ``limit`` images are used, spread evenly over the training split.
 
     Raises:
         TrainingError: a class has no image among them, or the regression does not converge.
@@ -419,19 +442,19 @@ def fit_baselines(
 
 
 def rows(config: ImageConfig, samples: Samples) -> np.ndarray:
-    """Return the regression's inputs for images, float64 (n, pixels), 0 to 1."""
+    """Return the regression's inputs for images, float64 (n, pixels), from 0 to 1."""
     images = [pixels(sample["image"].tobytes(), config, None) for sample in split(samples)]
     return np.stack(images).reshape(len(images), -1) / 255
 
 
 def _logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray:
-    """Return a logit per class; for two classes scikit-learn gives only that of the second."""
+    """Return a logit per class. If there are two, scikit-learn itself returns only the second."""
     logits = model.decision_function(design)
     return logits if logits.ndim == 2 else np.stack((np.zeros_like(logits), logits), axis=1)
 
 
 def _best_strength(design: np.ndarray, targets: np.ndarray) -> float:
-    """Return the value of STRENGTHS that predicts a held-out fifth best."""
+    """Return the value of STRENGTHS that predicts a held-out fifth of the rows best."""
     held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
         log.warning("%d images are too few to choose C on: it is 1", len(targets))
@@ -448,10 +471,11 @@ def _best_strength(design: np.ndarray, targets: np.ndarray) -> float:
 
 
 def _fit(design: np.ndarray, targets: np.ndarray, strength: float) -> LogisticRegression:
+    """Fit a logistic regression. Raises TrainingError if it does not converge."""
     model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS)
     model.fit(design, targets)
     if model.n_iter_.max() >= MAX_ITERATIONS:
-        # A baseline that has not converged is easy to beat: the gate must not use it.
+        # A baseline that has not converged is too easy to beat, so the gate must not use it.
         raise TrainingError(
             f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
             "iterations; lower evaluate.baseline_units"

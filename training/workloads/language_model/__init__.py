@@ -1,6 +1,6 @@
-"""A causal language model of text: decoder-only transformer, rotary positions.
+"""A causal language model of text: a decoder-only transformer with rotary positions.
 
-``config`` (light: recipes read it), ``packing`` (no torch: the shard step runs it), ``workload``;
-``model`` is the network, ``parallel`` and ``context_parallel`` how its blocks are shared among
-ranks.
+``config`` is imported by recipes and ``packing`` by the shard step; neither imports torch.
+``workload`` ties all together. ``model`` is the network; ``parallel`` and ``context_parallel``
+distribute its blocks and its sequences over ranks.
 """

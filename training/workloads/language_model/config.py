@@ -1,4 +1,4 @@
-"""The language model's settings; no torch."""
+"""Settings of the language model. It imports no torch."""
 
 import math
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,8 +19,9 @@ from trainyard.common.errors import TrainingError
 
 # python -m training.workloads.language_model.config config.json
 #
-# prints the ``workload.config`` of a recipe that trains such a model. No torch, so that a recipe
-# can be compared with its base before anything runs.
+# prints the ``workload.config`` of a recipe that trains a model like that of a Hugging Face
+# config.json. No torch is imported, so that a recipe can be compared with its base model before
+# anything runs.
 
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -34,17 +35,17 @@ ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "pretraining_tp": (1, None),
     "quantization_config": (None,),
 }
-"""Fields of config.json with the values that our decoder supports; they may be left out."""
+"""Fields of config.json, each with the values that our decoder supports. A field may be missing."""
 
 
 def settings(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of LanguageModelConfig that produce the model of a config.json.
 
-    All but ``tokenizer``; ``context_length`` is the longest that the model supports.
+    ``tokenizer`` is not among them. ``context_length`` is the longest that the model supports.
 
     Raises:
-        TrainingError: it is another kind of model; names the field, its value and the supported
-            ones.
+        TrainingError: it is a kind of model that our decoder does not support. The message has the
+            field, its value and the supported values.
     """
     family = description.get("model_type")
     _check_choice("model_type", family, FAMILIES)
@@ -61,13 +62,13 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
             "heads": heads,
             "dim": dim,
             "kv_heads": description.get("num_key_value_heads") or heads,
-            # Qwen3's own default is not a quotient (transformers: configuration_qwen3.py).
+            # Qwen3's default is not this quotient (transformers: configuration_qwen3.py).
             "head_dim": description.get("head_dim") or (128 if family == "qwen3" else dim // heads),
             "hidden_dim": description["intermediate_size"],
             "tie_embeddings": bool(description.get("tie_word_embeddings", False)),
             "vocabulary": description["vocab_size"],
             "norm_eps": description.get("rms_norm_eps", 1e-6),
-            # Qwen2 always has these three (transformers: modeling_qwen2.py).
+            # Qwen2 always has biases of these three (transformers: modeling_qwen2.py).
             "attention_bias": "qkv" if family == "qwen2" else bias,
             "qk_norm": family == "qwen3",
             **_rope(description),
@@ -77,10 +78,11 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
-    """Return the differences between a recipe's model settings and the config.json, in words.
+    """Return the differences between a recipe's model settings and a config.json, as messages.
 
     Args:
-        config: a LanguageModelConfig, whose module imports this one.
+        config: a LanguageModelConfig.
+        description: content of the config.json.
 
     Raises:
         TrainingError: the config.json is of a model that our decoder does not support.
@@ -103,7 +105,7 @@ def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
 
 
 def _shape(config: Any) -> dict[str, Any]:
-    """Return all settings that shape the model, with defaults computed."""
+    """Return all settings that affect the model, with defaults computed."""
     derived_fields = {
         "kv_heads": config.groups,
         "head_dim": config.head_width,
@@ -116,7 +118,7 @@ def _shape(config: Any) -> dict[str, Any]:
 
 
 def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rotary settings, which transformers 5 moved into ``rope_parameters``."""
+    """Return the rotary settings, which transformers 5 has moved to ``rope_parameters``."""
     rope = description.get("rope_parameters") or description.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     _check_choice("rope_scaling.rope_type", kind, ("default", "linear", "llama3"))
@@ -126,6 +128,7 @@ def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Check that a field of the config.json has one of the supported values."""
     if value not in choices:
         raise TrainingError(
             f"config.json of the base: {name} is {value!r}; the language model supports "
@@ -140,7 +143,7 @@ def main(path: str) -> None:
 
 
 class RopeScaling(BaseModel):
-    """Stretching of rotary frequencies; fields as in a Hugging Face ``rope_scaling``."""
+    """Scaling of the rotary frequencies; fields as in a Hugging Face ``rope_scaling``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -170,9 +173,9 @@ class RopeScaling(BaseModel):
         return self
 
     def stretch_frequency(self, frequency: float) -> float:
-        """Return a frequency (radians per token) after the stretch.
+        """Return a frequency (radians per token) after the scaling.
 
-        transformers/modeling_rope_utils.py, ``_compute_llama3_parameters``.
+        As in transformers/modeling_rope_utils.py, ``_compute_llama3_parameters``.
         """
         slow = frequency / self.factor
         if self.rope_type == "linear":
@@ -200,8 +203,8 @@ class LanguageModelConfig(BaseModel):
     is predicted; each record is a sample, or, with attend document, as many as fit share one."""
 
     attend: Literal["window", "document"] = "window"
-    """How far attention reaches back. window: to the window's beginning, over all documents in it.
-    document: to the beginning of the token's own document, where positions restart, too."""
+    """How far attention reaches back. window: to the window's start, over all documents in it.
+    document: to the start of the token's own document, where positions also restart."""
 
     layers: int = Field(default=4, ge=1)
     """Transformer blocks."""
@@ -247,18 +250,19 @@ class LanguageModelConfig(BaseModel):
 
     @property
     def groups(self) -> int:
-        """Number of heads of keys and values."""
+        """Return the number of heads of keys and values."""
         return self.kv_heads or self.heads
 
     @property
     def head_width(self) -> int:
-        """Width of each head."""
+        """Return the width of each head."""
         return self.head_dim or self.dim // self.heads
 
     @property
     def hidden(self) -> int:
-        """Hidden units of a feed-forward layer: 8/3 × dim makes as many weights as 4 × dim with
-        GELU (Shazeer 2020).
+        """Return the number of hidden units of a feed-forward layer.
+
+        The default, 8/3 × dim, gives as many weights as 4 × dim with GELU (Shazeer 2020).
         """
         return self.hidden_dim or 16 * -(-self.dim * 8 // (3 * 16))
 
@@ -280,7 +284,7 @@ class LanguageModelConfig(BaseModel):
 
 
 def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
-    """Return why the model cannot be split over so many ranks and stages; None if it can."""
+    """Return why the model cannot be split over so many ranks and stages, or None if it can."""
     if config.heads % tensor:
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
     if config.groups % tensor:
@@ -291,7 +295,7 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
 
 
 def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> str | None:
-    """Return why so many ranks cannot share each sequence; None if they can."""
+    """Return why ``context`` ranks cannot share each sequence, or None if they can."""
     parts = 2 * context * tensor
     if context > 1 and config.context_length % parts:
         return (
@@ -303,7 +307,7 @@ def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> st
 
 
 def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
-    """Return why the sequences cannot be laid out over the ranks; None if they can."""
+    """Return why the sequences cannot be distributed over the ranks, or None if they can."""
     tensor = layout.tensor_parallel if layout.sequence_parallel else 1
     if layout.context_parallel > 1:
         return refuse_context(config, layout.context_parallel, tensor)
@@ -311,7 +315,7 @@ def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
 
 
 def uneven(length: int, ranks: int) -> str:
-    """Return the message for positions that ``ranks`` cannot share evenly."""
+    """Return the error message for positions that ``ranks`` cannot share evenly."""
     return (
         f"context_length {length} / tensor_parallel {ranks} = {length / ranks:.2f} positions per "
         f"rank; make context_length a multiple of {ranks}, or set sequence_parallel to false"

@@ -1,12 +1,12 @@
 """A decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU.
 
-As in Llama (Touvron et al. 2023) and, if the settings say so, Qwen2 and Qwen3; small enough to
-read in one go.
+As in Llama (Touvron et al. 2023) and, depending on the settings, Qwen2 and Qwen3. It is small
+enough to read at a sitting.
 
-If every token sees all before it in the window, ``is_causal`` is enough. Otherwise a mask is
-created once for all blocks without waiting for the device: on GPUs a block mask, with which
-FlexAttention (Dong et al. 2024) skips masked blocks and holds no score matrix; elsewhere (and
-in float64, for which FlexAttention has no kernel) a boolean matrix.
+If every token attends to all tokens before it in the window, ``is_causal`` suffices. Otherwise one
+mask is created for all blocks, without waiting for the device. On GPUs it is a block mask, with
+which FlexAttention (Dong et al. 2024) skips masked blocks and stores no score matrix. Elsewhere,
+and in float64, for which FlexAttention has no kernel, it is a boolean matrix.
 """
 
 from collections.abc import Callable
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 Mask = Union[Tensor, "BlockMask", None]
-"""Attention mask; None: causal, with queries and keys of the same tokens."""
+"""Attention mask. None: causal, and queries and keys are of the same tokens."""
 
 
 def mask(
     queries: Tensor, keys: Tensor, documents: Tensor | None, *, wide: bool = False
 ) -> "Tensor | BlockMask":
-    """Return the mask from the queries of some tokens to the keys of some, in any order.
+    """Return the mask between queries of some tokens and keys of some tokens, in any order.
 
     Args:
-        queries, keys: places of the tokens in the sample, (q,) and (k,).
-        documents: which document each token of the sample belongs to, (n, t); None for one.
-        wide: true if attention is computed in float64.
+        queries, keys: positions of the tokens in the sample, (q,) and (k,).
+        documents: document of each token of the sample, (n, t); None if there is only one.
+        wide: True if attention is computed in float64.
     """
     is_visible = rule(queries, keys, documents)
     samples, device = None if documents is None else len(documents), queries.device
@@ -52,9 +52,10 @@ def mask(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Compute attention, (n, heads, t, width); neighbouring heads may share k and v."""
+    """Compute attention, (n, heads, t, width). Groups of neighbouring heads may share k and v."""
     if not (mask is None or isinstance(mask, Tensor)):
-        # Autocast does not reach FlexAttention in every torch; v has the type of the products.
+        # Not every torch applies autocast to FlexAttention. v has autocast's type, as the output of
+        # a matrix product.
         flex = _flexible("flex_attention", q.device.type)
         return flex(q.type_as(v), k.type_as(v), v, block_mask=mask, enable_gqa=True)
     group_size = q.shape[1] // k.shape[1]
@@ -64,7 +65,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 
 def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..., Tensor]:
-    """Return ``mask`` as a function of sample, head, index of the query and of the key."""
+    """Return ``mask`` as a function of (sample, head, index of the query, index of the key)."""
 
     def is_visible(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         before = keys[key] <= queries[query]
@@ -78,7 +79,7 @@ def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..
 
 @cache
 def _flexible(name: str, device: str) -> Callable[..., Any]:
-    """Return torch's function, compiled on GPUs, where it then allocates no score matrix."""
+    """Return torch's function. It is compiled on GPUs, so that it allocates no score matrix."""
     from torch.nn.attention import flex_attention
 
     function = getattr(flex_attention, name)
@@ -125,12 +126,12 @@ class Attention(nn.Module):
             self.k_norm: nn.Module = nn.RMSNorm(self.head_width, config.norm_eps)
         else:
             self.q_norm = self.k_norm = nn.Identity()
-        self.sharing: Sharing | None = None  # ranks that have parts of each sequence
+        self.sharing: Sharing | None = None  # set if other ranks have parts of each sequence
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Mask = None) -> Tensor:
         """Map x, (batch, t, dim), to a result of the same shape."""
         batch, length, _ = x.shape
-        # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
+        # The rows are sorted by group, so that a tensor-parallel rank's rows are whole groups.
         qkv = self.qkv(x).view(batch, length, -1, self.group_size + 2, self.head_width)
         parts = qkv.split((self.group_size, 1, 1), dim=3)
         q, k, v = (part.flatten(2, 3) for part in parts)
@@ -173,12 +174,13 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Maps tokens (batch, t) to logits (batch, t, vocabulary), t at most ``context_length``.
 
-    A pipeline stage of it (see ``parallel.stage``) takes the stream (batch, t, dim) unless it is
-    the first, and returns it unless it is the last; with sequence parallelism its part of it. If
-    ranks share each sequence (see ``context_parallel``), all of that is the rank's own part, t /
-    ranks.
+    The stream is the hidden state that blocks add to, (batch, t, dim). A pipeline stage of the
+    model (see ``parallel.stage``) takes the stream instead of tokens unless it is the first, and
+    returns it instead of logits unless it is the last. With sequence parallelism that is the rank's
+    part of the stream. If ranks share each sequence (see ``context_parallel``), t is the length of
+    the rank's own part: t / ranks.
 
-    With ``documents`` nothing attends across documents, and positions restart in each.
+    With ``documents`` no token attends to another document, and positions restart in each.
     """
 
     cos: Tensor
@@ -194,10 +196,10 @@ class Transformer(nn.Module):
         self.documents = documents
         self.sharing: Sharing | None = None
         self.first = self.last = True
-        self.parts = 1  # parts into which tensor-parallel ranks split the stream's positions
+        self.parts = 1  # number of tensor-parallel ranks that split the stream's positions
         self.embedding = nn.Embedding(vocabulary, config.dim)
         blocks = {str(n): Block(config) for n in range(config.layers)}
-        self.blocks = nn.ModuleDict(blocks)  # keyed, so that a stage keeps the names
+        self.blocks = nn.ModuleDict(blocks)  # keyed, so that a stage keeps its blocks' names
         self.norm = nn.RMSNorm(config.dim, config.norm_eps)
         tied = config.tie_embeddings
         self.unembedding = None if tied else nn.Linear(config.dim, vocabulary, bias=False)
@@ -208,7 +210,9 @@ class Transformer(nn.Module):
         self._initialise(config.layers)
 
     def forward(self, x: Tensor, documents: Tensor | None = None) -> Tensor:
-        """Run the model; ``documents``: ``Documents.number`` of whole samples, (batch, whole t),
+        """Run the model.
+
+        ``documents`` is ``Documents.number`` of the whole samples, (batch, whole t). It is needed
         for stages and ranks that do not have the samples' tokens.
         """
         if self.documents is not None and documents is None:
@@ -221,12 +225,12 @@ class Transformer(nn.Module):
             x = block(x, cos, sin, attention_mask)
         if not self.last:
             return x
-        # Tied, Press & Wolf 2017: the embedding's weight, transposed.
+        # If tied (Press & Wolf 2017), this is the embedding's weight, transposed.
         output_embedding = self.embedding if self.unembedding is None else self.unembedding
         return self.head(self.norm(x), output_embedding.weight)
 
     def _places(self, length: int, documents: Tensor | None) -> tuple[Tensor, Tensor, Mask]:
-        """Return cosine and sine of this rank's ``length`` positions, and their mask."""
+        """Return cosine and sine of this rank's ``length`` positions, and the attention mask."""
         if documents is None and self.sharing is None:
             return self.cos[:length, None], self.sin[:length, None], None
         if self.sharing is None:
@@ -242,8 +246,9 @@ class Transformer(nn.Module):
         return self.cos[token_positions], self.sin[token_positions], attention_mask
 
     def _initialise(self, layers: int) -> None:
-        """Draw from normal(0, 0.02), divided by √(2 × layers) where layers add to the stream
-        (GPT-2).
+        """Draw weights from normal(0, 0.02), as in GPT-2.
+
+        The deviation is divided by √(2 × layers) for layers that add to the stream.
         """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):

@@ -1,4 +1,4 @@
-"""Turns text into samples: documents, each followed by the end token, cut into windows."""
+"""Packing of text: documents, each followed by the end token, are cut into windows."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
     from training.scores import Block
 
-READ = 1024  # samples at a time where no model sees them
+READ = 1024  # samples per read if no model processes them
 
 
 class Packing:
-    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens; for prompts
-    with completions also which tokens count.
+    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens.
+
+    For prompts with completions it also has a mask of the targets with a loss.
     """
 
     columns: Mapping[str, Column] = {"text": Column("text")}
@@ -55,7 +56,7 @@ class Packing:
             self.columns, self.identity = completions.COLUMNS, tuple(completions.COLUMNS)
             fields[completions.COUNTED_FIELD] = Field(dtype="uint8", shape=(config.context_length,))
             self.info["records"] = config.records
-            if config.attend == "document":  # samples hold several records
+            if config.attend == "document":  # then samples contain several records
                 self.info["attend"] = config.attend
         self.fields: Mapping[str, Field] = fields
 
@@ -65,11 +66,11 @@ class Packing:
 
     @property
     def example_fields(self) -> Mapping[str, Field]:
-        """Documents have no groups."""
+        """Return the fields of ``examples``; documents have no groups."""
         return {"example": Field(dtype="int64")}
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
-        """Yield a hash per document; each document is its own group."""
+        """Yield a hash of each document; each document is its own group."""
         for _, hashes, _ in iterate_examples(dataset, self.tokenizer.end, READ):
             yield {"example": hashes}
 
@@ -82,28 +83,28 @@ class Packing:
 
 
 class TextPacker:
-    """Packs documents; samples overlap by one token, so every token but the first is predicted."""
+    """Packs documents. Samples overlap by one token, so every token but the first is predicted."""
 
     def __init__(self, packing: Packing) -> None:
         self._tokenizer, self._width, self._dtype = packing.tokenizer, packing.width, packing.dtype
         self._waiting = np.empty(0, self._dtype)
 
     def add(self, records: "pa.RecordBatch") -> Samples:
-        """Add these records' ``text``; return the samples that are now complete."""
+        """Add the ``text`` of these records; return the samples that are now complete."""
         fresh = self._tokenizer.encode_documents(records.column("text")).astype(self._dtype)
         tokens = np.concatenate((self._waiting, fresh))
         stride = self._width - 1
         count = max(0, (len(tokens) - 1) // stride)
-        # A copy, as a view would keep all of the tokens in memory.
+        # A copy, because a view would keep all of the tokens in memory.
         self._waiting = tokens[count * stride :].copy()
         if not count:
             return {"tokens": np.empty((0, self._width), tokens.dtype)}
-        # A view: the writer copies it into the shard.
+        # A view suffices, because the writer copies it into the shard.
         windows = np.lib.stride_tricks.sliding_window_view(tokens, self._width)
         return {"tokens": windows[::stride][:count]}
 
     def flush(self) -> Samples:
-        """Return the last, shorter sample, padded with end tokens; none if nothing is left."""
+        """Return the last, shorter sample, padded with end tokens, or none if nothing is left."""
         if len(self._waiting) < 2:
             return {"tokens": np.empty((0, self._width), self._dtype)}
         fill = np.full(self._width - len(self._waiting), self._tokenizer.end, self._dtype)

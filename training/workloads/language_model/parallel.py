@@ -1,4 +1,4 @@
-"""The transformer, split over ranks: by heads and hidden units, or by blocks."""
+"""Split the transformer over ranks: by heads and hidden units, or by blocks."""
 
 from collections.abc import Callable
 
@@ -29,18 +29,19 @@ from trainyard.common.errors import TrainingError
 def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     """Give each rank of the mesh its heads, its hidden units and its part of the vocabulary.
 
-    Shoeybi et al. 2019 (Megatron-LM), section 3: the first product of a layer by columns, the
-    second by rows, one all-reduce for both. The stream and its norms are complete on every rank;
-    the logits stay on the rank that computes them.
+    As in Shoeybi et al. 2019 (Megatron-LM), section 3: a layer's first matrix is split by columns,
+    the second by rows, with one all-reduce for both. The stream and its norms are complete on every
+    rank. The logits stay on the rank that computes them.
     """
     _split(model, mesh, Replicate())
 
 
 def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
-    """Split like ``tensor_parallel``; between layers a rank keeps only its positions of the stream.
+    """Split like ``tensor_parallel``, but keep only the rank's positions of the stream between
+    layers.
 
-    Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
-    reduce-scatter, which together move what the all-reduce moved.
+    As in Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
+    reduce-scatter. Together they move as much data as the all-reduce.
 
     Raises:
         TrainingError: the ranks cannot share the positions evenly.
@@ -52,7 +53,7 @@ def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
 
 
 def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
-    """Split the model; ``stream``: placement of (batch, t, dim) on the mesh between layers."""
+    """Split the model; ``stream``: placement on the mesh of (batch, t, dim) between layers."""
     replicate = Replicate()
     if hasattr(model, "embedding"):
         vocabulary = RowwiseParallel(input_layouts=replicate, output_layouts=stream)
@@ -68,10 +69,11 @@ def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
 
 
 def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
+    """Split one block; ``stream`` as in ``_split``."""
     plan: dict[str, ParallelStyle] = {
         "attention.qkv": ColwiseParallel(input_layouts=stream),
         "attention.out": RowwiseParallel(output_layouts=stream),
-        # Gathered once for both products, whose gradients are summed before they are reduced.
+        # Gathered once for both matrices, whose gradients are summed before they are reduced.
         "feed_forward": PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate()),
         "feed_forward.gate": ColwiseParallel(),
         "feed_forward.up": ColwiseParallel(),
@@ -82,13 +84,14 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
     if isinstance(block.attention.q_norm, nn.RMSNorm):  # (batch, heads, t, width), by heads
         heads = SequenceParallel(sequence_dim=1, use_local_output=True)
         plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
+    # Cast before the all-gather, so that less data is moved.
     for gathering in (block.attention.qkv, block.feed_forward):
         gathering.register_forward_pre_hook(_cast_input)
     parallelize_module(block, mesh, plan)
 
 
 def cast_to_autocast(x: Tensor) -> Tensor:
-    """Convert to autocast's type, in which tensors and gradients then travel between ranks."""
+    """Convert to autocast's type, so that tensors and gradients are sent between ranks in it."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -108,17 +111,17 @@ def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], Tensor
         if not isinstance(x, DTensor):
             x = DTensor.from_local(x, mesh, [stream], run_check=False)
         narrow = cast_to_autocast(x)
-        assert isinstance(narrow, DTensor)  # as x is
+        assert isinstance(narrow, DTensor)  # because x is one
         return narrow.redistribute(placements=[Replicate()]) @ weight.T
 
     return head
 
 
 def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig) -> Tensor:
-    """Give each rank of the mesh its part of every sequence; return the places of its tokens.
+    """Give each rank of the mesh its part of every sequence; return its tokens' positions.
 
     Raises:
-        TrainingError: the sequences cannot be shared evenly.
+        TrainingError: the ranks cannot share the sequences evenly.
     """
     if refusal := refuse_context(config, mesh.size(), model.parts):
         raise TrainingError(refusal)
@@ -131,9 +134,10 @@ def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModel
 
 
 def stage(model: Transformer, index: int, count: int) -> Transformer:
-    """Cut the model down to the blocks of stage ``index`` of ``count``, in place.
+    """Remove all blocks but those of stage ``index`` of ``count``, in place; return the model.
 
-    The first stage embeds, the last one norms and scores; both hold the embedding if it is tied.
+    Only the first stage has the embedding, and only the last one the norm and the unembedding. If
+    these are tied, both stages have the embedding.
     """
     model.first, model.last = index == 0, index == count - 1
     names = list(model.blocks)

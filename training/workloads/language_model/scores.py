@@ -1,8 +1,8 @@
-"""Turns nats per token into scores per document and metrics, for model and baselines alike.
+"""Compute scores per document and metrics from nats per token, for model and baselines alike.
 
-A document cut over several samples or shards is one example. A unit's tokens are one stream
-in which every document ends with the end token, so documents are joined as the stream passes:
-memory holds the sums of the one that has not ended yet.
+A document that is cut over several samples or shards is one example. A unit's tokens are one stream
+in which every document ends with the end token. So documents are joined while the stream is read,
+and only the sums of the current document are in memory.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ from training.workloads.language_model.completions import (
 from trainyard.common.errors import DataError
 
 Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Maps samples (n, width) to −ln p of every target and whether it was the likeliest, (n, width -
-1)."""
+"""Function from samples (n, width) to (−ln p of every target, whether the target was the most
+likely token), both (n, width - 1)."""
 
 
 def padding(samples: Any, end: int) -> Any:
     """Return which targets (samples[:, 1:]) are padding: an end token after an end token.
 
-    Works on arrays and tensors of shape (n, width); the result has shape (n, width - 1).
+    It works on arrays and tensors of shape (n, width); the result has shape (n, width - 1).
     """
     return (samples[:, :-1] == end) & (samples[:, 1:] == end)
 
@@ -43,12 +43,12 @@ def scores(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[Block]:
-    """Yield blocks of documents (``training.scores``), read ``size`` samples at a time.
+    """Yield blocks of documents (``training.scores``), reading ``size`` samples at a time.
 
-    bits_per_byte: bits, and bytes of text; loss: nats, and tokens; next_token_accuracy: hits, and
-    tokens. A document is its own group. The first token of a unit has no prediction and is
-    not scored, nor is padding, nor a prompt. Slice ``source``: the input of a mixture, or the raw
-    objects' first folder if ``shard.by_folder`` kept it.
+    bits_per_byte has the sums of bits and bytes of text; loss those of nats and tokens;
+    next_token_accuracy those of hits and tokens. A document is its own group. Not scored are the
+    first token of a unit, which has no prediction, padding, and prompts. The slice ``source`` is
+    the input of a mixture, or the raw objects' first folder if ``shard.by_folder`` is set.
     """
 
     def measure_samples(samples: np.ndarray) -> np.ndarray:
@@ -73,20 +73,20 @@ def scores(
 
 
 def metrics(blocks: Iterable[Block]) -> Metrics:
-    """Return metric → ``value`` and ``standard_error``, over groups (documents).
+    """Return metric to ``value`` and ``standard_error``, over groups (documents).
 
-    bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens), its standard error
-    by the delta method.
+    bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens), with its standard
+    error by the delta method.
 
     Raises:
-        DataError: no token stands for text.
+        DataError: no token represents text.
     """
     results = ratios(blocks)
     has_loss = bool(results) and math.isfinite(results["loss"]["value"])
     if not results or (math.isnan(results["bits_per_byte"]["value"]) and has_loss):
         raise DataError("the test split holds no text: every token in it stands for 0 bytes")
     loss, error = results["loss"]["value"], results["loss"]["standard_error"]
-    perplexity = math.exp(loss) if not loss >= 709 else math.inf  # larger ones exceed a float
+    perplexity = math.exp(loss) if not loss >= 709 else math.inf  # exp(710) overflows a float
     return results | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
 
 
@@ -97,7 +97,7 @@ def iterate_examples(
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the examples of the dataset's records: documents, or prompts with completions."""
+    """Yield the dataset's examples, as ``documents`` or, for completions, ``examples`` does."""
     if COUNTED_FIELD in dataset.fields:
         return examples(dataset, end, size, measure, share)
     return documents(dataset, end, size, measure, share)
@@ -112,11 +112,12 @@ def documents(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield (unit, hash of each non-empty document's tokens int64 (d,), sums (d, columns)).
 
-    ``measure``: samples (n, width) → values to sum over a document's targets,
-    (n, width - 1, columns).
+    ``measure`` is a function from samples (n, width) to values to be summed over a document's
+    targets, (n, width - 1, columns).
 
-    For a share, the documents that begin in it; batches behind it are measured until the last of
-    them ends, by whole batches, as in their own share.
+    For a share of the dataset, yield the documents that begin in it. Batches after the share are
+    read until the last of these documents ends. They are the same whole batches that the next share
+    reads, so that the values are the same.
     """
     cutter: _Cutter | None = None
     for passage in dataset.stream(size, share, past_share=True):
@@ -139,7 +140,7 @@ def documents(
 
 
 class _Cutter:
-    """Cuts the samples of one unit, given in order, into documents."""
+    """Cuts the samples of one unit, which must be added in order, into documents."""
 
     def __init__(self, end: int, source: int = -1) -> None:
         self.source, self._end = source, end
@@ -148,8 +149,9 @@ class _Cutter:
 
     @classmethod
     def from_middle(cls, end: int, source: int, before: int) -> "_Cutter":
-        """Create a cutter that begins behind token ``before`` of the unit; a document already begun
-        there belongs to another share.
+        """Return a cutter that begins after the unit's token ``before``.
+
+        If a document has already begun there, it belongs to another share and is left out.
         """
         cutter = cls(end, source)
         cutter._has_begun, cutter._is_foreign = True, before != end
@@ -157,21 +159,21 @@ class _Cutter:
 
     @property
     def open(self) -> bool:
-        """True if a document has begun, and not ended."""
+        """Return whether a document of this share has begun and not ended."""
         return self._length > 0 and not self._is_foreign
 
     def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Add samples; return hashes and sums of the documents that end within them."""
+        """Add samples; return the hashes and sums of the documents that end within them."""
         tokens = samples[:, 1:].ravel()
         values = columns.reshape(len(tokens), columns.shape[-1])
-        if not self._has_begun:  # later samples begin with the last token of the one before
+        if not self._has_begun:  # later samples begin with the last token of the previous one
             tokens = np.concatenate((samples[0, :1], tokens))
             values = np.concatenate((np.zeros((1, values.shape[1])), values))
             self._has_begun = True
         tokens = np.ascontiguousarray(tokens, "<u4")
         stops = np.flatnonzero(tokens == self._end)
         cuts = [0, *(stops + 1).tolist()]
-        # One extra row, so that a sum may begin behind the last token without touching another.
+        # One more row, so that a sum that begins after the last token does not include another.
         padded_values = np.concatenate((values, np.zeros((1, values.shape[1]))))
         sums = np.add.reduceat(padded_values, cuts, axis=0)
         sums[0] += self._sums
@@ -193,7 +195,7 @@ class _Cutter:
 
 
 def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
-    """Yield (unit, start, stop) of runs of samples from the same unit."""
+    """Yield (unit, start, stop) of each run of consecutive samples from the same unit."""
     sources = passage.sources
     cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
     for start, stop in pairwise(cuts):

@@ -24,8 +24,8 @@ from trainyard.common.errors import DataError, TrainingError
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-EVALUATION_BATCH = 16  # samples
-IGNORED_TARGET = -100  # a target without a loss (torch's own default)
+EVALUATION_BATCH = 16  # samples per forward pass
+IGNORED_TARGET = -100  # marks a target without a loss (torch's own default)
 
 
 class Workload:
@@ -39,7 +39,7 @@ class Workload:
         self.documents = Documents.from_config(self.config, self.tokenizer.end)
 
     def fit(self, train: Dataset) -> None:
-        """Learn nothing: the vocabulary is the tokenizer's."""
+        """Do nothing: the vocabulary is the tokenizer's."""
 
     def files(self) -> Mapping[str, bytes]:
         """Return tokenizer.json, if there is one."""
@@ -49,7 +49,7 @@ class Workload:
         return Transformer(self.config, self._rows(), self.documents)
 
     def _rows(self) -> int:
-        """Return the embedding's rows: the tokenizer's tokens, or more by the settings."""
+        """Return the number of the embedding's rows: the tokenizer's tokens, or more if set."""
         size, vocabulary = self.tokenizer.size, self.config.vocabulary
         if vocabulary is not None and vocabulary < size:
             raise TrainingError(
@@ -63,8 +63,8 @@ class Workload:
         return (self._targets(batch) != IGNORED_TARGET).sum()
 
     def _targets(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the tokens to predict, (n, t); IGNORED for a target without a loss."""
-        if "targets" in batch:  # a context rank's part
+        """Return the tokens to predict, (n, t), with IGNORED_TARGET for those without a loss."""
+        if "targets" in batch:  # the part of a context-parallel rank
             return batch["targets"]
         if COUNTED_FIELD in batch:
             target_mask = batch[COUNTED_FIELD].bool()
@@ -76,7 +76,7 @@ class Workload:
         return (batch["inputs"] if "inputs" in batch else batch["tokens"][:, :-1].long(),)
 
     def model_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return each token's document, if attention needs it."""
+        """Return the document of each token if attention needs it."""
         if self.documents is None:
             return {}
         if "documents" in batch:
@@ -84,7 +84,7 @@ class Workload:
         return {"documents": self.documents.number(batch["tokens"][:, :-1].long())}
 
     def part(self, batch: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
-        """Return a context rank's inputs and targets; documents are those of the whole samples."""
+        """Return a context-parallel rank's inputs and targets, and the whole samples' documents."""
         inputs, targets = batch["tokens"][:, :-1].long(), self._targets(batch)
         own_places = places(inputs.shape[1], index, count, inputs.device)
         return {
@@ -100,15 +100,14 @@ class Workload:
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED_TARGET)
 
     def flops(self, model: nn.Module) -> float:
-        """Return the operations per token, forward and backward.
+        """Return the floating-point operations per token, forward and backward.
 
-        They are 6 per weight, and 12 × layers × heads × t for attention.
-
-        Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
-        for the logits; an untied one does not count: it is only looked up.
+        They are 6 per weight, plus 12 × layers × heads × head width × t for attention (Chowdhery et
+        al. 2022, PaLM, appendix B). A tied embedding counts once, for the logits. An untied one
+        does not count, because it is only looked up.
         """
         config = self.config
-        # A frozen weight's own gradient is not computed: four operations instead of six.
+        # The gradient of a frozen weight is not computed: four operations instead of six.
         costs = [p.numel() * (6 if p.requires_grad else 4) for p in model.parameters()]
         if not config.tie_embeddings and isinstance(model, Transformer):
             embedding = model.embedding.weight
@@ -117,7 +116,7 @@ class Workload:
         return sum(costs) + 12 * attention_size
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the shipped model's blocks; a workload with another model may override this."""
+        """Return the blocks of our own model. A workload with another model may override this."""
         return list(model.blocks.values()) if isinstance(model, Transformer) else []
 
     def embeddings(self, model: nn.Module) -> Sequence[nn.Module]:
@@ -126,7 +125,7 @@ class Workload:
         return [model.embedding]
 
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
-        from training.workloads.language_model import parallel  # takes 0.7 s: only if needed
+        from training.workloads.language_model import parallel  # here, because it takes 0.7 s
 
         parallel.tensor_parallel(self._require_transformer(model, "tensor_parallel"), mesh)
 
@@ -150,10 +149,10 @@ class Workload:
         )
 
     def _require_transformer(self, model: nn.Module, method: str, setting: str = "") -> Transformer:
-        """Return the shipped model, which is all that this room can split.
+        """Return the model if it is our own Transformer, the only one that is split here.
 
         Raises:
-            TrainingError: ``model()`` returns another; names the method to override.
+            TrainingError: ``model()`` returns another one; the message has the method to override.
         """
         if isinstance(model, Transformer):
             return model
@@ -164,12 +163,12 @@ class Workload:
         )
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """Return the weights as Hugging Face's Llama, Qwen2 or Qwen3."""
+        """Return the weights in the format of Hugging Face's Llama, Qwen2 or Qwen3."""
         description = describe(self.config, self._rows(), self.tokenizer.end)
         return export(self.config, weights), description
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
-        """Return each weight as its own part: queries, keys and values are one weight here."""
+        """Return each weight as its own part, because queries, keys and values are one weight."""
         return [[name] for name in names]
 
     def export_adapters(self, adapters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -203,16 +202,16 @@ class Workload:
         return metrics(blocks)
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
-        """Yield a hash per document; each document is its own group."""
+        """Yield a hash of each document; each document is its own group."""
         return self.packing.examples(dataset)
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """Return a unigram and a bigram model's metrics, on the same tokens and targets."""
+        """Return the metrics of a unigram and a bigram model, on the same tokens and targets."""
         return evaluate(train, test, self.tokenizer, limit)
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
-        """The columns of a document."""
+        """Return the columns of a record."""
         return self.packing.columns
 
     def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -221,26 +220,26 @@ class Workload:
     def answers(
         self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
     ) -> Sequence[dict[str, float]]:
-        """Return the loss of predicting each text."""
+        """Return the loss of predicting each request's text, as ``answers`` of this module does."""
         return answers(self.packing, model, requests)
 
 
-# Baselines that a model must beat: token frequencies, and frequencies of pairs.
+# Baselines that a model must beat: frequencies of tokens, and of pairs of tokens.
 
 CONCENTRATIONS = (1.0, 10.0, 100.0, 1000.0)
-SCORED_SAMPLES = 1024  # samples at a time
+SCORED_SAMPLES = 1024  # samples per read
 
 
 class Bigram:
     """Unigram and bigram probabilities from counts.
 
     unigram: p(b) = (c(b) + 1) / (N + V), Laplace's rule. bigram: p(b | a) = (c(ab) + k p(b)) /
-    (c(a) + k), the mean under a Dirichlet prior around the unigram (MacKay & Peto 1995); k is
+    (c(a) + k), the mean under a Dirichlet prior around the unigram (MacKay & Peto 1995). k is
     the value in CONCENTRATIONS that predicts the last tenth of the training tokens best.
     """
 
     def __init__(self, tokens: np.ndarray, vocabulary: int) -> None:
-        """Count; ``tokens``: samples of shape (n, width)."""
+        """Count the tokens of samples of shape (n, width), and choose k."""
         self._vocabulary = vocabulary
         held_out = max(1, len(tokens) // 10)
         self._count(tokens[:-held_out] if len(tokens) > 1 else tokens)
@@ -248,7 +247,7 @@ class Bigram:
         self.concentration = min(
             CONCENTRATIONS, key=lambda k: float(self._bigram(previous, targets, k).sum())
         )
-        # Once k is chosen, what was held out is counted, too.
+        # After k is chosen, the held-out samples are counted too.
         self._count(tokens)
 
     def unigram(self, targets: np.ndarray) -> np.ndarray:
@@ -260,10 +259,11 @@ class Bigram:
         return self._bigram(previous, targets, self.concentration)
 
     def likeliest(self, previous: np.ndarray) -> np.ndarray:
-        """Return the likeliest token after each of ``previous``."""
+        """Return the most likely token after each of ``previous``."""
         return self._best[previous]
 
     def _count(self, tokens: np.ndarray) -> None:
+        """Count tokens and pairs of tokens in samples of shape (n, width)."""
         previous, targets = tokens[:, :-1].astype(np.int64), tokens[:, 1:]
         pairs, counts = np.unique(previous * self._vocabulary + targets, return_counts=True)
         self._pairs, self._pair_counts = pairs, counts
@@ -271,13 +271,15 @@ class Bigram:
         frequency = np.bincount(targets.ravel(), minlength=self._vocabulary)
         self._unigram = (frequency + 1) / (targets.size + self._vocabulary)
         self.commonest = int(frequency.argmax())
-        order = np.argsort(counts, kind="stable")  # so the most frequent pair is written last
+        order = np.argsort(counts, kind="stable")  # the most frequent pair is written last
         self._best = np.full(self._vocabulary, self.commonest)
         self._best[pairs[order] // self._vocabulary] = pairs[order] % self._vocabulary
 
     def _bigram(self, previous: np.ndarray, targets: np.ndarray, k: float) -> np.ndarray:
+        """Return −ln p(target | previous) with concentration ``k``."""
         code = previous.astype(np.int64) * self._vocabulary + targets
-        # A pair behind the last that occurs has no place: the last stands in, and is another.
+        # A pair after the last known one has index len(pairs). It is replaced by the last index,
+        # whose pair differs, so that its count is 0.
         places = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
         pair_counts = np.where(self._pairs[places] == code, self._pair_counts[places], 0)
         return -np.log((pair_counts + k * self._unigram[targets]) / (self._previous[previous] + k))
@@ -286,7 +288,7 @@ class Bigram:
 def evaluate(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
-    """Return ``unigram`` and ``bigram`` → metric → value, from at most ``limit`` train tokens."""
+    """Return the metrics of ``unigram`` and ``bigram``, from at most ``limit`` train tokens."""
     [width] = train.fields["tokens"].shape or ()
     count = min(len(train), max(1, limit // width))
     model = Bigram(train.read(np.arange(count))["tokens"], tokenizer.size)
@@ -308,9 +310,10 @@ def evaluate(
 
 # The transformer's weights under Hugging Face's names for Llama and Qwen.
 #
-# The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
-# keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and other
-# software that reads that format, without our code; and their models load here.
+# The model is a Llama, or with biases of queries, keys and values a Qwen2, or with norms of queries
+# and keys a Qwen3. So its artifact can be loaded without our code, with
+# ``AutoModelForCausalLM.from_pretrained`` and other software that reads that format. Also, models
+# in that format can be loaded here.
 
 BLOCK_NAMES = {
     "attention_norm.weight": "input_layernorm.weight",
@@ -318,13 +321,13 @@ BLOCK_NAMES = {
     "feed_forward_norm.weight": "post_attention_layernorm.weight",
     **{f"feed_forward.{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
 }
-"""Our names → theirs inside a block; q, k and v are one matrix in ours."""
+"""Our weights' names in a block to Hugging Face's. q, k and v are one matrix in ours."""
 QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
 NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
 
 
 def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
-    """Yield (our name, theirs) of each weight that is a single one on both sides."""
+    """Yield (our name, Hugging Face's) of each weight that is a single one in both formats."""
     yield "embedding.weight", "model.embed_tokens.weight"
     yield "norm.weight", "model.norm.weight"
     block_names = BLOCK_NAMES | (NORMS if config.qk_norm else {})
@@ -341,7 +344,7 @@ def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
 
 
 def joined_names(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield (our name of ``attention.qkv``'s weight or bias, theirs of q, k and v)."""
+    """Yield (our name of ``attention.qkv``'s weight or bias, Hugging Face's of q, k and v)."""
     kinds = ("weight",) if config.attention_bias == "none" else ("weight", "bias")
     for block in range(config.layers):
         for kind in kinds:
@@ -363,7 +366,7 @@ def join_qkv(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
 
 
 def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the given weights under their names; ``attention.qkv`` is split."""
+    """Return the given weights under Hugging Face's names, with ``attention.qkv`` split."""
     tensors = {
         their_name: weights[our_name]
         for our_name, their_name in names(config)
@@ -390,8 +393,9 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
 def export_adapters(
     config: LanguageModelConfig, adapters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Rename adapters to their exported layers. That of ``attention.qkv`` becomes three, which
-    share A and have a part of B each.
+    """Return adapters under the names of the exported layers.
+
+    An adapter of ``attention.qkv`` becomes three, which have the same A and a part of B each.
     """
     new_names = {
         our_name.removesuffix(".weight"): their_name for our_name, their_name in names(config)
@@ -411,7 +415,7 @@ def export_adapters(
 
 
 def family(config: LanguageModelConfig) -> tuple[str, str]:
-    """Return (``model_type``, class) with which transformers reads the model."""
+    """Return (``model_type``, class name) with which transformers loads the model."""
     if config.qk_norm:
         return "qwen3", "Qwen3ForCausalLM"
     if config.attention_bias == "qkv":
@@ -420,7 +424,10 @@ def family(config: LanguageModelConfig) -> tuple[str, str]:
 
 
 def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str, Any]:
-    """Return their config.json; ``vocabulary``: the embedding's rows, ``end``: the end token."""
+    """Return Hugging Face's config.json.
+
+    ``vocabulary`` is the number of the embedding's rows, and ``end`` the end token.
+    """
     model_type, name = family(config)
     scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {
@@ -445,24 +452,24 @@ def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str
     }
 
 
-# Requests to the language model that ask for the loss of a text.
+# Requests to the language model, which ask for the loss of a text.
 #
 # {"text": "def f(x):"}        a document, packed as the shard step packs a single one
-# {"prompt": "…", "completion": "…"}   if records are completions: the completion's loss
+# {"prompt": "…", "completion": "…"}   if records are completions: the loss of the completion
 # {"tokens": [102, 32, …]}     a sample as stored in a shard: context_length + 1 tokens
 
-BATCH = 16  # samples at a time, as in the evaluation: a long text must not fill the memory
+BATCH = 16  # samples per forward pass, so that a long text does not exceed the memory
 
 
 def answers(
     packing: Packing, model: nn.Module, requests: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, float]]:
-    """Return ``bits_per_byte`` of each request, and ``nats``, ``bytes`` and ``tokens`` behind it.
+    """Return ``bits_per_byte`` of each request, and the ``nats``, ``bytes`` and ``tokens`` of it.
 
-    They are the same sums as the evaluation's for the same samples.
+    They are the same sums as those of the evaluation for the same samples.
 
     Raises:
-        DataError: a request holds neither a text nor tokens, or nothing to predict.
+        DataError: a request contains neither a text nor tokens, or nothing to predict.
     """
     pairs = [_samples(packing, request) for request in requests]
     samples = np.concatenate([tokens for tokens, _ in pairs])
@@ -488,6 +495,7 @@ def token_costs(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _answer(nats: np.ndarray, target_mask: np.ndarray, size: int) -> dict[str, float]:
+    """Return the response for a request: sums over the targets with a loss."""
     total = float(np.sum(nats, where=target_mask, dtype=np.float64))
     return {
         "bits_per_byte": total / math.log(2) / size,
@@ -504,7 +512,7 @@ def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
 
 
 def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (samples (n, context_length + 1) in the stored type, which of their targets count)."""
+    """Return (samples (n, context_length + 1) in the stored type, mask of targets with a loss)."""
     if set(request) == {*packing.columns} and all(isinstance(t, str) for t in request.values()):
         fields = _pack_texts(packing, request)
         if COUNTED_FIELD in fields:
@@ -528,7 +536,8 @@ def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, 
 
 
 def _pack_texts(packing: Packing, texts: Mapping[str, str]) -> Samples:
-    import pyarrow as pa  # not needed by a training
+    """Pack one record, as the shard step does."""
+    import pyarrow as pa  # here, because training does not need it
 
     packer = packing.packer()
     try:

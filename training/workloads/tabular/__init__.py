@@ -1,5 +1,6 @@
 """Binary classification of table rows: embedded categories, normalised numbers, an MLP.
 
-``config`` (light: recipes read it), ``packing`` (no torch: the shard step runs it), ``workload``;
-``column_statistics`` are fitted on the train split, ``baselines`` by scikit-learn.
+``config`` is imported by recipes and ``packing`` by the shard step; neither imports torch.
+``workload`` ties all together. ``column_statistics`` are computed on the train split.
+``baselines`` are fitted by scikit-learn.
 """

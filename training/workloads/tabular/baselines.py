@@ -16,30 +16,30 @@ from training.workloads.tabular.model import Encoder, inputs
 from training.workloads.tabular.scores import columns
 from trainyard.common.errors import TrainingError
 
-# scikit-learn's trees, not XGBoost's: on the flights they predict better in half the CPU time, if
-# with more memory; they accept categories and missing values directly, and the job installs no
-# further package for them.
+# The trees are scikit-learn's, not XGBoost's. On the flights data they predict better in half the
+# CPU time, though with more memory. They accept categories and missing values directly, and the job
+# needs no further package for them.
 
 
 log = logging.getLogger(__name__)
 
 LEARNING_RATE = 0.05
-"""Learning rate: half of scikit-learn's. On the flights, 0.1 and 0.03 change the log loss by less
-than 0.0005."""
+"""Learning rate: half of scikit-learn's default. On the flights data, 0.1 and 0.03 change the log
+loss by less than 0.0005."""
 MOST_ROUNDS = 1000
 PATIENCE = 10
-"""Rounds without a better held-out loss after which fitting stops."""
+"""Fitting stops after this many rounds without a lower held-out loss."""
 USUAL_ROUNDS = 100
-"""Rounds if there are too few rows to choose them: scikit-learn's default."""
+"""Rounds if there are too few rows to choose the number: scikit-learn's default."""
 CODES = 255
-"""Largest number of a category's values: scikit-learn's maximum. The rarest of more share the last
-code."""
+"""Maximum number of values of a category, which is scikit-learn's limit. If there are more, the
+rarest values share the last code."""
 
 
 class Columns:
-    """Turns stored samples into the trees' inputs: categories' codes, then numbers unchanged.
+    """Turns stored samples into the trees' inputs: codes of categories, then numbers unchanged.
 
-    A category's codes count from 0, those of the commonest ids of ``samples`` first.
+    A category's codes count from 0, and the most common ids of ``samples`` get the lowest codes.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -51,7 +51,7 @@ class Columns:
         """Indices of the columns that are categories."""
 
     def encode_samples(self, samples: Samples) -> np.ndarray:
-        """Return float64 (n, columns); NaN for a missing number."""
+        """Return float64 (n, columns), with NaN for a missing number."""
         ids = self._ids(samples)
         _, numbers = inputs({name: torch.from_numpy(array) for name, array in samples.items()})
         rows = np.empty((len(ids), len(self._codes) + numbers.shape[1]))
@@ -68,9 +68,9 @@ class Columns:
 class BoostedTrees:
     """Histogram-based boosted trees on ``Columns``.
 
-    The number of rounds that predicts a held-out fifth best is used to fit all rows.
-    It takes 9 bytes per value (1 of them for its bin), and at most as many threads as torch. The
-    same samples give the same trees, whatever the number of threads.
+    The number of rounds that predicts a held-out fifth of the rows best is used to fit all rows.
+    Fitting takes 9 bytes per value (1 of them for its bin), and at most as many threads as torch
+    uses. The same samples give the same trees with any number of threads.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -94,10 +94,11 @@ class BoostedTrees:
             categorical_features=self.columns.categories or None,
             early_stopping=patience is not None,
             n_iter_no_change=patience or PATIENCE,
-            random_state=0,  # seeds the choice of rows for finding bins, if there are over 200,000
+            random_state=0,  # seeds the choice of rows to find bins, if there are over 200,000
         )
 
     def _best_rounds(self, rows: np.ndarray, samples: Samples) -> int:
+        """Return the number of rounds with the lowest loss on the held-out rows."""
         held_mask, labels = held_out(samples), samples["label"]
         if held_mask is None:
             log.warning(
@@ -108,11 +109,12 @@ class BoostedTrees:
         model.fit(
             rows[~held_mask], labels[~held_mask], X_val=rows[held_mask], y_val=labels[held_mask]
         )
-        return max(1, int(np.argmax(model.validation_score_)))  # the first score is of no rounds
+        # The first score is that of no rounds, so the index is the number of rounds.
+        return max(1, int(np.argmax(model.validation_score_)))
 
 
 def _codes(ids: np.ndarray, size: int) -> np.ndarray:
-    """Return code below CODES by id, the commonest ids first; float64 (size,)."""
+    """Return the code of each id, below CODES, the most common ids first; float64 (size,)."""
     order = np.argsort(-np.bincount(ids, minlength=size), kind="stable")
     codes = np.empty(size)
     codes[order] = np.minimum(np.arange(size), CODES - 1)
@@ -123,13 +125,13 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
 MAX_ITERATIONS = 1000
 
 Logits = Callable[[Samples], np.ndarray]
-"""Maps samples to their logits, float64 (n,)."""
+"""Function from samples to their logits, float64 (n,)."""
 
 
 class Regression:
     """Logistic regression on one-hot categories and normalised numbers.
 
-    C is the value in STRENGTHS that predicts a held-out fifth best.
+    C is the value in STRENGTHS that predicts a held-out fifth of the rows best.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -158,10 +160,12 @@ class Regression:
 
 
 def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, Logits]:
-    """Return baseline → its logits, fitted on at most ``limit`` samples, spread evenly over train.
+    """Fit the baselines; return each one's name and its function from samples to logits.
+
+    At most ``limit`` samples are used, spread evenly over the train split.
 
     Raises:
-        TrainingError: those samples all have one label, or the regression does not converge.
+        TrainingError: those samples all have the same label, or the regression does not converge.
     """
     count = min(limit, len(train))
     samples = train.read(np.arange(count) * len(train) // count)
@@ -180,6 +184,7 @@ def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, 
 
 
 def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
+    """Return the value of STRENGTHS with the lowest loss on the held-out rows."""
     labels, held_mask = samples["label"], held_out(samples)
     if held_mask is None:
         log.warning("%d rows are too few to choose C on: it is 1", len(labels))
@@ -194,11 +199,12 @@ def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
 
 
 def _fit(rows: sparse.csr_array, labels: np.ndarray, strength: float) -> LogisticRegression:
-    # With its default solver, lbfgs, it stops 1e-4 nats short of the optimum on the flights.
+    """Fit a logistic regression. Raises TrainingError if it does not converge."""
+    # The default solver, lbfgs, stops 1e-4 nats short of the optimum on the flights data.
     model = LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_ITERATIONS)
     model.fit(rows, labels)
     if model.n_iter_.max() >= MAX_ITERATIONS:
-        # A baseline that has not converged is easy to beat: the gate must not use it.
+        # A baseline that has not converged is too easy to beat, so the gate must not use it.
         raise TrainingError(
             f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
             "iterations; look for numbers that are far from the rest, or lower workload.config.clip"
@@ -210,10 +216,10 @@ BLOCKS, HELD_OUT_EVERY = 100, 5
 
 
 def held_out(samples: Samples) -> np.ndarray | None:
-    """Return which rows to hold out, bool (n,); None if a side would have a single label.
+    """Return which rows to hold out, bool (n,), or None if a part would have only one label.
 
-    A fifth is held out: of the groups, if rows have them, else of BLOCKS blocks of neighbouring
-    rows, since neighbours are often similar.
+    A fifth is held out: of the groups, if rows have them, otherwise of BLOCKS blocks of
+    neighbouring rows, because neighbours are often similar.
     """
     labels = samples["label"]
     block = np.arange(len(labels)) * BLOCKS // len(labels)

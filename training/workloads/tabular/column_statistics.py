@@ -1,6 +1,7 @@
-"""Statistics of a table's rows, counted in parts and merged: moments of numbers, value counts.
+"""Statistics of a table's rows: moments of numbers, and counts of category values.
 
-Merging in a fixed order gives the same bits, whichever process counted which part.
+They are computed in parts and merged. Merging in a fixed order gives bitwise equal results,
+whichever process has computed which part.
 """
 
 import json
@@ -19,13 +20,13 @@ from trainyard.common.errors import DataError
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of several columns at once; each array has the shape (columns,)."""
+    """Moments of several columns; each array has the shape (columns,)."""
 
     count: np.ndarray
     """Number of values that are not missing."""
     mean: np.ndarray
     m2: np.ndarray
-    """Sum of the squared distances from the mean."""
+    """Sum of the squared differences from the mean."""
 
     @classmethod
     def none(cls, columns: int) -> "Moments":
@@ -33,10 +34,10 @@ class Moments:
 
     @classmethod
     def from_values(cls, values: np.ndarray) -> "Moments":
-        """Compute the moments of ``values``, shape (rows, columns); NaN is a missing value."""
-        wide = values.T.astype(np.float64, order="C")  # each of its rows is contiguous
+        """Compute the moments of ``values``, shape (rows, columns). NaN is a missing value."""
+        wide = values.T.astype(np.float64, order="C")  # contiguous for each column of ``values``
         count, total = np.full(len(wide), float(len(values))), wide.sum(axis=1)
-        gaps = np.flatnonzero(np.isnan(total))  # few columns have missing values
+        gaps = np.flatnonzero(np.isnan(total))  # the columns with missing values, usually few
         missing = np.isnan(wide[gaps])
         count[gaps] -= missing.sum(axis=1)
         total[gaps] = wide[gaps].sum(axis=1, where=~missing)
@@ -48,7 +49,7 @@ class Moments:
         return cls(count, mean, m2)
 
     def merge(self, other: "Moments") -> "Moments":
-        """Merge both parts' moments (Chan, Golub & LeVeque 1983, equations 1.5a and 1.5b)."""
+        """Return the merged moments (Chan, Golub & LeVeque 1983, equations 1.5a and 1.5b)."""
         count = self.count + other.count
         total = np.maximum(count, 1)
         distance = other.mean - self.mean
@@ -61,12 +62,12 @@ class Moments:
 
 @dataclass
 class Values:
-    """How often each value of one category occurs."""
+    """Counts of the values of one category."""
 
     counts: dict[str | None, int] = field(default_factory=dict)
-    """Value (None: missing) → number of rows."""
+    """Value to number of rows. None is a missing value."""
     hashes: dict[str | None, int] = field(default_factory=dict)
-    """Value → its hash in the samples."""
+    """Value to its hash in the samples."""
 
     def add(
         self, values: Iterable[str | None], hashes: Iterable[int], counts: Iterable[int]
@@ -78,7 +79,7 @@ class Values:
 
 @dataclass
 class Statistics:
-    """Statistics of the rows of one unit in one split, or of several merged."""
+    """Statistics of the rows of one unit in one split, or of several units merged."""
 
     numbers: tuple[str, ...]
     """Columns that have moments."""
@@ -91,7 +92,11 @@ class Statistics:
         return cls(tuple(numbers), Moments.none(len(numbers)), values)
 
     def as_json(self) -> dict[str, Any]:
-        """Return column → count, mean, M2; column → its values, their hashes, their counts."""
+        """Return the statistics as JSON.
+
+        ``numbers`` has count, mean and M2 of each column; ``categories`` has each column's values,
+        their hashes and their counts.
+        """
         moments = (self.moments.count, self.moments.mean, self.moments.m2)
         rows = zip(self.numbers, *(array.tolist() for array in moments), strict=True)
         return {
@@ -110,7 +115,7 @@ class Statistics:
         }
 
     def add_json(self, part: Mapping[str, Any]) -> None:
-        """Add the ``as_json`` of other rows of the same columns."""
+        """Add the ``as_json`` of other rows with the same columns."""
         columns = [part["numbers"][name] for name in self.numbers]
         arrays = (np.array([c[key] for c in columns], float) for key in ("count", "mean", "m2"))
         self.moments = self.moments.merge(Moments(*arrays))
@@ -119,7 +124,8 @@ class Statistics:
             values.add(table["value"], table["hash"], table["count"])
 
 
-# Facts that the model needs about the training split; stored with the model as features.json.
+# What the model needs to know about the training split. It is stored with the model as
+# features.json.
 
 FILE = "features.json"
 
@@ -136,7 +142,7 @@ class Category(BaseModel):
 
     hashes: tuple[int, ...]
     values: tuple[str | None, ...]
-    """The values as in the raw data, for people; None is a missing value."""
+    """The values as in the raw data, for people. None is a missing value."""
 
 
 class Features(BaseModel):
@@ -149,7 +155,7 @@ class Features(BaseModel):
     def from_statistics(
         cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]
     ) -> "Features":
-        """Compute them from the statistics of units, merged in the given order."""
+        """Compute the features from the statistics of units, merged in the given order."""
         total = Statistics.none(config.categories, config.numbers)
         for part in parts:
             total.add_json(part)
@@ -166,7 +172,11 @@ class Features(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Features":
-        """Read them from a file. Raises: DataError: the file is damaged."""
+        """Read the features from a file.
+
+        Raises:
+            DataError: the file is damaged.
+        """
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
@@ -180,6 +190,7 @@ class Features(BaseModel):
 
 
 def _category(values: Values, min_count: int) -> Category:
+    """Return the category's values that occur in at least ``min_count`` rows."""
     pairs = sorted(
         (values.hashes[value], value)
         for value, count in values.counts.items()

@@ -1,4 +1,4 @@
-"""The tabular workload's settings; no torch."""
+"""Settings of the tabular workload. It imports no torch."""
 
 from typing import Annotated, Self
 
@@ -28,7 +28,7 @@ class TabularConfig(BaseModel):
 
     group: str | None = None
     """Column whose equal values mark related rows (flights of one day): standard errors and the
-    choice of the baselines' settings count groups, not rows. None: each row on its own."""
+    choice of the baselines' settings count groups, not rows. None: rows are independent."""
 
     group_ordered: bool = False
     """Set it if successive groups are similar, as days are: the gate then compares models as if

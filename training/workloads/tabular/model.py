@@ -1,6 +1,6 @@
-"""Embedded categories beside normalised numbers and their missing flags, then an MLP.
+"""A model of embedded categories and normalised numbers with flags of missing ones, then an MLP.
 
-The normalisation and the vocabularies are part of the model: it takes samples as they are stored.
+The normalisation and the vocabularies are part of the model, so its inputs are samples as stored.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from training.workloads.tabular.config import TabularConfig
 
 
 def inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return (categories, numbers) of stored samples; a kind without columns has width 0."""
+    """Return (categories, numbers) of stored samples. A kind without columns has width 0."""
     none = batch["label"][:, None][:, :0]
     return batch.get("categories", none.long()), batch.get("numbers", none.float())
 
 
 class Encoder(nn.Module):
-    """Turns stored samples into ids of category values, and normalised numbers."""
+    """Turns stored samples into ids of category values and normalised numbers."""
 
     means: Tensor
     scales: Tensor
@@ -40,7 +40,7 @@ class Encoder(nn.Module):
         self.register_buffer("scales", scales, persistent=False)
 
     def ids(self, hashes: Tensor) -> Tensor:
-        """Look up ids of values, both (n, categories) int64; 0 for one without an id of its own."""
+        """Return the ids of hashes, both (n, categories) int64. A value without an id gets 0."""
         columns = [torch.zeros_like(hashes[:, :0])]
         for index, column in enumerate(hashes.T):
             known_hashes = self.get_buffer(f"hashes_{index}")
@@ -54,9 +54,9 @@ class Encoder(nn.Module):
         return torch.cat(columns, dim=1)
 
     def numbers(self, numbers: Tensor) -> Tensor:
-        """Map (n, numbers) to (n, 2 × numbers): normalised (missing: 0), then flags (missing: 1).
+        """Return (n, 2 × numbers): normalised numbers (0 if missing), then flags (1 if missing).
 
-        The mean and the standard deviation are those of the training split.
+        They are normalised with the mean and the standard deviation of the training split.
         """
         missing = numbers.isnan()
         z_scores = ((numbers - self.means) / self.scales).clamp(-self.clip, self.clip)
@@ -73,7 +73,7 @@ class Classifier(nn.Module):
         self.encoder = Encoder(features, config.clip)
         sizes = self.encoder.sizes
         starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
-        # One table for all columns, so that one call looks all of them up.
+        # One table for all columns, so that one call looks up all of them.
         self.embedding = nn.Embedding(sum(sizes), config.embedding)
         nn.init.normal_(self.embedding.weight, std=0.1)
         self.register_buffer("starts", starts, persistent=False)

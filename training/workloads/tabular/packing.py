@@ -1,4 +1,4 @@
-"""Turns rows into samples: category values as hashes, numbers as float32, the label as 0 or 1."""
+"""Packing of rows: category values as hashes, numbers as float32, the label as 0 or 1."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,15 +19,15 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.scores import Block
 
-READ = 4096  # samples at a time where no model sees them
+READ = 4096  # samples per read if no model processes them
 
 
 class Packing:
     """See ``training.workloads.Packing``; a sample is a row.
 
-    The set of values is not known before all rows have been read, so a sample holds a value's hash
-    and not its number in a vocabulary. Two equal rows may be two events, so there are no duplicates
-    unless the recipe names the columns that decide (``shard.unique``).
+    The set of values is not known before all rows have been read, so a sample contains the hash of
+    a value, and not its number in a vocabulary. Two equal rows may be two events, so there are no
+    duplicates unless the recipe names the columns that decide (``shard.unique``).
     """
 
     identity: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Packing:
             **{name: Column("number", required=False, limit=TOO_LARGE) for name in config.numbers},
             config.label: Column("number"),
         }
-        if config.group is not None:  # may be a category, too
+        if config.group is not None:  # it may also be one of the categories
             columns[config.group] = Column("category")
         self.columns: Mapping[str, Column] = columns
         fields = {
@@ -68,12 +68,12 @@ class Packing:
 
     @property
     def example_fields(self) -> Mapping[str, Field]:
-        """The columns of ``examples``, with a group if the settings name one."""
+        """Return the fields of ``examples``, with a group if the settings name one."""
         names = ("example", "group") if self.config.group is not None else ("example",)
         return {name: Field(dtype="int64") for name in names}
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
-        """Yield a hash per row, over all its fields."""
+        """Yield a hash of each row over all its fields, and its group if there is one."""
         for passage in dataset.stream(READ):
             block = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
             yield {name: block[name] for name in self.example_fields}
@@ -83,7 +83,7 @@ class Packing:
 
 
 class RowPacker:
-    """Makes each row a sample; nothing waits for ``flush``."""
+    """Makes one sample of each row. There is never anything left for ``flush``."""
 
     def __init__(
         self,
@@ -132,9 +132,13 @@ class RowPacker:
         return Statistics(self._config.numbers, self._moments, self._values).as_json()
 
     def _pack_numbers(self, records: pa.RecordBatch) -> np.ndarray:
-        """Return the numbers, float32 (rows, columns)."""
+        """Return the numbers, float32 (rows, columns), and add them to the moments.
+
+        Raises:
+            DataError: a number is too large for a float32.
+        """
         block = np.empty((len(self._config.numbers), len(records)), np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below as an error of ours
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below as a DataError
             for row, name in zip(block, self._config.numbers, strict=True):
                 row[:] = _floats(records.column(name))
             moments = Moments.from_values(block.T)
@@ -150,7 +154,7 @@ class RowPacker:
 
 
 def places(values: list[str]) -> np.ndarray:
-    """Return int64 in the values' order: whole numbers as they are, times in microseconds.
+    """Return int64 in the order of the values: whole numbers as they are, times in microseconds.
 
     Raises:
         DataError: a value is neither, or some are numbers and some are times.

@@ -1,4 +1,4 @@
-"""Turns logits into scores per row and metrics, for the model and the baselines alike."""
+"""Compute scores per row and metrics from logits, for the model and the baselines alike."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,16 @@ import numpy as np
 from training.scores import Block, Clusters, Metrics, ratios, standard_error
 from trainyard.common.errors import DataError
 
-_SHIFT = 10  # bits of a float32 that its bin does not see
+_SHIFT = 10  # number of the last bits of a float32 that are ignored when it is put into a bin
 _HALF = (np.float32(0.5).view(np.uint32) >> np.uint32(_SHIFT)).item()
-WAITING = 1 << 18  # rows that are counted at once
+WAITING = 1 << 18  # rows that are collected before they are counted together
 
 
 def columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns for a model's logits, all of the shape (rows,).
+    """Return the score columns for a model's logits, each of the shape (rows,).
 
-    log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: at p = 0.5.
+    log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: with threshold
+    p = 0.5.
     """
     logits, positive = logits.astype(np.float64), labels.astype(bool)
     probability, ones = np.exp(-np.logaddexp(0, -logits)), np.ones(len(logits))
@@ -32,12 +33,12 @@ def columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def metrics(blocks: Iterable[Block]) -> Metrics:
-    """Return log loss, AUC, accuracy and Brier score; reads the blocks twice.
+    """Return log loss, AUC, accuracy and Brier score. It reads the blocks twice.
 
     Rows with equal ``group`` may depend on each other; others are independent.
 
     Raises:
-        DataError: the labels are all equal, so that no AUC is defined.
+        DataError: the labels are all equal, so that the AUC is undefined.
     """
     ranks = Ranks()
     results = ratios(_feed_ranks(blocks, ranks))
@@ -46,13 +47,13 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
 
 
 class Ranks:
-    """The area under the ROC curve from counts of probabilities in at most two million bins.
+    """The area under the ROC curve, from counts of probabilities in at most two million bins.
 
-    A bin's edges lie 2^-13 of their distance from 0 or 1, whichever is nearer, apart (a float32
-    without its last 10 bits): confident predictions are resolved as well as doubtful ones. Two
-    rows of one bin count as equal, so the area is off by at most half the share of the pairs
-    (positive, negative) that share a bin and differ: 10^-5 where probabilities spread over a
-    decade. A probability of 1 - 10^-16 counts as 1.
+    A bin is as wide as 2^-13 of its distance from 0 or from 1, whichever is nearer (a float32
+    without its last 10 bits). So confident predictions are resolved as well as doubtful ones. Two
+    rows in one bin count as equal. So the error of the area is at most half the share of the pairs
+    (positive, negative) that are in the same bin and differ: 10^-5 if the probabilities are spread
+    over a factor of ten. A probability of 1 - 10^-16 counts as 1.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Ranks:
             self._count()
 
     def auc(self) -> float:
-        """Return the area; NaN if a probability is NaN.
+        """Return the area, or NaN if a probability is NaN.
 
         Raises:
             DataError: the labels are all equal.
@@ -89,8 +90,9 @@ class Ranks:
         return float(positive @ _below(negative) / totals.prod())
 
     def standard_error(self, blocks: Iterable[Block]) -> float:
-        """Return the area's standard error (DeLong, DeLong & Clarke-Pearson 1988; for groups
-        Obuchowski 1997).
+        """Return the area's standard error.
+
+        DeLong, DeLong & Clarke-Pearson 1988; for groups Obuchowski 1997.
         """
         clusters = Clusters()
         for block in blocks:
@@ -98,9 +100,10 @@ class Ranks:
         return standard_error(clusters.sums("pull"))
 
     def pulls(self, block: Block) -> np.ndarray:
-        """Return how far each row pulls the area from its value, (n,); their sum is 0.
+        """Return how much each row moves the area away from its value, (n,). The sum is 0.
 
-        A row's pull is the share of the other class on whose correct side it is, minus the mean.
+        It is the share of the rows of the other class that the row is ranked correctly against,
+        minus the mean, divided by the number of rows of its class.
         """
         auc, totals, label = self.auc(), self._counts.sum(axis=1), block["label"].astype(np.int64)
         negative, positive = self._counts
@@ -109,7 +112,7 @@ class Ranks:
         return (share - auc) / totals[label]
 
     def _count(self) -> None:
-        """Count the waiting rows."""
+        """Add the waiting rows to the counts."""
         groups = [(self._bins, self._counts)]
         groups += [(bins, np.stack((label == 0, label == 1))) for bins, label in self._waiting]
         bins = np.concatenate([bins for bins, _ in groups])
@@ -120,15 +123,17 @@ class Ranks:
 
 
 def _feed_ranks(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
+    """Yield the blocks unchanged, adding each to ``ranks``."""
     for block in blocks:
         ranks.add(block)
         yield block
 
 
 def _bins(probability: np.ndarray) -> np.ndarray:
-    """Return bins: positive floats are ordered like their bits; above a half, by the distance to 1.
+    """Return the bin of each probability.
 
-    NaN is put into the last bin.
+    Bins are the upper bits of floats, because positive floats have the same order as their bits.
+    Above a half, the bits of the distance to 1 are used. NaN is put into the last bin.
     """
     probability = probability.astype(np.float64)
     upper = ~(probability <= 0.5)
@@ -138,5 +143,5 @@ def _bins(probability: np.ndarray) -> np.ndarray:
 
 
 def _below(counts: np.ndarray) -> np.ndarray:
-    """Return for each bin how many rows lie in lower ones, plus half of those in itself."""
+    """Return for each bin the number of rows in lower bins plus half of those in the bin itself."""
     return np.cumsum(counts) - counts / 2

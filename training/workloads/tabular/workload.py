@@ -1,6 +1,7 @@
 """Tabular classification as a workload: column statistics, loss, evaluation.
 
-Requests have values as in JSON Lines that the shard step reads; a column left out is missing.
+Requests have values as in JSON Lines that the shard step reads. A column that is left out is
+missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +43,11 @@ class Workload(Simple):
 
     @property
     def features(self) -> Features:
-        """The learned features. Raises: TrainingError: none learned or stored with the model."""
+        """Return the learned features.
+
+        Raises:
+            TrainingError: they were neither learned nor stored with the model.
+        """
         if self._features is None:
             raise TrainingError(
                 f"{FILE}: is missing beside the model, so the columns' means and vocabularies are "
@@ -51,7 +56,7 @@ class Workload(Simple):
         return self._features
 
     def fit(self, train: Dataset) -> None:
-        """Learn means, standard deviations and vocabularies from the manifests alone."""
+        """Learn means, standard deviations and vocabularies from the manifests, without rows."""
         self._features = Features.from_statistics(self.config, train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
@@ -76,16 +81,18 @@ class Workload(Simple):
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """Yield a row per table row; slices are category columns, with the data's own values.
+        """Yield the scores of each row. Slices are category columns, with the data's own values.
 
-        A value that is too rare to have an embedding is ``other``, a missing one ``missing``. Slice
-        ``source``, unless a column has that name: the input or raw folder of the row.
+        A value that is too rare to have an embedding is in slice ``other``, a missing one in
+        ``missing``. The slice ``source``, unless a column has that name, is the input or the raw
+        folder of the row.
         """
         return self._scores(lambda samples: _logits(model, samples), test, slices, share)
 
     def _scores(
         self, logits: Logits, test: Dataset, slices: Sequence[str], share: Share | None = None
     ) -> Iterator[Block]:
+        """Yield the scores of each row from a function that returns the logits of samples."""
         name_functions = {
             name: self._names(name) for name in slices if name in self.config.categories
         }
@@ -102,7 +109,7 @@ class Workload(Simple):
         return metrics(blocks)
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
-        """Yield a hash per row, over all its fields."""
+        """Yield a hash of each row over all its fields."""
         return self.packing.examples(dataset)
 
     def _names(self, column: str) -> Callable[[Samples], np.ndarray]:
@@ -130,7 +137,7 @@ class Workload(Simple):
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
-        """The columns that the model sees."""
+        """Return the columns that the model uses."""
         column_names = (*self.config.categories, *self.config.numbers)
         return {name: self.packing.columns[name] for name in column_names}
 
@@ -139,19 +146,19 @@ class Workload(Simple):
     ) -> Sequence[dict[str, float]]:
         """Return the ``probability`` that each record's label is greater than ``label_above``.
 
-        Label and group, which the model ignores, may be left out.
+        The columns of label and group may be left out, because the model does not use them.
 
         Raises:
-            DataError: a request holds no record, or a column has the wrong type.
+            DataError: a request does not contain a record, or a column has the wrong type.
         """
         config = self.config
         fill = {config.label: 0.0} | ({config.group: ""} if config.group else {})
-        # A group may be a category that the model sees: then a request has to give it.
+        # If the group is also a category that the model uses, a request has to contain it.
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
         records = [record_of(request, self.packing.columns) | fill for request in requests]
         samples = self.packing.packer().add(rows(records, self.packing.columns))
         logits = torch.from_numpy(_logits(model, samples)[: len(records)]).double()
-        # One at a time: a vector's last elements are rounded in another way than its first.
+        # One at a time, because torch rounds the last elements of a vector differently.
         return [{"probability": logit.sigmoid().item()} for logit in logits]
 
 

@@ -1,4 +1,4 @@
-"""Proposals of actions: the effects, the state that they rest on, and how they are carried out."""
+"""Proposals of actions: the effects, the state that they depend on, and how they are executed."""
 
 import json
 import re
@@ -24,12 +24,12 @@ from trainyard.plan.run_cost import estimate, total
 
 
 def told_by(field: str) -> str:
-    """Return a placeholder in a call's arguments for the text typed into that field."""
+    """Return a placeholder, in a call's arguments, for the text typed into that field."""
     return f"‹{field}›"
 
 
 ONCE = "‹this form's own id›"
-"""Placeholder in a call's arguments for a token that makes a double click act only once."""
+"""Placeholder, in a call's arguments, for a token that makes a double click act only once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Call:
     resources: tuple[str, ...]  # ARNs for which IAM needs a permission
 
     def execute(self, account: Account, once: str) -> dict[str, Any]:
-        """Make the call; return its answer."""
+        """Make the call; return its response."""
         arguments = {k: once if value == ONCE else value for k, value in self.arguments.items()}
         with service_errors("this was not done"):
             answer: dict[str, Any] = getattr(account.sagemaker, xform_name(self.operation))(
@@ -62,7 +62,7 @@ class Field:
     hint: str = ""
     is_required: bool = False
     is_shown: bool = False
-    """True if the value affects the proposal: after a change the proposal is shown again first."""
+    """True if the value affects the proposal. After a change, the proposal is shown again first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,35 +76,35 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An action's effects, for the present state and the typed values."""
+    """An action's effects, for the current state and the typed values."""
 
     title: str
     button: str
     does: Sequence[str]  # sentences that describe the effects
     state: Mapping[str, str]
-    """State that it rests on: name → value. The action is not carried out if one has changed."""
+    """State that it depends on, by name. The action is not executed if a value has changed."""
 
     calls: Sequence[Call] = ()
-    back: str  # address of the page of the thing that the action is about
+    back: str  # address of the page of the resource that the action is about
     then: Callable[[Mapping[str, Any]], str] | None = None
-    """Returns the next page from the last call's answer; without it, ``back``."""
+    """Function that returns the next page from the last call's response. Default: ``back``."""
 
     fields: Sequence[Field] = ()
-    wrong: Mapping[str, str] = field(default_factory=dict)  # field → why its value is not accepted
+    wrong: Mapping[str, str] = field(default_factory=dict)  # field to why its value is refused
     tables: Sequence[Table] = ()
     impossible: str = (
-        ""  # why it cannot be done now; the page then shows this in place of the button
+        ""  # why it cannot be done now; the page then shows this instead of the button
     )
     own: Callable[[], Mapping[str, Any]] | None = None
-    """An application's function in place of the calls; raises TrainyardError if it refuses."""
+    """An application's function to call instead of ``calls``. Raises TrainyardError to refuse."""
 
     @property
     def seen(self) -> dict[str, str]:
-        """Values of the fields that affect the proposal."""
+        """Return the values of the fields that affect the proposal."""
         return {field.name: field.value for field in self.fields if field.is_shown}
 
     def carried_out(self, account: Account, once: str) -> str:
-        """Carry out the action; return the next page.
+        """Execute the action; return the address of the next page.
 
         Raises:
             TrainyardError: AWS or the application refused.
@@ -115,21 +115,21 @@ class Proposal:
         else:
             for call in self.calls:
                 answer = call.execute(account, once)
-        # The next page must show what has just changed.
+        # Drop the cache, because the next page must show the change.
         account.forget()
         return self.then(answer) if self.then else self.back
 
 
 Propose = Callable[[Account, Mapping[str, str], Mapping[str, str]], Proposal]
-"""(account, variables of the address, typed values; empty at first) → proposal.
+"""Function from (account, variables of the address, typed values, empty at first) to a proposal.
 
-It raises ServiceError for a missing thing, KeyError for a missing variable of the address."""
+It raises ServiceError if a resource is missing, and KeyError if a variable of the address is."""
 
 _ACTIONS: dict[str, Propose] = {}
 
 
 def action(name: str) -> Callable[[Propose], Propose]:
-    """Register a function that proposes the action of that name, which is part of the address."""
+    """Register a function that proposes the action with that name, which is part of the address."""
 
     def register(propose: Propose) -> Propose:
         _ACTIONS[name] = propose
@@ -139,16 +139,18 @@ def action(name: str) -> Callable[[Propose], Propose]:
 
 
 def known_actions() -> Mapping[str, Propose]:
-    """Return all actions of the imported modules, by name."""
+    """Return all registered actions, by name."""
     return _ACTIONS
 
 
-LASTS = 12 * 3600  # seconds after which a form is refused, since its contents are outdated
+LASTS = 12 * 3600  # seconds after which a form is refused, because its contents are outdated
 
 
 def new_token(action: str, about: Mapping[str, str], **content: Any) -> str:
-    """Return the token of a form that has shown this: ``state``, ``typed`` and ``caller``. Two
-    clicks on one form have the same id, ``once``.
+    """Return the signed token of a form, which contains what the form shows.
+
+    That is ``state``, ``typed`` and ``caller``. The id ``once`` is the same for two clicks on the
+    same form.
     """
     return _signer().dumps({"action": action, "about": about, "once": str(uuid4()), **content})
 
@@ -157,7 +159,7 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
     """Return what the form with that token has shown.
 
     Raises:
-        Forbidden: the form is not of this console, is too old, or is for something else.
+        Forbidden: the form is not from this console, is too old, or is for another action.
     """
     try:
         content: Mapping[str, Any] = _signer().loads(token, max_age=LASTS)
@@ -169,7 +171,7 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
 
 
 def moved_since(old_state: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (name, shown value, present value) of every change."""
+    """Return (name, shown value, current value) of every change."""
     return [
         (name, old_state.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*old_state, *now))
@@ -178,7 +180,7 @@ def moved_since(old_state: Mapping[str, str], now: Mapping[str, str]) -> list[tu
 
 
 def _signer() -> URLSafeTimedSerializer:
-    assert current_app.secret_key  # app.create sets it
+    assert current_app.secret_key  # web_server.create sets it
     return URLSafeTimedSerializer(current_app.secret_key, salt="actions")
 
 
@@ -190,9 +192,10 @@ _DENIED_ACTION = re.compile(
 
 
 def missing(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
-    """Return the policy with the statement that AWS's message asks for, or that the calls need.
+    """Return the policy that would allow what AWS has denied.
 
-    None if the refusal is not about a missing permission.
+    It has the statement that AWS's message asks for, or else those that the calls need. Return None
+    if the refusal is not about a missing permission.
     """
     if not _DENIAL.search(message):
         return None
@@ -210,22 +213,22 @@ def missing(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
     )
 
 
-LEAST_RUNS = 2  # least number of earlier runs for expected times; predict may read more
+LEAST_RUNS = 2  # minimum number of earlier executions for expected times; predict may read more
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
 
 def foreseen(
     account: Account, description: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[Table]:
-    """Return a table of the steps of a run with the parameters ``parameters``, with their sum.
+    """Return a table of the steps of an execution with these parameters, with time and cost.
 
-    ``description``: DescribePipeline's answer.
+    ``description``: response of DescribePipeline.
     """
     name = description["PipelineName"]
     document = started_with(json.loads(description["PipelineDefinition"]), parameters)
     with service_errors(f"foreseeing a run of {name}"):
         history = History(account.sagemaker, name, s3=account.s3)
-        # Expected times need runs, and predict reads none for steps whose cache is off.
+        # Expected times need executions, and predict reads none for steps whose cache is off.
         while len(history.runs) < LEAST_RUNS and history.more():
             pass
         outcomes = predict(document, name, history, datetime.now(UTC))

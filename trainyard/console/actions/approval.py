@@ -12,15 +12,16 @@ from trainyard.console.app_hooks import owner
 from trainyard.console.outcomes import Champion, champion, describe_package, place_of
 
 APPROVE_WITH = "approve_with"
-"""Key in a package's customer metadata with the command that must approve it, after its own
-checks.
+"""Key in a package's customer metadata. Its value is the command that must be used to approve the
+package, because it makes checks of its own.
 """
 
 
 @action("approve")
 def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
-    """Propose UpdateModelPackage, unless the package belongs to an application with its own
-    rules.
+    """Propose UpdateModelPackage with status Approved.
+
+    If the package belongs to an application with its own rules, the application approves it.
     """
     package = describe_package(account, about["package"])
     now = _champion(account, package)
@@ -75,7 +76,7 @@ def reject(account: Account, about: Mapping[str, str], form: Mapping[str, str]) 
 
 
 def _elsewhere(package: Mapping[str, Any]) -> str:
-    """Return who must approve the package, if this console must not; empty if it may."""
+    """Return which command must approve the package, or "" if this console may do it."""
     command = (package.get("CustomerMetadataProperties") or {}).get(APPROVE_WITH)
     if not command:
         return ""
@@ -91,7 +92,7 @@ def _champion(account: Account, package: Mapping[str, Any]) -> Champion:
 
 
 def _becomes(package: Mapping[str, Any], now: Champion) -> str:
-    """Return the effect of an approval: a group's newest Approved version is its champion."""
+    """Return the effect of an approval: the newest Approved version of a group is its champion."""
     group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion", 0)
     if not group:
         return "The package becomes Approved. It is in no group, so it replaces no other package."
@@ -107,6 +108,7 @@ def _becomes(package: Mapping[str, Any], now: Champion) -> str:
 
 
 def _falls(package: Mapping[str, Any], now: Champion) -> str:
+    """Return the effect of a rejection."""
     group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion")
     if package.get("ModelPackageArn") != now.arn:
         return (
@@ -147,6 +149,7 @@ def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
 
 
 def _state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
+    """Return the state that an approval or rejection depends on."""
     return {
         "approval status": str(package.get("ModelApprovalStatus", "none")),
         "status": str(package.get("ModelPackageStatus", "none")),

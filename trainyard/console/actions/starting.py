@@ -1,4 +1,4 @@
-"""Start a pipeline, with its parameters in a form; retry or stop a run."""
+"""Start a pipeline, with its parameters in a form; retry or stop an execution."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
     words = {"PipelineExecutionDisplayName": name, "PipelineExecutionDescription": description}
 
     def find_run_page(answer: Mapping[str, Any]) -> str:
-        """Return the page of the run; the list of runs if an application started it."""
+        """Return the execution's page, or the list of executions if an application started it."""
         arn = answer.get("PipelineExecutionArn")
         if not arn:
             return url_for("runs.runs")
@@ -112,7 +112,7 @@ def _field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
 
 
 def wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
-    """Return field → why its text is not a value of the parameter."""
+    """Return each field whose text is not a value of the parameter, with the reason."""
     errors = {}
     for field in fields:
         entry = index_parameters(document)[field.name.removeprefix(PREFIX)]
@@ -126,7 +126,7 @@ def wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[s
 
 
 def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
-    """Return parameter → text, for those that differ from their defaults."""
+    """Return the texts of the parameters that differ from their defaults."""
     declarations = index_parameters(document)
     return {
         name: text
@@ -137,12 +137,12 @@ def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[s
 
 
 def values_of(fields: Sequence[Field]) -> dict[str, str]:
-    """Return parameter → text in its field."""
+    """Return the text in each parameter's field."""
     return {field.name.removeprefix(PREFIX): field.value for field in fields}
 
 
 def _of_run(account: Account, verb: str, about: Mapping[str, str], **more: Any) -> Proposal:
-    """Return the proposal to ``Retry`` or ``Stop`` the run in the address."""
+    """Return the proposal to ``Retry`` or ``Stop`` the execution that the address names."""
     pipeline, execution = about["pipeline"], about["execution"]
     arn = account.arn(pipeline, execution)
     call = Call(

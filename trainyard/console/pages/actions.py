@@ -1,7 +1,7 @@
 """Pages of actions: each describes the effects and asks once before it acts.
 
-The page has a form whose token contains the shown state. The action is carried out if the state has
-not changed; otherwise the page shows the changes, and asks again.
+The page has a form with a token that contains the shown state. The action is executed only if the
+state has not changed. Otherwise the page shows the changes, and asks again.
 """
 
 import threading
@@ -30,17 +30,18 @@ import_modules(actions.__name__, actions.__path__)
 
 page = Blueprint("actions", __name__)
 
-FORM_LIMIT = 1_000  # number of submitted forms remembered, so that they are not carried out again
+FORM_LIMIT = 1_000  # number of submitted forms to remember, so that they are not executed again
 
 
 class _SubmittedForms:
-    """Submitted forms → their next page; a second click waits for the first."""
+    """The next page of each submitted form. A second click on a form waits for the first one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._pages: OrderedDict[str, tuple[threading.Lock, list[str]]] = OrderedDict()
 
     def get_page(self, once: str) -> tuple[threading.Lock, list[str]]:
+        """Return a form's lock and a list with its next page, empty until it was executed."""
         with self.lock:
             entry = self._pages.setdefault(once, (threading.Lock(), []))
             while len(self._pages) > FORM_LIMIT:
@@ -60,20 +61,20 @@ def choose() -> str:
 
 @page.get("/do/<action>")
 def ask(action: str) -> str:
-    """Show an action's effects, with a button that carries it out."""
+    """Show an action's effects, with a button that executes it."""
     return _render_proposal(action, _proposal(action, {}))
 
 
 @page.post("/do/<action>")
 def do(action: str) -> Response | str | tuple[str, int]:
-    """Carry out the action, if the state is as the form has shown it."""
+    """Execute the action if the state is still as the form has shown it."""
     _refuse_read_only()
     content = read_token(request.form.get("token", ""), action, request.args.to_dict())
     lock, next_page = submitted_forms.get_page(content["once"])
-    # A second click on the same form waits here, and then finds the page of the first.
+    # A second click on the same form waits here, and then finds the page of the first one.
     with lock:
         if not next_page:
-            # The state is compared with AWS's present one, not with a cached answer.
+            # The state is compared with AWS's current one, not with a cached response.
             account().forget()
             proposal = _proposal(action, request.form.to_dict())
             if refusal := _why_not(proposal, content):
@@ -88,7 +89,7 @@ def do(action: str) -> Response | str | tuple[str, int]:
 
 
 def _why_not(proposal: Proposal, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
-    """Return (status, values for the page) if the action must not be done; None if it may."""
+    """Return (status, values for the page) if the action must not be executed, else None."""
     if request.form.get("only") == "show":
         return 200, {}
     now = {**proposal.state, "who does it": account().caller}
@@ -104,13 +105,14 @@ def _why_not(proposal: Proposal, content: Mapping[str, Any]) -> tuple[int, dict[
 
 
 def _proposal(action: str, form: Mapping[str, str]) -> Proposal:
+    """Return the proposal of an action. Raises NotFound, BadRequest or Forbidden."""
     _refuse_read_only()
     if (propose := known_actions().get(action)) is None:
         raise NotFound(f"There is no action {action}.")
     try:
         return propose(account(), request.args.to_dict(), form)
     except KeyError as missing_part:
-        # Any other KeyError is a defect of the action itself.
+        # Any other KeyError is a bug of the action itself.
         if missing_part.args[0] in request.args:
             raise
         raise BadRequest(f"The address of {action} lacks {missing_part}.") from None
@@ -128,6 +130,7 @@ def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
 
 
 def _refuse_read_only() -> None:
+    """Raise Forbidden if the console must not change anything."""
     if not account().may_write:
         raise Forbidden(
             "This console is read only. Start it with trainyard console --write to allow changes."

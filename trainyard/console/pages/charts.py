@@ -1,4 +1,4 @@
-"""Charts: figures that the browser draws, with their words for everybody else, and their points."""
+"""Charts: figures drawn by the browser, their descriptions in words, and their points."""
 
 import importlib.util
 import json
@@ -23,12 +23,12 @@ from trainyard.runs.run_display import duration
 page = Blueprint("charts", __name__)
 
 LIBRARY = {"uplot.js": "uplot.iife.min.js", "uplot.css": "uplot.min.css"}
-"""Name in addresses → file of uPlot 1.6.31, which the package youplot ships unchanged."""
+"""Name in addresses to file of uPlot 1.6.31, which the package youplot ships unchanged."""
 
 FARTHEST = 1e150
-"""Values farther from zero than this are drawn as infinite: their differences overflow."""
+"""Values farther from zero than this are drawn as infinite, because differences would overflow."""
 
-DESCRIBED_CURVES = 10  # most lines of a chart that are described in words
+DESCRIBED_CURVES = 10  # maximum number of a chart's lines that are described in words
 _PHASE = re.compile(
     r"^(train|training|validation|valid|val|eval|test)[:_\-./ ]+(?=.)", re.IGNORECASE
 )
@@ -36,7 +36,7 @@ _PHASE = re.compile(
 
 @page.get("/library/<name>")
 def library(name: str) -> Response:
-    """Return a file of the charting library, from its package's folder; none of its code runs."""
+    """Return a file of the charting library, from its package's folder, without importing it."""
     spec = importlib.util.find_spec("youplot")
     assert spec is not None and spec.submodule_search_locations  # a dependency of this package
     folder = Path(spec.submodule_search_locations[0]) / "vendor"
@@ -45,7 +45,7 @@ def library(name: str) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a chart whose points are known; ``marks``: points without a line between them."""
+    """A line of a chart with known points. ``marks``: draw only the points, not a line."""
 
     label: str
     x: Sequence[float]
@@ -68,7 +68,7 @@ class Curve:
         return self.metrics.samples.get(self.name, Samples())
 
     def words(self) -> str:
-        """Describe its last, lowest and highest value."""
+        """Return a text with its last, lowest and highest value."""
         some = self.samples
         return _words(self.label, some.values, some.lowest, some.highest, self.where)
 
@@ -83,7 +83,7 @@ class Curve:
 
 
 def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
-    """Return a figure of known points. ``key``: its id on the page; ``x``: the axis across."""
+    """Return a figure of known points. ``key``: its id on the page; ``x``: name of the x-axis."""
     words = []
     for line in lines[:DESCRIBED_CURVES]:
         if len(line.x) == 1:
@@ -106,7 +106,7 @@ def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
 
 
 def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
-    """Return a figure of training metrics, whose points the browser asks for."""
+    """Return a figure of training metrics, whose points the browser requests."""
     if any(curve.metrics.until is not None for curve in curves):
         ask_again()
     query = {
@@ -123,13 +123,14 @@ def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
 def _figure(
     key: str, title: str, data: dict[str, Any], words: Sequence[str], count: int = 0
 ) -> Markup:
+    """Return the HTML of a figure: its data for the script, and its descriptions as text."""
     more = len(data["lines"]) - len(words)
     html = render_template(
         "chart.html.j2",
         **{"key": key, "title": title, "count": count, "chart": json.dumps(data)},
         **{"words": [*words, *([f"And {more} more."] if more else [])]},
     )
-    # A template has made it, and escaped it.
+    # The HTML was rendered, and escaped, by a template.
     return Markup(html)
 
 
@@ -140,6 +141,7 @@ def _words(
     high: int | None,
     describe_place: Callable[[int], str],
 ) -> str:
+    """Return a line's last, lowest and highest value as text; ``low`` and ``high`` are indices."""
     if not len(values):
         return f"{label}: no value yet"
     last = f"{label}: last {number(float(values[-1]))}"
@@ -150,7 +152,7 @@ def _words(
 
 
 def _encode_values(values: Iterable[float]) -> list[float | str]:
-    """Return values as JSON can have them: NaN and infinity as text."""
+    """Return the values for JSON: NaN and infinity as text, because JSON has no such numbers."""
     return [
         value
         if abs(value) <= FARTHEST
@@ -166,12 +168,12 @@ def points() -> Response:
     """Return the points of the curves ``job``, ``name`` that are new ``after`` so many.
 
     Raises:
-        BadRequest: these arguments are not of equal number, or not numbers.
+        BadRequest: these arguments are not equally many, or are not numbers.
     """
     args = request.args
     after = args.get("after", "").split(",")
     try:
-        # strict: lists of unequal lengths are a ValueError, as is a text that is no number.
+        # strict=True raises ValueError for lists of unequal lengths, and int() for other texts.
         every = [
             (job, name, int(count or 0))
             for job, name, count in zip(
@@ -186,7 +188,7 @@ def points() -> Response:
     lines = []
     for curve, place, count in zip(curves, across, (entry[2] for entry in every), strict=True):
         some = curve.samples
-        # Read once: the samples may grow meanwhile.
+        # Read once, because samples may be added at the same time.
         end = some.count
         positions = [place(i) for i in range(min(count, end), end)]
         lines.append({"to": end, "x": positions, "y": _encode_values(some.values[count:end])})
@@ -194,9 +196,9 @@ def points() -> Response:
 
 
 def axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
-    """Return the name of the axis across, and for each curve the function of a place on it.
+    """Return the name of the x-axis, and for each curve a function from an index to its position.
 
-    It is the jobs' counter if every value has one, and else the time since the job's first value.
+    It is the jobs' counter if every value has one, otherwise the time since the job's first value.
     """
     some = [curve.samples for curve in curves]
     counters = {curve.metrics.counter for curve in curves if curve.samples.count}

@@ -1,4 +1,4 @@
-"""Two runs side by side: their inputs, their course, and their results."""
+"""Comparison of two executions: their inputs, how they ran, and their results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,20 +43,20 @@ from trainyard.runs.run_differences import (
 from trainyard.runs.run_display import duration
 from trainyard.runs.run_values import in_json, is_overwritten, place, read_object
 
-LONG = 3_600.0  # seconds for which a final answer is reused
+LONG = 3_600.0  # seconds for which a final response is reused
 GOOD = 60.0  # seconds for which a listing of S3 is reused
-NUMBERS = 200  # most numbers shown of one property file
-OBJECTS = 1_000  # most objects of an input that are compared
+NUMBERS = 200  # maximum numbers of one property file that are shown
+OBJECTS = 1_000  # maximum objects of an input that are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The value that one run has for a name."""
+    """The value that one execution has for a name."""
 
     text: str
-    key: str  # key that is equal for equal values; empty if equality cannot be determined
+    key: str  # equal for equal values; empty if it cannot be known whether they are equal
     number: float | None = None
-    file: str = ""  # ``<step>/<place>/<path>`` of a file of code
+    file: str = ""  # ``<step>/<place>/<path>`` if it is a file of code
 
 
 Group = dict[str, Value]
@@ -64,49 +64,49 @@ Group = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A step of a run."""
+    """A step of an execution."""
 
     definition: StepDefinition
     step: Step | None
-    job: Mapping[str, Any]  # describe's answer for its job; empty without a job
+    job: Mapping[str, Any]  # description of its job; empty without a job
     places: Places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two runs."""
+    """One of the two executions."""
 
-    name: str  # name ``<pipeline>/<execution>``, as in the address
+    name: str  # ``<pipeline>/<execution>``, as in the address
     snapshot: Snapshot | None = None
     works: Mapping[str, Work] = field(default_factory=dict)
-    tables: Mapping[str, Group] = field(default_factory=dict)  # title of a table → its rows
+    tables: Mapping[str, Group] = field(default_factory=dict)  # title of a table to its rows
     fault: str = ""  # why it cannot be read
 
     @property
     def title(self) -> str:
-        """Name that people gave the run, or pipeline and time."""
+        """Return the name that the user gave the execution, or its pipeline and time."""
         pipeline, _, execution = self.name.partition("/")
         return self.snapshot.title(pipeline, execution) if self.snapshot else execution
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A name, and the two runs' values for it."""
+    """A name, and the values that the two executions have for it."""
 
     name: str
     values: tuple[Value | None, Value | None]
 
     @property
     def differs(self) -> bool:
-        """True if the runs have, or may have, different values."""
+        """Return whether the executions have, or may have, different values."""
         first, other = self.values
         return first is None or other is None or not first.key or first.key != other.key
 
     @property
     def delta(self) -> str:
-        """Difference of the second number from the first, as text."""
+        """Return the second number minus the first, as text."""
         first, other = (value.number if value else None for value in self.values)
-        # NaN, which a difference of infinities is, too, differs from itself.
+        # The last condition is true for NaN, which is also the difference of two infinities.
         if first is None or other is None or not self.differs or other - first != other - first:
             return ""
         share = f" ({(other - first) / abs(first):+.1%})" if first else ""
@@ -114,14 +114,14 @@ class Row:
 
 
 def rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
-    """Return the rows of a table in which the runs differ; ``everything``: all rows."""
+    """Return the rows of a table in which the executions differ; ``everything``: all rows."""
     first, second = (side.tables.get(table, {}) for side in sides)
     all_rows = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
     return [row for row in all_rows if everything or row.differs]
 
 
 def side(aws: Account, name: str) -> Side:
-    """Return the run of that name, or why the service refuses it."""
+    """Return the execution of that name, or one with ``fault`` if the service refuses it."""
     pipeline, _, execution = name.partition("/")
     try:
         snapshot = aws.snapshot(pipeline, execution)
@@ -133,9 +133,11 @@ def side(aws: Account, name: str) -> Side:
 
 
 def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
+    """Read all that is compared of one execution."""
     run_definition = read_definition(aws, arn)
     steps_by_name = {step.name: step for step in snapshot.steps}
-    # Names that only this run has would make equal values look different.
+    # Names that occur only in this execution are replaced, because they would make equal values
+    # look different.
     stand_ins = {arn.rpartition("/")[2]: EXECUTION}
     for step in snapshot.steps:
         if source := step.source.rpartition("/")[2]:
@@ -169,16 +171,18 @@ def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
 
 
 def _job(aws: Account, step: Step) -> Mapping[str, Any]:
+    """Return the description of the step's job, or {} if it cannot be read."""
     try:
         return aws.job(step)
     except ServiceError:
-        # A job may have been deleted.
+        # The job may have been deleted.
         return {}
 
 
 def _group(
     fields: Fields, stand_ins: Mapping[str, str], prefix: str, without: frozenset[str] = frozenset()
 ) -> Group:
+    """Return the fields as values, without the paths in ``without``."""
     return {
         f"{prefix}{path}": Value(field.text, key(field.raw, stand_ins))
         for path, field in fields.items()
@@ -187,6 +191,7 @@ def _group(
 
 
 def _of_run(snapshot: Snapshot, stand_ins: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+    """Yield the values that belong to the execution itself and not to a step."""
     yield "status", Value(snapshot.status, snapshot.status)
     for name, member in (
         ("failure reason", "FailureReason"),
@@ -197,7 +202,7 @@ def _of_run(snapshot: Snapshot, stand_ins: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _metrics(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """Return metrics: ``Train.loss``, ``Evaluate.report.accuracy.value`` → number."""
+    """Yield the metrics by name, such as ``Train.loss`` or ``Evaluate.report.accuracy.value``."""
     for name, work in works.items():
         for metric in work.job.get("FinalMetricDataList") or ():
             number = float(metric.get("Value", "nan"))
@@ -214,7 +219,7 @@ def _figure(number: float) -> Value:
 def _numbers(
     aws: Account, work: Work, property_file: Mapping[str, Any]
 ) -> Sequence[tuple[str, float]]:
-    """Return the numbers in a property file, unless another job has overwritten it."""
+    """Return the numbers in a property file, or none if another job has overwritten it."""
     if (uri := place(work.job, property_file)) is None:
         return ()
     try:
@@ -222,7 +227,7 @@ def _numbers(
             ("compare: file", uri), lambda: read_object(aws.s3, uri), GOOD
         )
     except (ClientError, BotoCoreError):
-        # A failed step has not written it.
+        # The file may not exist, because its step has failed.
         return ()
     if is_overwritten(work.job, write_time):
         return ()
@@ -230,8 +235,9 @@ def _numbers(
 
 
 def _data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """Return the objects now at each input's URI, and whether they are newer than the run's
-    start.
+    """Yield the objects that are at each input's URI now.
+
+    If some are newer than the step, the input of the execution cannot be known.
     """
     for step, work in works.items():
         for name, uri in work.places.data.items():
@@ -251,7 +257,7 @@ def _data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]
 
 
 def _code(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """Return every file of each step's code."""
+    """Yield every file of each step's code."""
     for step, work in works.items():
         for name, uri in work.places.code.items():
             contents = code(aws, uri)
@@ -268,11 +274,13 @@ class _Objects:
     """The objects at a URI in S3."""
 
     objects: Sequence[Mapping[str, Any]] = ()
-    marks: Mapping[str, str] = field(default_factory=dict)  # key below the folder → ETag
+    marks: Mapping[str, str] = field(default_factory=dict)  # key below the folder to ETag
     fault: str = ""
 
 
 def _objects(aws: Account, uri: str) -> _Objects:
+    """Return the objects at a URI."""
+
     def read() -> _Objects:
         try:
             objects = list_objects(aws.s3, uri, OBJECTS)
@@ -293,7 +301,7 @@ def _objects(aws: Account, uri: str) -> _Objects:
 
 
 def code(aws: Account, uri: str) -> Contents:
-    """Return the files of the code at ``uri``: a folder's objects, or an archive's contents."""
+    """Return the files of the code at ``uri``, which is a folder or an archive."""
     listing = _objects(aws, uri)
     if listing.fault or not uri.endswith((".tar.gz", ".tgz", ".tar")):
         return Contents(dict(listing.marks), listing.fault)
@@ -305,26 +313,26 @@ def code(aws: Account, uri: str) -> Contents:
 
 
 def content(aws: Account, work: Work | None, place: str, path: str) -> bytes | None:
-    """Return one file of a step's code, as far as it can be shown; None if it does not exist."""
+    """Return one file of a step's code, at most as much as can be shown, or None if missing."""
     uri = work.places.code.get(place) if work else None
     if uri is None or path not in code(aws, uri).files:
         return None
     if uri.endswith((".tar.gz", ".tgz", ".tar")):
         return file(_bytes(aws, uri, LARGEST), path)
-    # The URI is a folder's, or that of the file itself.
+    # The URI may be that of a folder, or that of the file itself.
     return _bytes(aws, f"{uri.rstrip('/')}/{path}", LARGEST_TEXT + 1) or _bytes(
         aws, uri, LARGEST_TEXT + 1
     )
 
 
 def _bytes(aws: Account, uri: str, most: int) -> bytes:
-    """Return at most ``most`` bytes of an object; empty if it is missing."""
+    """Return at most ``most`` bytes of an object; empty if it cannot be read."""
     bucket, _, name = uri.removeprefix("s3://").partition("/")
     try:
         with aws.s3.get_object(Bucket=bucket, Key=name)["Body"] as body:
             data: bytes = body.read(most)
     except (ClientError, BotoCoreError):
-        # The listing reports the error.
+        # The listing has already reported the error.
         return b""
     return data
 
@@ -332,15 +340,15 @@ def _bytes(aws: Account, uri: str, most: int) -> bytes:
 page = Blueprint("compare", __name__)
 
 TABLES = ("Metrics", "Parameters and arguments", "Code", "Data", "Times")
-MOST = 4  # most metrics whose curves are drawn
-FIRST = 12  # metrics that are shown at once; the others are folded
+MOST = 4  # maximum number of metrics whose curves are drawn
+FIRST = 12  # number of metrics that are shown at first; the others are folded
 
 
 def _get_runs() -> tuple[str, ...]:
-    """Return the runs that the address names.
+    """Return the executions that the address names.
 
     Raises:
-        BadRequest: more than two, or one that is not ``<pipeline>/<execution>``.
+        BadRequest: there are more than two, or one is not ``<pipeline>/<execution>``.
     """
     runs = tuple(dict.fromkeys(run for run in request.args.getlist("run") if run.strip()))
     if len(runs) > 2:
@@ -353,7 +361,7 @@ def _get_runs() -> tuple[str, ...]:
 
 @page.get("/compare")
 def compare() -> Response:
-    """Show the runs in the address, each as ``run=<pipeline>/<execution>``."""
+    """Show the executions in the address, each as ``run=<pipeline>/<execution>``."""
     aws, runs = account(), _get_runs()
     sides = read_items(partial(side, aws), runs)
     everything = "all" in request.args
@@ -379,7 +387,7 @@ def compare() -> Response:
 
 
 def _address(**arguments: str | None) -> str:
-    """Return the page's address with other choices; None removes a choice."""
+    """Return the page's address with some arguments changed; None removes an argument."""
     args = request.args.to_dict(flat=False) | {
         name: [value] if value else [] for name, value in arguments.items()
     }
@@ -387,7 +395,7 @@ def _address(**arguments: str | None) -> str:
 
 
 def _curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
-    """Draw the curves of both runs in one plot each, by their steps' counters."""
+    """Return a plot for each of the most important metrics, with the curves of both executions."""
     if len(sides) < 2:
         return []
     curves_by_side = [_of_side(aws, run_side) for run_side in sides]
@@ -408,7 +416,7 @@ def _curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
 
 
 def _of_side(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
-    """Return ``<step>.<metric>`` → its training job, and the job's metrics."""
+    """Return ``<step>.<metric>`` to (its training job, the job's metrics)."""
     curves: dict[str, tuple[str, Metrics]] = {}
     for step, work in run_side.works.items():
         job = work.step.job if work.step else None
@@ -417,7 +425,7 @@ def _of_side(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
         try:
             metrics = read(aws, job[1])
         except ServiceError:
-            # The tables stand without curves.
+            # The tables are shown anyway, without these curves.
             continue
         curves |= {f"{step}.{name}": (job[1], metrics) for name in list(metrics.samples)}
     return curves

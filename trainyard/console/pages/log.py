@@ -23,7 +23,7 @@ from trainyard.console.log_lines import (
 )
 from trainyard.runs.execution import Step
 
-FEW = 12  # number of lines on the page of a step
+FEW = 12  # number of log lines on the page of a step
 _LINE = Markup(
     '<div class="l{kind}"{id}><a href="{page}line={line}#{line}"><time datetime="{iso}">'
     '<span class="day">{day} </span>{time}</time></a> <span class="said">{text}{more}'
@@ -33,22 +33,25 @@ _MORE = Markup(' <a class="more" href="{whole}line={line}">whole line, {length:,
 
 
 class Rows:
-    """Renders lines of one stream's page. ``where``: pipeline, execution, step."""
+    """Renders lines of one stream's page.
+
+    ``address`` has the pipeline, the execution and the step.
+    """
 
     def __init__(self, address: Mapping[str, str], stream: Stream) -> None:
         by: dict[str, Any] = {**address, "job": stream.job, "host": stream.suffix}
         self.page = url_for("log.log", **by) + "&"
-        """Address of the stream's page, to which ``line=…`` and the like are added."""
+        """Address of the stream's page, to which arguments such as ``line=…`` are appended."""
         self.whole = url_for("log.whole", **by) + "&"
         self.more = url_for("log.more", **by) + "&token="
         self._line_ids: set[str] = set()
 
     def html(self, lines: Iterable[Line], marked_id: str = "") -> Markup:
-        """Return lines as HTML; ``marked_id``: id of the line to highlight."""
+        """Return the lines as HTML, with the line ``marked_id`` highlighted."""
         return Markup("").join(self._row(line, marked_id) for line in lines)
 
     def _row(self, line: Line, marked_id: str) -> Markup:
-        """Return a line. Of equal lines in one millisecond, only the first gets the id."""
+        """Return one line. Of equal lines in the same millisecond, only the first gets the id."""
         is_first = line.id not in self._line_ids
         self._line_ids.add(line.id)
         when = datetime.fromtimestamp(line.timestamp / 1000).astimezone()
@@ -67,10 +70,9 @@ class Rows:
 
 
 def last_lines(account: Account, address: Mapping[str, str], step: Step) -> Markup:
-    """Return the last lines of the first instance in the step's newest attempt, each with its
-    address.
+    """Return the last lines of the first instance in the step's newest attempt, with links.
 
-    Empty if it has no log (yet).
+    Return an empty text if there is no log (yet).
     """
     stream = choose_stream(streams(account, step), "", "")
     if stream is None:
@@ -90,7 +92,7 @@ PARTS = ("line", "before", "after", "from")
 
 @dataclass(frozen=True, slots=True)
 class _LogRequest:
-    """The choices in the address."""
+    """The log, step and stream that the address asks for."""
 
     account: Account
     where: dict[str, str]
@@ -100,6 +102,7 @@ class _LogRequest:
 
 
 def _read_request(pipeline: str, execution: str, step: str) -> _LogRequest:
+    """Return what the address asks for. Raises ServiceError if there is no such step or log."""
     aws = account()
     steps = {entry.name: entry for entry in aws.snapshot(pipeline, execution).steps}
     if (run_step := steps.get(step)) is None:
@@ -111,6 +114,7 @@ def _read_request(pipeline: str, execution: str, step: str) -> _LogRequest:
 
 
 def _goes_on(step: Step) -> bool:
+    """Return whether lines may still be added to the step's log."""
     return step.ended is None or datetime.now(UTC) - step.ended < LATE
 
 
@@ -140,7 +144,7 @@ def log(pipeline: str, execution: str, step: str) -> Response:
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/more")
 def more(pipeline: str, execution: str, step: str) -> Response:
-    """Return the lines from ``token`` on, where they end, and the step's status."""
+    """Return the lines after ``token``, the token to continue with, and the step's status."""
     log_request = _read_request(pipeline, execution, step)
     if log_request.stream is None:
         abort(404, f"step {step} has no log")
@@ -153,7 +157,7 @@ def more(pipeline: str, execution: str, step: str) -> Response:
 
 
 def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragments:
-    """Show the log's end or beginning, or the lines before, after or around another line."""
+    """Return the log's end or beginning, or the lines before, after or around another line."""
     args = request.args
     marked_id = args.get("line", "")
     if marked_id:
@@ -180,7 +184,7 @@ def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragment
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
 def whole(pipeline: str, execution: str, step: str) -> Response:
-    """Return one line or, without ``line``, the whole log as plain text."""
+    """Return the whole line ``line`` or, without it, the whole log, as plain text."""
     log_request, line = _read_request(pipeline, execution, step), request.args.get("line", "")
     stream = log_request.stream
     if stream is None:

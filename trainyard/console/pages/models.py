@@ -1,4 +1,4 @@
-"""The registry: groups of model packages, their versions, and the runs that created them."""
+"""Pages of the model registry: groups of model packages, versions, and the runs that made them."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ from trainyard.console.pages.charts import Line, chart
 page = Blueprint("models", __name__)
 page.add_app_template_filter(place_of, "place")
 
-COLUMNS = 6  # metrics in the table of versions; the others are on the versions' pages
+COLUMNS = 6  # most metrics in the table of versions; the page of a version shows all of them
 
 
 @page.get("/models")
@@ -87,7 +87,13 @@ def group(group: str) -> Response:
 
 
 def _chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: str) -> str:
-    """Draw a metric over the versions; ``best``: the champion's version, which is marked."""
+    """Return a chart of a metric over the versions, or "" if fewer than two versions have it.
+
+    Args:
+        metric: name of the metric.
+        measurements: mapping of version number to the version's metrics.
+        best: version number of the champion, which is marked; empty if there is no champion.
+    """
     having = {n: values[metric] for n, values in measurements.items() if metric in values}
     points = [(int(number), value) for number, value in having.items() if number.isdecimal()]
     if len(points) < 2:
@@ -126,7 +132,10 @@ def version(group: str, version: str) -> Response:
 
 
 def _panels(aws: Account, execution: tuple[str, str] | None) -> str:
-    """Return an application's panels about the run that registered the package."""
+    """Return the HTML of the application's panels about the execution that registered the package.
+
+    Return "" if the execution is not known or can no longer be read.
+    """
     panels = [panel for panel in application().panels if panel.packages]
     if execution is None or not panels:
         return ""

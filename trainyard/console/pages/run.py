@@ -1,4 +1,4 @@
-"""The page of one execution: what is read of it, and what is computed from that."""
+"""The page of one execution of a pipeline: the data that it reads, and what it computes of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,19 +26,19 @@ from trainyard.runs.why.read_evidence import cause_of
 
 
 def place(arn: str) -> dict[str, str] | None:
-    """Return the variables of an execution's page; None if ``arn`` is not an execution's."""
+    """Return the URL variables of an execution's page; None if ``arn`` names no execution."""
     match = EXECUTION.fullmatch(arn)
     return match.groupdict() if match else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """Data about an execution beside its snapshot; unavailable ones are empty."""
+    """Data about an execution in addition to its snapshot; a part that is unavailable is empty."""
 
     document: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Step → description of what it is charged for (``Account.charged``)."""
+    """Mapping of step to the description of the job it is charged for (``Account.charged``)."""
 
     prices: Prices | None = None
     causes: Sequence[Cause] = ()
@@ -48,7 +48,7 @@ class RunData:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """Values that the templates fill in."""
+    """Values that the templates of the page fill in."""
 
     pipeline: str
     execution: str
@@ -57,7 +57,7 @@ class Overview:
     flow: Flow
     timeline: Timeline | None
     graph: Graph | None
-    spent: Mapping[str, Spent | None]  # step that has begun → its cost; None if not known
+    spent: Mapping[str, Spent | None]  # started step to its cost; None if the cost is not known
     cost: Cost
     at: datetime
 
@@ -66,19 +66,19 @@ class Overview:
 
     @property
     def title(self) -> str:
-        """Name that people gave it, or pipeline and time."""
+        """Name that people gave the execution; without one, the pipeline's name and the time."""
         return self.snapshot.title(self.pipeline, self.execution)
 
     @property
     def by(self) -> str:
-        """User who started it, as far as the service reports it."""
+        """User who started the execution; empty if the service does not report one."""
         user = self.snapshot.described.get("CreatedBy", {})
         identity = user.get("IamIdentity", {})
         return str(user.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
 
     @property
     def offered(self) -> list[tuple[str, str, dict[str, str]]]:
-        """Possible actions: (label, action, variables)."""
+        """Actions that the page offers: (label, name of the action, URL variables)."""
         about = {"pipeline": self.pipeline, "execution": self.execution}
         actions = [("Start another", "start", {"pipeline": self.pipeline})]
         if self.snapshot.status in ("Failed", "Stopped"):
@@ -89,13 +89,14 @@ class Overview:
 
     @property
     def critical_titles(self) -> list[str]:
-        """Titles of the steps of the critical path."""
+        """Titles of the steps on the critical path."""
         path = self.timeline.critical if self.timeline else ()
         return [self.flow.nodes[name].title for name in path]
 
     def waited(self, name: str) -> float | None:
-        """Return the seconds that a step waited for machines; None if it did not, or it is not
-        known.
+        """Return the seconds that a step waited for machines.
+
+        Return None if it did not wait, or if the time is not known.
         """
         for bar in self.timeline.bars if self.timeline else ():
             if bar.node.name == name and bar.machines is not None:
@@ -104,14 +105,14 @@ class Overview:
 
     @property
     def package(self) -> str | None:
-        """ARN of the model package that the run registered."""
+        """ARN of the model package that the execution registered; None if it registered none."""
         return model_package(list(self.snapshot.steps))
 
 
 def overview(
     pipeline: str, execution: str, snapshot: Snapshot, run_data: RunData, now: datetime
 ) -> Overview:
-    """Compute the overview; ``now`` is the present time."""
+    """Compute the values of the page from what was read; ``now`` is the current time."""
     bound = flow(run_data.document, snapshot.status, snapshot.steps)
     machine_times = {name: had_machines(job) for name, job in run_data.jobs.items()}
     start_time = snapshot.described.get("CreationTime") or now
@@ -133,12 +134,14 @@ def overview(
 
 
 EXPLAINED_STEPS = 5
-"""Number of failed steps whose cause is searched; the others have theirs on their own pages."""
+"""Most failed steps whose cause this page shows; every step's own page shows its cause."""
 
 
 def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
-    """Read the page's data; causes and panels may come a moment later. Where AWS refuses a part,
-    the page says so.
+    """Read the data of the page, and compute its values.
+
+    Causes and panels are read in the background, so a later reload may show them first. A part that
+    AWS refuses is left empty, and the error is added to ``RunData.missing``, which the page shows.
     """
     snapshot, run_execution = aws.snapshot(pipeline, execution), aws.execution(pipeline, execution)
     steps, region, missing = snapshot.steps, run_execution.arn.split(":")[3], []
@@ -169,7 +172,7 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
     run_data = RunData(
         document=unchanging("definition", run_execution.definition),
         parameters=unchanging("parameters", run_execution.parameters),
-        # Not strict: where AWS refuses the descriptions, there are none.
+        # Not strict: if AWS refuses the descriptions, ``jobs`` is empty.
         jobs={step.name: job for step, job in zip(charged_steps, jobs, strict=False)},
         prices=aws.read_cached(("prices", region), lambda: load(region), A_DAY),
         causes=[step_cause for step in failed_steps if (step_cause := cause(step)) is not None],
@@ -181,14 +184,14 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
 
 page = Blueprint("run", __name__)
 PARTS = ("head", "why", "panels", "graph", "timeline", "steps", "about")
-"""Fragments of the page, each with a template of that name."""
+"""Fragments of the page; each is rendered from the template of the same name."""
 
-TRAININGS = 4  # most trainings whose first plot, the loss, is drawn
+TRAININGS = 4  # most training jobs whose first plot, the loss, is drawn
 
 
 @page.get("/runs/<pipeline>/<execution>")
 def run(pipeline: str, execution: str) -> Response:
-    """Show the execution: why it failed, curves, panels, graph, timeline, steps."""
+    """Show the execution: why it failed, loss curves, panels, graph, timeline and steps."""
     aws, panels = account(), [panel for panel in application().panels if not panel.in_file]
     run_overview = read_run(aws, pipeline, execution, panels)
     parts = {**fragments(run_overview), "curves": _curves(aws, run_overview.snapshot)}
@@ -199,7 +202,7 @@ def run(pipeline: str, execution: str) -> Response:
 
 
 def _curves(aws: Account, snapshot: Snapshot) -> str:
-    """Draw the losses of the run's trainings."""
+    """Return the HTML of the loss curves of the execution's first ``TRAININGS`` training jobs."""
     trainings = [(step.title, step.job[1]) for step in snapshot.steps
                if step.job and step.job[0] == "TrainingJob"]  # fmt: skip
     try:
@@ -210,5 +213,5 @@ def _curves(aws: Account, snapshot: Snapshot) -> str:
 
 
 def fragments(run: Overview) -> account_cache.Fragments:
-    """Return the HTML of each of ``PARTS``."""
+    """Return a mapping of each name in ``PARTS`` to its HTML."""
     return {name: render_template(f"run/{name}.html.j2", run=run) for name in PARTS}

@@ -1,8 +1,8 @@
-"""The executions of all pipelines, the newest first, a page at a time.
+"""The page with the executions of all pipelines: the newest first, ``ROWS`` of them per page.
 
-The API lists the executions of one pipeline, without their parameters and ends. So a page asks the
-pipelines that ran last for their newest executions, and describes the ones that it shows. Search,
-filters and order apply to these.
+The API lists the executions of one pipeline at a time, without their parameters and end times. So
+the page lists the newest executions of the pipelines that ran last, and describes only the
+executions that it shows. Search, filters and order apply to these executions only.
 """
 
 import time
@@ -27,15 +27,15 @@ page = Blueprint("runs", __name__)
 STATUSES = ("Executing", "Stopping", *END_STATUSES)
 
 ROWS = 50  # runs on a page
-MOST_LISTED = 100  # most executions in one answer of ListPipelineExecutions
-PARAMETER = "p."  # prefix of columns that are parameters
+MOST_LISTED = 100  # most executions in one response of ListPipelineExecutions
+PARAMETER = "p."  # prefix of the names of columns that show a pipeline parameter
 COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "cost")
-"""Columns beside the run's name and the parameters that differ."""
+"""Columns in addition to the name of the execution and the parameters that differ."""
 
 UNSORTED_COLUMNS = ("metric", "champion", "verdict", "cost")
-"""Columns that are known a moment later than the runs."""
+"""Columns that cannot be sorted: their values are read in the background, after the list."""
 
-MOST = 8  # most parameters shown
+MOST = 8  # most parameters that are shown as columns
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -46,30 +46,30 @@ class Run:
     pipeline: str
     id: str
     arn: str
-    title: str  # name that people gave it, or pipeline and time
+    title: str  # name that people gave it; without one, the pipeline's name and the time
     status: str
     started: datetime | None
     ended: datetime | None
-    """Time of the last modification of an ended execution: the API has no other end."""
+    """Time of the last modification of an ended execution: the API reports no other end time."""
     description: str
-    reason: str  # reason of a failure
+    reason: str  # reason of a failure; empty if it has not failed
     parameters: Mapping[str, str]
 
     @property
     def key(self) -> str:
-        """Key ``pipeline/id``, as in the address of a comparison."""
+        """Key ``pipeline/id``, as it appears in the address of a comparison."""
         return f"{self.pipeline}/{self.id}"
 
     @property
     def seconds(self) -> float:
-        """Duration, until now if it still runs."""
+        """Duration in seconds, until now if the execution has not ended; 0 if it has no start."""
         if self.started is None:
             return 0.0
         return (self.ended.timestamp() if self.ended else time.time()) - self.started.timestamp()
 
     @property
     def text(self) -> str:
-        """Text in which it is searched, in lower case."""
+        """Text that the search looks in, in lower case."""
         texts = (self.arn, self.pipeline, self.title, self.status, self.description, self.reason)
         parameters = (f"{name}={value}" for name, value in self.parameters.items())
         return "\n".join((*texts, *parameters)).casefold()
@@ -77,7 +77,7 @@ class Run:
 
 @page.get("/runs")
 def runs() -> Response:
-    """Show the runs that the address asks for."""
+    """Show the executions that the query parameters of the address ask for."""
     aws, args = account(), request.args
     before, fault = _moment(args.get("before", ""))
     summaries, is_more = newest(aws, args.get("pipeline", ""), before)
@@ -100,17 +100,21 @@ def runs() -> Response:
         "progress": render_template("runs/progress.html.j2", **values),
         "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED_COLUMNS),
     }
-    # A run may begin at any time.
+    # The page keeps refreshing itself, because an execution may start at any time.
     return account_cache.answer("runs.html.j2", parts, goes_on=True)
 
 
 def newest(
     aws: Account, pipeline: str, before: datetime | None
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
-    """Return (pipeline, its PipelineExecutionSummary) of the newest executions that began
-    ``before``, and whether there are older ones.
+    """Return the newest executions, and whether there are older ones.
 
-    ``pipeline``: only of this one; empty for all.
+    An execution is returned as (pipeline, its PipelineExecutionSummary).
+
+    Args:
+        aws: account to read from.
+        pipeline: name of the only pipeline to list; empty for all pipelines.
+        before: list only executions that started before this time; None for no limit.
     """
     summaries: list[tuple[str, Mapping[str, Any]]] = []
     pipelines = [
@@ -120,7 +124,8 @@ def newest(
         pipelines, key=lambda entry: entry.get("LastExecutionTime") or NEVER, reverse=True
     ):
         last = entry.get("LastExecutionTime") or NEVER
-        # Neither this pipeline nor the following have one of the newest runs.
+        # The pipelines are sorted by their last execution: neither this pipeline nor one that
+        # follows can have an execution that is newer than those already found.
         if len(summaries) > ROWS and last < _began(summaries[ROWS]):
             break
         name = entry["PipelineName"]
@@ -134,8 +139,11 @@ def _began(entry: tuple[str, Mapping[str, Any]]) -> datetime:
 
 
 def _list_executions(aws: Account, pipeline: str, before: datetime | None) -> list[dict[str, Any]]:
-    """Return summaries of a pipeline's newest executions, more than a page's if there are."""
-    # In a request a time has whole seconds: ask for a second more, and leave that out.
+    """Return the summaries of a pipeline's newest executions: up to ``MOST_LISTED``.
+
+    That is more than a page shows, so that the caller knows whether there are older ones.
+    """
+    # A request carries times in whole seconds: ask for one second more, and filter exactly below.
     until: dict[str, Any] = {"CreatedBefore": before + timedelta(seconds=1)} if before else {}
 
     summaries = aws.ask(
@@ -155,7 +163,7 @@ def _list_executions(aws: Account, pipeline: str, before: datetime | None) -> li
 
 
 def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run:
-    """Return a listed execution with its end and its parameters, as far as AWS returns them."""
+    """Return a listed execution with its end time and parameters, as far as AWS returns them."""
     arn = summary["PipelineExecutionArn"]
     id, status = arn.rpartition("/")[2], summary.get("PipelineExecutionStatus") or "Unknown"
     execution, start_time = aws.execution_of(arn), summary.get("StartTime")
@@ -166,7 +174,7 @@ def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run
             description = aws.read_cached(("ended", arn, status), execution.describe, A_DAY)
             end_time = description.get("LastModifiedTime") or start_time
     except ServiceError:
-        # It was deleted meanwhile.
+        # The execution was deleted after it was listed.
         end_time = start_time if status in END_STATUSES else None
     return Run(
         pipeline=pipeline,
@@ -183,7 +191,7 @@ def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run
 
 
 def _outcome(aws: Account, run: Run) -> Outcome:
-    """Return what is known of a run's outcome; that of an ended run is read in the background."""
+    """Return the outcome of an ended execution, read in the background; empty until it is known."""
     if run.ended is None:
         return Outcome()
     read = partial(outcome, aws, run.pipeline, run.id, application().judge)
@@ -191,14 +199,14 @@ def _outcome(aws: Account, run: Run) -> Outcome:
 
 
 def address(**changes: str) -> str:
-    """Return the page's address with other arguments; empty ones are left out."""
+    """Return the page's address with ``changes`` to its query; empty parameters are left out."""
     args = request.args.to_dict(flat=False) | {name: [value] for name, value in changes.items()}
     query = {name: texts for name, values in args.items() if (texts := [*filter(None, values)])}
     return f"{url_for('runs.runs')}?{urlencode(query, doseq=True)}"
 
 
 def _moment(text: str) -> tuple[datetime | None, str]:
-    """Return the time in an address, and what is wrong with it."""
+    """Return (time that ``text`` contains or None, message about what is wrong with it or "")."""
     try:
         return datetime.fromisoformat(text).astimezone() if text else None, ""
     except (ValueError, OverflowError):
@@ -206,7 +214,7 @@ def _moment(text: str) -> tuple[datetime | None, str]:
 
 
 def filter_runs(run_list: Sequence[Run], words: str, statuses: Sequence[str]) -> list[Run]:
-    """Return the runs that have all the words, and one of the statuses, if any is given."""
+    """Return the runs that contain all the words, and have one of ``statuses`` if any is given."""
     terms = words.casefold().split()
     return [
         run
@@ -216,8 +224,10 @@ def filter_runs(run_list: Sequence[Run], words: str, statuses: Sequence[str]) ->
 
 
 def columns(run_list: Sequence[Run]) -> list[str]:
-    """Return the usual columns, the pipeline if there are several, and the parameters that differ,
-    or all if none does.
+    """Return the names of the table's columns.
+
+    They are the usual columns, the pipeline if there are several, and the parameters whose values
+    differ between the runs, or all parameters if none differs; at most ``MOST`` parameters.
     """
     values: dict[str, set[str]] = {}
     for run in run_list:
@@ -229,8 +239,9 @@ def columns(run_list: Sequence[Run]) -> list[str]:
 
 
 def sort_runs(run_list: Sequence[Run], by: str) -> list[Run]:
-    """Return the runs by a column; with a leading hyphen, the highest first. Those without a value
-    come last, in either direction.
+    """Return the runs sorted by the column ``by``; a leading hyphen sorts the highest first.
+
+    Runs without a value in that column come last in both directions.
     """
     column, descending = by.removeprefix("-"), by.startswith("-")
     keys = {run.arn: _value(run, column) for run in run_list}
@@ -240,7 +251,7 @@ def sort_runs(run_list: Sequence[Run], by: str) -> list[Run]:
 
 
 def _value(run: Run, column: str) -> Any:
-    """Return a column's sort key; numbers come before texts."""
+    """Return the sort key of a run in a column; None if it has no value. Numbers precede texts."""
     if column.startswith(PARAMETER):
         value = run.parameters.get(column.removeprefix(PARAMETER))
         if value is None:

@@ -40,7 +40,7 @@ MOST = 24  # most plots drawn; other metrics have their values in the table
 
 @page.get("/runs/<pipeline>/<execution>/<step>")
 def step(pipeline: str, execution: str, step: str) -> Response:
-    """Show the step's parts; each part reports by itself what AWS does not let it read."""
+    """Show the parts of the step's page; a part that AWS refuses shows the error in its place."""
     view = StepView(account(), pipeline, execution, step)
     if view.step is None and view.step_definition is None:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
@@ -50,6 +50,7 @@ def step(pipeline: str, execution: str, step: str) -> Response:
 
 
 def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[str, Any]]) -> str:
+    """Return the HTML of one part; if AWS refuses the data, the HTML of the error."""
     try:
         content = read(view)
     except ServiceError as error:
@@ -58,6 +59,7 @@ def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[s
 
 
 def _head(view: StepView) -> Mapping[str, Any]:
+    """Return the source of a reused result, the description of the step, and its package."""
     definition, step = view.step_definition, view.step
     return {
         "source": arn_variables(step.source) if step and step.source else None,
@@ -69,8 +71,9 @@ def _head(view: StepView) -> Mapping[str, Any]:
 
 
 def _panels(view: StepView) -> Mapping[str, Any]:
-    """Return the application's panels about this step; read in the background, as it may take
-    long.
+    """Return the application's panels about this step.
+
+    They are read in the background, because that may take long; there are none until it is done.
     """
     nothing: tuple[Markup, ...] = ()
     step_panels = [
@@ -99,7 +102,7 @@ def _trials(view: StepView) -> Mapping[str, Any]:
 
 
 def _time(view: StepView) -> Mapping[str, Any]:
-    """Return duration and cost, including earlier attempts."""
+    """Return the duration and the cost of the step, including its earlier attempts."""
     kind = view.resource.kind if view.resource else ""
     ran = view.step is not None and not view.step.source
     job = view.description if ran and kind in JOBS else {}
@@ -138,6 +141,7 @@ def _arguments(view: StepView) -> Mapping[str, Any]:
 
 
 def _resolve_step(view: StepView) -> dict[str, Any] | None:
+    """Return the step's entry in the definition with values filled in; None if it is not known."""
     definition = view.step_definition
     if definition is None:
         return None
@@ -160,11 +164,11 @@ PARTS: Mapping[str, Callable[[StepView], Mapping[str, Any]]] = {
         else ""
     },
 }
-"""Fragment → function that returns its template's values."""
+"""Mapping of a part of the page to the function that returns its template's values."""
 
 
 def curves(account: Account, step: Step) -> Markup:
-    """Draw the metrics of the step's training job; empty without any."""
+    """Return the plots and the table of the training job's metrics; empty if it has none."""
     if step.job is None or step.job[0] != "TrainingJob":
         return Markup()
     job = step.job[1]
@@ -179,5 +183,5 @@ def curves(account: Account, step: Step) -> Markup:
         **{"plots": Markup("").join(plots), "rows": rows, "metrics": metrics},
         **{"until": until, "more": more},
     )
-    # A template has made it, and escaped it.
+    # Not an injection: a template rendered this HTML, and escaped its values.
     return Markup(html)

@@ -1,7 +1,7 @@
-"""AWS's own algorithms, which run in the job for images that are started without a script.
+"""AWS's own algorithms. They run in the job if its image is started without a user's script.
 
-A module here runs under the interpreter that stands in for the image, not under the emulator's, so
-it imports the standard library, this room, and what that interpreter has of the image.
+A module here runs in the interpreter that replaces the image, not in the emulator's. So it imports
+only the standard library, this package, and what that interpreter has of the image's packages.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ _START = (
 
 
 def command(python: Path, module: str, *arguments: str) -> list[str]:
-    """Return the command that runs ``module`` of ``trainyard`` under ``python``.
+    """Return the command that runs ``module`` of ``trainyard`` with the interpreter ``python``.
 
-    ``trainyard`` need not be installed there, and nothing else beside it comes onto the job's path.
-    scikit-learn is hidden: xgboost would import it, and with it pandas and SciPy's statistics, for
-    estimators that no algorithm uses. That is 1.4 of the 1.9 seconds of processor time that a job
-    needs to start.
+    ``trainyard`` need not be installed there, and nothing else from its folder gets onto the job's
+    path. scikit-learn is hidden: otherwise xgboost would import it, and with it pandas and SciPy's
+    statistics, for estimators that no algorithm uses. That takes 1.4 of the 1.9 seconds of
+    processor time that a job needs to start.
     """
     return [str(python), "-c", _START, str(_PACKAGE), module, *arguments]

@@ -1,6 +1,6 @@
 """CloudWatch: metrics of the emulator and of its users, and alarms on them.
 
-``cloudwatch_api`` answers requests, ``metric_store`` keeps values, ``own_metrics`` are AWS's names
-for what happens here, ``alarms`` are evaluated for deployments. Actions of alarms are refused by
-name.
+``cloudwatch_api`` handles requests. ``metric_store`` stores values, and records what happens in the
+emulator under AWS's metric names. ``alarms`` are evaluated for deployments of endpoints. Alarm
+actions are refused by name.
 """

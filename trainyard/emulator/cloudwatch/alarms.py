@@ -1,7 +1,7 @@
-"""Metric alarms: kept on disk, evaluated twice a second. Nothing is done when one goes off.
+"""Metric alarms: stored on disk and evaluated twice a second. No action is taken when one goes off.
 
-A period ends at the present moment, not at a full minute as on AWS: an alarm goes off as soon as
-its data require it, and a period later it is as quiet as on AWS.
+A period ends at the present moment, not at a full minute as on AWS. So an alarm goes off as soon as
+its data require it, and one period later its state is the same as on AWS.
 """
 
 import logging
@@ -22,8 +22,9 @@ from trainyard.emulator.request_scope import ApiError, Thread, make_arn
 log = logging.getLogger(__name__)
 
 EXTRA_PERIODS = 2
-"""Number of periods beyond EvaluationPeriods that are searched for data: the guide's example has
-five for three."""
+"""Number of periods in addition to EvaluationPeriods that are searched for data. The user guide's
+example searches five periods for three.
+"""
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "GreaterThanOrEqualToThreshold": lambda value, threshold: value >= threshold,
@@ -39,9 +40,10 @@ def evaluate_alarm(
 ) -> str:
     """Return the alarm's state for these data.
 
-    ``breaches``: for each period of the evaluation range, the latest first, whether its data point
-    breaches; None without data. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
-    DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
+    ``breaches`` says for each period of the evaluation range, the latest first, whether its data
+    point breaches the threshold; None means that there is no data. ``periods``, ``to_alarm`` and
+    ``missing`` are EvaluationPeriods, DatapointsToAlarm and TreatMissingData. ``now`` is the
+    present state.
     """
     real = [breach for breach in breaches if breach is not None][:periods]
     gaps = periods - len(real)
@@ -57,7 +59,7 @@ def evaluate_alarm(
     if missing == "ignore":
         return now
     oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
-    return "ALARM" if oldest >= to_alarm else now  # the newest data alone are no alarm
+    return "ALARM" if oldest >= to_alarm else now  # the newest data points alone raise no alarm
 
 
 TICK = 0.5  # seconds between evaluations
@@ -88,7 +90,7 @@ class Alarms:
             self._thread.join()
 
     def put(self, request: dict) -> dict:
-        """Answer PutMetricAlarm."""
+        """Perform PutMetricAlarm."""
         check(request)
         name, now = request["AlarmName"], time.time()
         with self._lock:
@@ -104,14 +106,14 @@ class Alarms:
                 "ActionsEnabled": True,
                 **{k: v for k, v in request.items() if k != "Tags"},
                 "AlarmConfigurationUpdatedTimestamp": now,
-                # A changed alarm keeps its state until it is evaluated.
+                # A changed alarm keeps its state until it is evaluated again.
                 **{key: old.get(key, value) for key, value in first.items()},
             }
             self._save()
         return {}
 
     def describe(self, request: dict) -> list[dict]:
-        """Return the alarms that DescribeAlarms asks for, sorted by name."""
+        """Return the alarms that match a DescribeAlarms request, sorted by name."""
         names, prefix = request.get("AlarmNames"), request.get("AlarmNamePrefix", "")
         with self._lock:
             return [
@@ -123,12 +125,12 @@ class Alarms:
             ]
 
     def states(self, names: Iterable[str]) -> dict[str, str]:
-        """Return name → state of those alarms that exist."""
+        """Return a mapping of name to state, of those alarms that exist."""
         with self._lock:
             return {n: self._all[n]["StateValue"] for n in names if n in self._all}
 
     def delete(self, request: dict) -> dict:
-        """Answer DeleteAlarms."""
+        """Perform DeleteAlarms."""
         with self._lock:
             for name in request["AlarmNames"]:
                 self._all.pop(name, None)
@@ -142,7 +144,7 @@ class Alarms:
             for alarm in list(self._all.values()):
                 try:
                     self._evaluate(alarm)
-                except OSError as failure:  # a full disk: the state is known, but not written
+                except OSError as failure:  # the disk is full: the state is in memory only
                     log.warning("alarm %s: %s", alarm["AlarmName"], failure)
 
     def _evaluate(self, alarm: dict) -> None:
@@ -161,13 +163,15 @@ class Alarms:
             self._become(alarm, state, _reason(alarm, values, state))
 
     def _values(self, alarm: dict) -> list[float | None]:
-        """Return the statistic of each period of the evaluation range, the latest first."""
+        """Return the statistic of each period of the evaluation range, the latest first. It is None
+        for a period without data.
+        """
         metric = metric_of(alarm)
         statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
         period, now = alarm["Period"], time.time()
         count = alarm["EvaluationPeriods"] + EXTRA_PERIODS
         unit = alarm.get("Unit", "")
-        # points() leaves its end out, and a value of this very moment counts.
+        # 1e-6: points() excludes its end, but a value of this very moment must count.
         points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
         windows: list[list] = [[] for _ in range(count)]
         for point in points:
@@ -178,7 +182,7 @@ class Alarms:
         now, name = time.time(), alarm["AlarmName"]
         with self._lock:
             if self._all.get(name) is not alarm:
-                return  # it was changed or deleted meanwhile
+                return  # it was changed or deleted while it was evaluated
             before = alarm["StateValue"]
             alarm |= {"StateValue": state, "StateReason": reason}
             alarm |= {"StateUpdatedTimestamp": now, "StateTransitionedTimestamp": now}
@@ -191,13 +195,13 @@ class Alarms:
 
 
 def metric_of(document: dict) -> Metric:
-    """Return the metric of a document with Namespace, MetricName and Dimensions."""
+    """Return the metric that a document's Namespace, MetricName and Dimensions identify."""
     dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
     return Metric.from_dimensions(document["Namespace"], document["MetricName"], dimensions)
 
 
 def check(request: dict) -> None:
-    """Raise ``ValidationError`` for an alarm that AWS refuses, or that is not evaluated here."""
+    """Raise ``ValidationError`` for an alarm that AWS refuses or that cannot be evaluated here."""
     if request.get("Metrics"):
         raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
     for member in NOT_RUN:
@@ -228,7 +232,7 @@ def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
 
 
 def _reason(alarm: dict, values: list[float | None], state: str) -> str:
-    """Return the reason of the state in AWS's words."""
+    """Return the reason for the state, in AWS's words."""
     datapoints = [f"{value:g}" for value in values if value is not None][
         : alarm["EvaluationPeriods"]
     ]

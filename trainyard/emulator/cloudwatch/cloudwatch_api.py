@@ -1,6 +1,6 @@
-"""CloudWatch's operations, in both protocols of its clients: JSON and the query protocol.
+"""CloudWatch's operations, in two protocols of its clients: JSON and the query protocol.
 
-Metrics are stored and read, and alarms on them evaluated. All else is refused by name.
+Metrics are stored and read, and alarms on them are evaluated. Everything else is refused by name.
 """
 
 import functools
@@ -35,7 +35,9 @@ from trainyard.emulator.services.moto_app import query_error
 
 
 class CloudWatch:
-    """CloudWatch. ``answer`` a request; ``begin`` to evaluate alarms. Both from any thread."""
+    """The CloudWatch service. Call ``answer`` with a request, and ``begin`` to start evaluating
+    alarms. Its methods are thread-safe.
+    """
 
     def __init__(self, root: Path) -> None:
         self.metrics = Metrics(root / "metrics.sqlite")
@@ -55,7 +57,9 @@ class CloudWatch:
         self.metrics.close()
 
     def answer(self, request: Request) -> Response:
-        """Return the answer; what is not done here is refused by name."""
+        """Return the response to a request. Operations that are not implemented are refused by
+        name.
+        """
         if request.headers.get("Smithy-Protocol", "").startswith("rpc-v2-cbor"):
             return Response("CloudWatch speaks JSON and the query protocol here, not CBOR", 501)
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
@@ -90,7 +94,7 @@ class CloudWatch:
 @functools.cache
 def _model() -> ServiceModel:
     document = Loader().load_service_model("cloudwatch", "service-2")
-    # botocore's own document names newer protocols first, which QueryParser does not read.
+    # botocore's own document lists newer protocols first, which QueryParser cannot read.
     metadata = document["metadata"] | {"protocol": "query", "protocols": ["query"]}
     return ServiceModel(document | {"metadata": metadata}, "cloudwatch")
 
@@ -115,12 +119,12 @@ def _json(status: int, document: dict) -> Response:
     return Response(json.dumps(document), status, content_type="application/x-amz-json-1.0")
 
 
-MOST = 1440  # data points of an answer to GetMetricStatistics: its documentation
+MOST = 1440  # maximum data points that GetMetricStatistics returns (its documentation)
 
 
 class Queries:
-    """Operations on metric data. Request times are numbers, ISO 8601 or datetimes; answers have
-    seconds since the epoch.
+    """Operations on metric data. Times in requests are numbers, ISO 8601 or datetimes; times in
+    responses are seconds since the epoch.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -135,7 +139,9 @@ class Queries:
         }
 
     def put(self, request: dict) -> dict:
-        """Raise ``InvalidParameterValue`` for data that AWS refuses; then none of it is stored."""
+        """Perform PutMetricData. Raises ``InvalidParameterValue`` for data that AWS refuses; then
+        none of it is stored.
+        """
         if request.get("EntityMetricData"):
             raise _invalid("EntityMetricData is not kept here: use MetricData")
         for number, datum in enumerate(request.get("MetricData", []), 1):
@@ -221,12 +227,14 @@ class Queries:
 
 
 def seconds(value: Any) -> float:
-    """Return a request's time as seconds since the epoch."""
+    """Convert a time in a request to seconds since the epoch."""
     return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
 
 
 def _check_values(datum: dict, location: str) -> None:
-    """Raise for values that are said in two ways, or counted wrongly, in CloudWatch's words."""
+    """Raise ApiError, in CloudWatch's words, if a datum gives its value in two ways or has a wrong
+    number of Counts.
+    """
     for other in ("Values", "StatisticValues"):
         if "Value" in datum and datum.get(other):
             message = (
@@ -259,7 +267,9 @@ def _points(datum: dict) -> Iterator[Point]:
 
 
 def _span(request: dict) -> tuple[float, float, int]:
-    """Return (start, end, period), in seconds; ``start`` is the start of a period."""
+    """Return (start, end, period) in seconds. ``start`` is rounded down to the start of a
+    period.
+    """
     start, end, period = (
         seconds(request["StartTime"]),
         seconds(request["EndTime"]),
@@ -273,7 +283,7 @@ def _span(request: dict) -> tuple[float, float, int]:
 
 
 def _periods(points: list[Point], start: float, period: int) -> list[tuple[float, list[Point]]]:
-    """Return (start, points) of each period that has data."""
+    """Return (start, points) of each period that has data, in order."""
     groups: dict[float, list[Point]] = defaultdict(list)
     for point in points:
         groups[start + (point.t - start) // period * period].append(point)

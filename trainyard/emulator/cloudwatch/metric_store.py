@@ -1,4 +1,4 @@
-"""The store of metric data: an SQLite file, whose rows are values or sets of statistics."""
+"""The store of metric data: an SQLite file whose rows are values or sets of statistics."""
 
 import hashlib
 import hmac
@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 from trainyard.common.measures import CONTENT_TYPE, OF_SERVICE, Measure, Sample, Source, text
 from trainyard.language.definition_document import END_STATUSES
 
-# Seconds that data are kept: CloudWatch's retention for one-minute periods.
+# Seconds for which data are kept: CloudWatch's retention for one-minute periods.
 RETENTION_SECONDS = 15 * 86400
 log = logging.getLogger(__name__)
 _SCHEMA = """
@@ -36,8 +36,8 @@ CREATE INDEX IF NOT EXISTS points_by_time ON points (series, t);
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """``count`` values at one time (seconds since the epoch); all are equal if ``least ==
-    most``.
+    """``count`` values at one time ``t`` (seconds since the epoch). If ``least == most``, all are
+    equal.
     """
 
     t: float
@@ -78,7 +78,7 @@ class Metrics:
             self._db = _open_store(path)
         except sqlite3.DatabaseError as damage:
             if isinstance(damage, sqlite3.OperationalError):
-                raise  # a full or a read-only disk: the store itself is whole
+                raise  # the disk is full or read-only: the store itself is intact
             aside = path.with_suffix(".damaged")
             path.replace(aside)
             log.error(
@@ -106,14 +106,18 @@ class Metrics:
             self._db.execute("COMMIT")
 
     def points(self, metric: Metric, start: float, end: float, unit: str = "") -> list[Point]:
-        """Return the points with start <= t < end, by time; only those of ``unit``, if given."""
+        """Return the points with start <= t < end in order of time; if ``unit`` is given, only
+        those with that unit.
+        """
         sql = "SELECT t, count, sum, least, most, unit FROM points WHERE series=? AND t>=? AND t<?"
         with self._lock:
             rows = self._db.execute(f"{sql} ORDER BY t", (self._id(metric), start, end)).fetchall()
         return [Point(*row) for row in rows if unit in ("", row[5])]
 
     def totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
-        """Return metric → (number of values, their sum) for these namespaces."""
+        """Return a mapping of each metric in these namespaces to its number of values and their
+        sum.
+        """
         placeholders = ",".join("?" * len(namespaces))
         sql = (
             "SELECT namespace, name, dimensions, TOTAL(count), TOTAL(sum) FROM series "
@@ -147,7 +151,9 @@ class Metrics:
 
 
 def _open_store(path: Path) -> sqlite3.Connection:
-    """Open the store and delete data older than KEPT. Raises :class:`sqlite3.DatabaseError`."""
+    """Open the store and delete data older than RETENTION_SECONDS. Raises
+    :class:`sqlite3.DatabaseError` if it is damaged.
+    """
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
@@ -167,13 +173,15 @@ _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,10})?|100)")
 
 
 def is_supported(statistic: str) -> bool:
-    """Return whether :func:`computed` supports it: the plain five, and percentiles (``p99.9``)."""
+    """Return whether :func:`compute_statistic` supports it: the five plain ones, and percentiles
+    (``p99.9``).
+    """
     return statistic in PLAIN or bool(_PERCENTILE.fullmatch(statistic))
 
 
 def compute_statistic(statistic: str, points: Sequence[Point]) -> float | None:
-    """Return the statistic of a period's data; None without data, and for a percentile of sets of
-    statistics, whose single values are unknown.
+    """Return the statistic of a period's data. Return None if there is no data, and for a
+    percentile of sets of statistics, whose single values are unknown.
     """
     points_with_data = [point for point in points if point.count > 0]
     if not points_with_data:
@@ -188,20 +196,21 @@ def compute_statistic(statistic: str, points: Sequence[Point]) -> float | None:
 
 
 def _percentile(share: float, values: list[tuple[float, float]]) -> float:
-    """Return the smallest value that at least ``share`` of all values do not exceed."""
+    """Return the smallest value that is not exceeded by at least ``share`` (0..1) of all values,
+    given as sorted (value, count).
+    """
     target, total = share * sum(count for _, count in values), 0.0
     for value, count in values:
         total += count
-        # 1e-9: rounding must not put the target above the last sum.
+        # 1e-9: rounding errors must not put the target above the last sum.
         if total >= target - 1e-9:
             return value
     return values[-1][0]
 
 
-# Metrics that the emulator records about its own work, under AWS's names.
-#
-# Namespaces, names, dimensions and units are those of the developer guide, "Metrics for monitoring
-# Amazon SageMaker AI with Amazon CloudWatch".
+# Metrics that the emulator records about its own work, under AWS's names. Namespaces, names,
+# dimensions and units are those of the developer guide, "Metrics for monitoring Amazon SageMaker AI
+# with Amazon CloudWatch".
 
 ENDPOINTS = "AWS/SageMaker"
 TRAINING = "/aws/sagemaker/TrainingJobs"
@@ -219,9 +228,9 @@ def invocation(
 ) -> None:
     """Record one InvokeEndpoint.
 
-    ``names``: endpoint, variant, and the configuration that served it. ``status``: status of the
-    container's answer. ``times``: seconds that the container took, and the additional seconds.
-    ``count``: the variant's instances.
+    ``names`` are the endpoint, the variant, and the endpoint configuration that served it.
+    ``status`` is the status of the container's response. ``times`` are the seconds that the
+    container took, and the additional seconds. ``count`` is the number of the variant's instances.
     """
     now, (model, overhead) = time.time(), times
     values = {
@@ -233,7 +242,7 @@ def invocation(
         "ModelLatency": (model / MICROSECOND, "Microseconds"),
         "OverheadLatency": (max(0.0, overhead) / MICROSECOND, "Microseconds"),
     }
-    # Also by configuration, so that an alarm can examine a single fleet.
+    # Recorded by configuration, too, so that an alarm can examine a single fleet.
     variant = {"EndpointName": names[0], "VariantName": names[1]}
     metrics.put(
         (Metric.from_dimensions(ENDPOINTS, name, dimensions), Point.from_value(value, unit, now))
@@ -252,7 +261,7 @@ def training(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> Non
 
 
 def execution(metrics: Metrics, record: dict, step: str | None) -> None:
-    """Record a change of an execution's status, or of the status of its step ``step``."""
+    """Record a change of a pipeline execution's status, or of the status of its step ``step``."""
     dimensions = {"PipelineName": record["pipeline"]}
     if step is None:
         answer = record["answer"]
@@ -278,29 +287,31 @@ def execution(metrics: Metrics, record: dict, step: str | None) -> None:
     )
 
 
-# The emulator's metrics in Prometheus' format: GET /metrics with a token made from the secret.
-#
-# The samples come from CloudWatch's store, so both agree, also after a restart. Data older than the
-# store's retention are gone, and then a counter falls: Prometheus takes that for a restart.
+# The emulator's metrics in Prometheus' format: GET /metrics with a token that is derived from the
+# secret. The samples come from CloudWatch's store, so both agree, even after a restart. When data
+# become older than the store's retention they are deleted and a counter decreases, which Prometheus
+# takes for a restart.
 
 PATH = "/metrics"
 
 
 def token_of(secret: str) -> str:
-    """Return Prometheus' token: it is derived from the secret, and gives access only to the
+    """Return the token for Prometheus. It is derived from the secret and gives access only to the
     metrics.
     """
     return hmac.new(secret.encode(), b"trainyard metrics", hashlib.sha256).hexdigest()
 
 
 def is_scrape(request: Request) -> bool:
-    """Return whether it is a request for metrics; one for a bucket called metrics is signed."""
+    """Return whether the request is for the metrics. A request for a bucket named metrics is signed
+    instead and has no bearer token.
+    """
     scheme = request.headers.get("Authorization", "").partition(" ")[0]
     return request.path == PATH and request.method == "GET" and scheme.lower() == "bearer"
 
 
 def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
-    """Return the metrics of all regions' stores; 401 for a wrong token."""
+    """Return the metrics of all regions' stores. Return status 401 if the token is wrong."""
     token = request.headers["Authorization"].partition(" ")[2].strip()
     if not hmac.compare_digest(token.encode(), token_of(secret).encode()):
         challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
@@ -314,7 +325,7 @@ _NAMESPACES = sorted({source.namespace for measure in OF_SERVICE for source in m
 
 
 def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
-    """Iterate over a sample for each combination of labels; regions are added up."""
+    """Iterate over a sample for each combination of labels, added up over the sources."""
     sums: defaultdict[tuple[tuple[str, str], ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for source in measure.sources:
         for metric, (count, total) in totals.items():
@@ -326,7 +337,7 @@ def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Ite
 
 
 def _labels(measure: Measure, source: Source, metric: Metric) -> dict[str, str] | None:
-    """Return the labels of a metric; None if it is not the source's."""
+    """Return the labels of a metric. Return None if the metric does not belong to the source."""
     dimensions = dict(metric.dimensions)
     if (metric.namespace, metric.name) != (source.namespace, source.name):
         return None

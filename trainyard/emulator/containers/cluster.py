@@ -1,4 +1,4 @@
-"""Runs a job's nodes together: starts them, reads their logs, stops all when one fails."""
+"""Run a job's nodes together: start them, read their logs, and stop all when one fails."""
 
 import contextlib
 import json
@@ -21,10 +21,11 @@ from trainyard.emulator.containers.proxy import Doors, Route
 from trainyard.emulator.json_documents import write_json
 
 SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
-"""Complete environment of the supervisor: it is the job's process 1, and a job can read the
-environment of any process of its user that it sees."""
-PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the nodes beside a failed one
-DRAIN = 10.0  # seconds to wait for a log's end when all processes have ended
+"""The complete environment of the supervisor. It must contain no secrets, because the supervisor is
+process 1 of the job, and a job can read the environment of every process of its user that it sees.
+"""
+PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the other nodes when one fails
+DRAIN = 10.0  # maximum seconds to wait for the end of a log when all processes have ended
 UNHEARD = (
     "SIGTERM reaches the first process of this container alone. That one does not handle it, and "
     "passes it on to no script, as on AWS (aws/sagemaker-training-toolkit#125). All are killed "
@@ -35,9 +36,10 @@ OnLine = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a node's main process. ``status``: the exit status, or minus the signal.
+    """The end of a node's main process. ``status`` is the exit status, or minus the signal's
+    number.
 
-    ``started``: False for a container whose first process could not be started.
+    ``started`` is False for a container whose first process could not be started.
     """
 
     node: str
@@ -47,7 +49,9 @@ class Exit:
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a run. ``exits`` are in order of time: the first failure is the cause."""
+    """The result of running a cluster. ``exits`` are in order of time, so the first failure is the
+    cause.
+    """
 
     exits: list[Exit] = field(default_factory=list)
     is_stopped: bool = False
@@ -55,17 +59,18 @@ class Outcome:
 
     @property
     def failure(self) -> Exit | None:
-        """The end of the first node that failed by itself; None if all succeeded or were
+        """The end of the first node that failed by itself. None if all succeeded or were
         stopped.
         """
         return next((end for end in self.exits if end.status != 0), None)
 
 
 class Cluster:
-    """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads.
+    """The nodes of one job. ``on_line(node, line)`` is called with each log line, from several
+    threads.
 
-    ``route``: their way to the endpoint if they have their own network; None: they cannot reach it.
-    ``report(node, text)`` gets what is to be known about a stop.
+    ``route`` is their way to the emulator's endpoint if they have a network of their own; if it is
+    None, they cannot reach it. ``report(node, text)`` is called with notices about a stop.
     """
 
     def __init__(
@@ -91,17 +96,18 @@ class Cluster:
         self._waiting = {node.name for node in nodes}
 
     def stop(self, grace: float, unheard: float | None = None) -> None:
-        """Send SIGTERM to each node's first process, SIGKILL to all after ``grace`` seconds.
+        """Send SIGTERM to each node's first process, and SIGKILL to all processes ``grace`` seconds
+        later.
 
-        ``unheard``: seconds in its place if none of the processes handles SIGTERM.
+        ``unheard`` replaces ``grace`` if none of the first processes handles SIGTERM.
         """
         self._events.put({"stop": grace, "unheard_grace": grace if unheard is None else unheard})
 
     def run(self, limit: float | None, grace: float) -> Outcome:
-        """Run the nodes to their end; return when none of their processes is left.
+        """Run the nodes to their end. Return when none of their processes is left.
 
-        ``limit``: seconds until they are stopped as by :meth:`stop` with ``grace``.
-        Raises :class:`EmulatorError` when they cannot be started.
+        After ``limit`` seconds they are stopped as by :meth:`stop` with ``grace``. Raises
+        :class:`EmulatorError` if they cannot be started.
         """
         with contextlib.closing(self._doors) if self._doors else contextlib.nullcontext():
             readers = self._start()
@@ -115,7 +121,7 @@ class Cluster:
                     else:
                         self._react(event)
             finally:
-                self._commands.close()  # the supervisor kills what is left, and ends
+                self._commands.close()  # the supervisor then kills what is left and ends
                 self._process.wait()
                 for reader in readers:
                     reader.join(DRAIN)
@@ -142,7 +148,7 @@ class Cluster:
                 text=True,
                 env=SUPERVISOR,
                 pass_fds=[*descriptors, *([self._doors.descriptor] if self._doors else [])],
-                start_new_session=True,  # the emulator itself handles a Ctrl-C
+                start_new_session=True,  # so that Ctrl-C reaches only the emulator
             )
             self._commands = cast(IO[str], self._process.stdin)
             own_ends.pop_all()  # the readers close them
@@ -178,6 +184,7 @@ class Cluster:
                 self._on_line(node, line.rstrip("\n"))
 
     def _listen(self) -> None:
+        """Put the supervisor's events, and then its end, into the queue."""
         streams = self._process.stdout, self._process.stderr
         with cast(IO[str], streams[0]) as events, cast(IO[str], streams[1]) as errors:
             for line in events:
@@ -187,7 +194,7 @@ class Cluster:
     # running
 
     def _next(self, deadline: float | None) -> dict | None:
-        """Return the next event; None when the supervisor has ended."""
+        """Return the next event. Return None if the supervisor has ended."""
         while True:
             limits = [limit for limit in (self._kill_at, deadline) if limit is not None]
             try:
@@ -203,13 +210,16 @@ class Cluster:
                 return event
             unfinished = self._waiting and not self._outcome.is_stopped
             if unfinished and not self._outcome.failure:
-                # The supervisor was killed, or crashed, before its nodes had ended.
+                # The supervisor was killed or crashed before its nodes had ended.
                 status = self._process.wait()
                 detail = event["end"].strip() or f"exit status {status}"
                 raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
             return None
 
     def _react(self, event: dict) -> None:
+        """Handle an event of the supervisor, or a request to stop. Raises EmulatorError if a node
+        could not be started.
+        """
         if "error" in event:
             raise EmulatorError(f"cannot start the job's nodes: {event['error']}")
         if "stop" in event:
@@ -225,13 +235,13 @@ class Cluster:
         elif "status" in event:
             end = Exit(event["node"], event["status"], event.get("started", True))
             self._waiting.discard(end.node)
-            if not self._terminating:  # we caused later ends
+            if not self._terminating:  # later ends are caused by us
                 self._outcome.exits.append(end)
                 if end.status != 0 and self._waiting:
                     self._terminate(PEER_GRACE, PEER_GRACE)
 
     def _terminate(self, grace: float, unheard: float) -> None:
-        """Send SIGTERM; a second call can only bring SIGKILL nearer."""
+        """Send SIGTERM. A second call can only make SIGKILL come earlier."""
         kill_at = time.monotonic() + grace
         if not self._terminating:
             self._terminating = True
@@ -241,17 +251,21 @@ class Cluster:
             self._kill_at = min(self._kill_at, kill_at)
 
     def _note_deaf_node(self, node: str) -> None:
+        """Report that a node does not handle SIGTERM. If no remaining node does, kill them
+        earlier.
+        """
         self._deaf.add(node)
         seconds = self._unheard_grace
-        if self._outcome.is_stopped or self._outcome.timed_out:  # else a node beside it has failed
+        if self._outcome.is_stopped or self._outcome.timed_out:  # otherwise another node has failed
             when = f"in {seconds:g} s" if seconds else "at once, on AWS 120 s later"
             self._report(node, UNHEARD.format(when))
         if self._waiting <= self._deaf and self._kill_at is not None:
             self._kill_at = min(self._kill_at, time.monotonic() + seconds)
 
     def _send_command(self, word: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the event is on its way
-            # Unbuffered: close() must not try to write a failed word again.
+        # The supervisor has ended: its last event will come.
+        with contextlib.suppress(BrokenPipeError):
+            # Unbuffered, because close() must not try again to write a command that failed.
             os.write(self._commands.fileno(), f"{word}\n".encode())
 
 
@@ -262,9 +276,10 @@ def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
 
 
 def _host_pid(supervisor: int, inner: int) -> int | None:
-    """Return this machine's process number of the process ``inner`` in its pid namespace.
+    """Return the process id on this machine of the process ``inner`` of the supervisor's pid
+    namespace.
 
-    None if it has ended meanwhile: a short job may do so at any moment.
+    Return None if it has already ended, which a short job may do at any moment.
     """
     try:
         family = psutil.Process(supervisor).children(recursive=True)
@@ -273,7 +288,8 @@ def _host_pid(supervisor: int, inner: int) -> int | None:
     for process in family:
         try:
             status = Path(f"/proc/{process.pid}/status").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # before it was opened, or read
+        # It ended before the file was opened or read.
+        except (FileNotFoundError, ProcessLookupError):
             continue
         if f"\t{inner}\n" in status.partition("NSpid:")[2].partition("\n")[0] + "\n":
             return process.pid

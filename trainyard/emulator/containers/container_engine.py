@@ -1,5 +1,6 @@
-"""The container engine, podman or docker, by the command line that both have: which works, whether
-it has an image, and what an emulator that was killed left in it.
+"""The container engine, podman or docker, used by the command line that both have.
+
+Find an engine that works, look for and pull images, and remove what a killed emulator left behind.
 """
 
 import functools
@@ -20,17 +21,18 @@ from trainyard.common.errors import EmulatorError
 
 Mode = Literal["auto", "always", "never"]
 VARIABLE = "TRAINYARD_EMULATOR_CONTAINERS"
-"""Variable with the mode: ``auto``, in the engine what this Python cannot stand in for; ``always``;
-``never``."""
+"""Environment variable with the mode: ``auto`` runs in the engine only what this Python cannot
+replace; ``always`` and ``never``.
+"""
 PROGRAMS = ("docker", "podman")
 LABEL = "trainyard.state"
-"""Label of our containers and networks; its value is the state directory."""
+"""Label of the emulator's containers and networks. Its value is the state directory."""
 MARK = "containers"
-"""File in a state directory that has had containers."""
+"""Name of a file that a state directory contains if containers were started for it."""
 SETTINGS = ("PATH", "HOME", "USER", "LANG", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 PREFIXES = ("CONTAINER", "DOCKER_", "XDG_", "REGISTRY_")
 PID_MAX = Path("/proc/sys/kernel/pid_max")
-REGISTRY_PATIENCE, PULL_PATIENCE = 20.0, 3600.0  # seconds
+REGISTRY_PATIENCE, PULL_PATIENCE = 20.0, 3600.0  # maximum seconds
 log = logging.getLogger(__name__)
 _MISSING = ("no such image", "image not known")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -38,7 +40,9 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that the engine has. ``name``: as the engine knows it; ``user``: empty for root."""
+    """An image that the engine has. ``name`` is its name in the engine. ``user`` is empty for
+    root.
+    """
 
     name: str
     digest: str
@@ -48,7 +52,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A container engine that works. ``command``: its program, with its path."""
+    """A container engine that works. ``command`` is the path of its program."""
 
     command: str
     is_podman: bool
@@ -60,7 +64,9 @@ class Engine:
     def call(
         self, *arguments: str, seconds: float | None = 120
     ) -> subprocess.CompletedProcess[str]:
-        """Run the engine's command line. Raises :class:`EmulatorError` after ``seconds``."""
+        """Run the engine's command line. Raises :class:`EmulatorError` if it takes more than
+        ``seconds``.
+        """
         try:
             return subprocess.run(
                 [self.command, *arguments],
@@ -78,14 +84,14 @@ class Engine:
             ) from None
 
     def image(self, uri: str) -> Image | None:
-        """Return the image that the engine has for the URI: of that name, else of its repository
-        and tag without the registry; None if it has neither.
+        """Return the engine's image for the URI: the one with that name, else the one with its
+        repository and tag but without the registry. Return None if it has neither.
 
         Raises :class:`EmulatorError` if the engine fails.
         """
         form = "{{.Id}}|{{.Architecture}}|{{.Config.User}}"
         own, *built = local_names(uri)
-        if self.is_podman:  # its short name would also mean an image of another registry
+        if self.is_podman:  # a short name would also match images of other registries
             built = [f"localhost/{name}" for name in built]
         for name in (own, *built):
             result = self.call("image", "inspect", "--format", form, "--", name)
@@ -100,8 +106,8 @@ class Engine:
         return None
 
     def refusal(self, uri: str) -> str | None:
-        """Return why the image cannot run here, with the fix; None if it is here or in a registry
-        that the engine reaches.
+        """Return why the image cannot run here and how to fix it. Return None if the engine has it,
+        or if it is in a registry that the engine can reach.
         """
         if image := self.image(uri):
             own = _MACHINES.get(platform.machine(), platform.machine())
@@ -125,7 +131,9 @@ class Engine:
         )
 
     def pull(self, uri: str) -> Image:
-        """Return the image, from its registry if it is not here. Raises :class:`EmulatorError`."""
+        """Return the image, pulled from its registry if the engine does not have it. Raises
+        :class:`EmulatorError` if that fails.
+        """
         if image := self.image(uri):
             return image
         result = self.call("pull", "--quiet", "--", uri, seconds=PULL_PATIENCE)
@@ -136,21 +144,24 @@ class Engine:
 
     @property
     def removal(self) -> list[str]:
-        """Command that removes the containers named behind it, running or not."""
-        # podman first sends SIGTERM and waits ten seconds, unless it is told not to; docker does
-        # not.
+        """Command that removes containers, running or not. The containers' names must be
+        appended.
+        """
+        # Without ``-t 0``, podman first sends SIGTERM and waits ten seconds. docker kills at once.
         at_once = ["-t", "0"] if self.is_podman else []
         return [self.command, "rm", "--force", "--volumes", *at_once]
 
 
 def settings() -> dict[str, str]:
-    """Return what the engine's client needs of this process's environment: no keys of AWS."""
+    """Return the part of this process's environment that the engine's client needs. It contains no
+    AWS keys.
+    """
     return {k: v for k, v in os.environ.items() if k in SETTINGS or k.startswith(PREFIXES)}
 
 
 def resource_limits() -> list[str]:
-    """Return podman's options that ask for no higher limits than this process may give: without
-    CAP_SYS_RESOURCE its own defaults are refused (``error setting rlimit``).
+    """Return podman's options that set limits no higher than those of this process. Without
+    CAP_SYS_RESOURCE, podman's own defaults are refused (``error setting rlimit``).
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
@@ -160,21 +171,22 @@ def resource_limits() -> list[str]:
 
 
 def error_line(result: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line that the engine wrote about its failure."""
+    """Return the last line of the engine's error output."""
     lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     return lines[-1].removeprefix("Error: ") if lines else f"exit status {result.returncode}"
 
 
 def local_names(uri: str) -> list[str]:
-    """Return the names that an image of the URI may have here: its own, and the one that it is
-    built under, ``my-image:1`` of ``123456789012.dkr.ecr.us-east-1.amazonaws.com/my-image:1``.
+    """Return the names that an image of the URI may have in the engine: the URI itself, and the
+    name under which it is built, such as ``my-image:1`` for
+    ``123456789012.dkr.ecr.us-east-1.amazonaws.com/my-image:1``.
     """
     registry, slash, name = uri.partition("/")
     return [uri, name] if slash and ("." in registry or ":" in registry) else [uri]
 
 
 def read_mode() -> Mode:
-    """Return the mode that VARIABLE names. Raises :class:`EmulatorError` for an unknown one."""
+    """Return the mode in VARIABLE. Raises :class:`EmulatorError` if it is unknown."""
     mode = os.environ.get(VARIABLE) or "auto"
     if mode not in get_args(Mode):
         raise EmulatorError(f"{VARIABLE}={mode}: expected auto, always or never")
@@ -183,8 +195,9 @@ def read_mode() -> Mode:
 
 @contextmanager
 def use_mode(mode: Mode | None) -> Iterator[None]:
-    """Set the mode until the block ends; None: as VARIABLE says. Raises :class:`EmulatorError` for
-    ``always`` without an engine.
+    """Context in which the mode is ``mode``, or the one in VARIABLE if it is None.
+
+    Raises :class:`EmulatorError` if the mode is ``always`` and there is no engine.
     """
     before = os.environ.get(VARIABLE)
     if mode:
@@ -202,7 +215,9 @@ def use_mode(mode: Mode | None) -> Iterator[None]:
 
 @functools.cache
 def find_engine() -> Engine:
-    """Return the first engine on PATH that answers. Raises :class:`EmulatorError` if none does."""
+    """Return the first engine on PATH that works. Raises :class:`EmulatorError` if there is
+    none.
+    """
     if sys.platform != "linux":
         raise EmulatorError("containers run on Linux only: a job would not reach this endpoint")
     reasons = []
@@ -224,7 +239,9 @@ def find_engine() -> Engine:
 
 
 def remove_remains(state: Path) -> None:
-    """Remove the containers and networks of an emulator of the state directory that was killed."""
+    """Remove the containers and networks that a killed emulator of the state directory left
+    behind.
+    """
     mark = state / MARK
     if not mark.exists():
         return
@@ -242,6 +259,6 @@ def remove_remains(state: Path) -> None:
 
 
 def _is_emulated(architecture: str) -> bool:
-    """Return whether the kernel runs that architecture's programs by an emulator (binfmt_misc)."""
+    """Return whether the kernel can run that architecture's programs by emulation (binfmt_misc)."""
     kernel_name = {of: name for name, of in _MACHINES.items()}.get(architecture, architecture)
     return Path(f"/proc/sys/fs/binfmt_misc/qemu-{kernel_name}").exists()

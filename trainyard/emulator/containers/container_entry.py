@@ -1,16 +1,15 @@
-"""``main`` with arguments SPEC COMMAND...: becomes COMMAND on a separate node.
+"""``main`` with arguments SPEC COMMAND...: arrange a node's file system and become COMMAND.
 
-It runs in fresh mount, UTS and IPC namespaces. SPEC is JSON:
+It runs in new mount, UTS and IPC namespaces. SPEC is JSON:
 
-host      the node's name, since libraries look up their own (``/etc/hosts`` has it)
-cover     [[folder, target], ...]: folders that hide what the job must not see
-bind      [[source, target, writable], ...]: the job's own folders and files
-keep      paths that stay visible although one of these targets covers them
-writable  further targets to which the job may write: mounts below its folders
-folder    the working directory
+host      the node's name, because libraries look up their own (``/etc/hosts`` has it) cover
+[[folder, target], ...]: folders that hide what the job must not see bind      [[source, target,
+writable], ...]: the job's own folders and files keep      paths that stay visible although one of
+these targets covers them writable  further targets to which the job may write: mounts below its
+folders folder    the working directory
 
-All else becomes read-only. COMMAND is root of one more user namespace: it can neither undo the
-mounts nor look into process 1. Standard library only.
+Everything else becomes read-only. COMMAND is root of another user namespace, so it can neither undo
+the mounts nor inspect process 1. Uses only the standard library.
 """
 
 import ctypes
@@ -22,11 +21,13 @@ import sys
 
 NEW_USER = 0x10000000  # linux/sched.h, CLONE_NEWUSER
 NO_SUID, NO_DEVICES, BIND, RECURSIVE = 2, 4, 4096, 16384  # linux/mount.h, MS_...
-SET_ATTRIBUTES = 442  # mount_setattr: Linux 5.12, the same number on every processor
+SET_ATTRIBUTES = 442  # mount_setattr: since Linux 5.12, same number on all architectures
 READ_ONLY, ALL_BELOW, AT_FDCWD = 1, 0x8000, -100  # MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD
 SHARED_MEMORY = "/dev/shm"
 KERNEL = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-"""Read-only in a container of Docker's, too: root of this machine may write there."""
+"""Folders that are read-only in Docker's containers, too, because this machine's root could change
+the kernel's settings there.
+"""
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,8 +48,8 @@ def main() -> None:
 
 
 def arrange(spec: dict) -> None:
-    """Mount what the job sees; leave everything read-only but what is its own."""
-    # Sources are opened first: a folder that is mounted may cover the path of another.
+    """Mount what the job sees, and make everything read-only that is not the job's own."""
+    # Open the sources first, because a folder that is mounted may cover the path of another source.
     sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
     for folder, target in spec["cover"]:
         mount(folder, target, BIND)
@@ -57,12 +58,12 @@ def arrange(spec: dict) -> None:
         mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
     targets = [target for _, target, _ in spec["bind"]]
     mounts = [*zip(targets, sources, strict=True), *visible.items()]
-    # The outer ones first: a folder hides what is mounted below it.
+    # Outer folders first, because a mounted folder hides what was mounted below it before.
     for path, source in sorted(mounts, key=lambda mount: mount[0].count("/")):
         if not os.path.exists(path):
             make_mount_point(path, os.fstat(source).st_mode)
         bind(source, path)
-    # /proc is writable: these parts of it become mounts of their own, which are not.
+    # /proc is writable, so these parts of it are made mounts of their own, which become read-only.
     for path in KERNEL:
         if os.path.exists(path):
             mount(path, path, BIND)
@@ -71,14 +72,14 @@ def arrange(spec: dict) -> None:
 
 
 def protect(writable: list[str]) -> None:
-    """Make every mount read-only but those at ``writable``."""
+    """Make every mount read-only except those at ``writable``."""
     set_attributes("/", ALL_BELOW, set_flags=READ_ONLY)
     for path in writable:
         set_attributes(path, 0, clear_flags=READ_ONLY)
 
 
 def is_writable(path: str) -> bool:
-    """Return whether the mount at the path is; False if there is none."""
+    """Return whether the mount at the path is writable. Return False if the path does not exist."""
     return os.path.exists(path) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 
@@ -87,7 +88,7 @@ def bind(descriptor: int, target: str) -> None:
 
 
 def make_mount_point(path: str, mode: int) -> None:
-    """Create a folder, or an empty file."""
+    """Create a folder or an empty file, depending on ``mode``."""
     if stat.S_ISDIR(mode):
         os.makedirs(path)
         return
@@ -96,13 +97,13 @@ def make_mount_point(path: str, mode: int) -> None:
 
 
 def mount(source: str, target: str, flags: int, kind: str | None = None, options: str = "") -> None:
-    """Mount. Raises: OSError: the kernel refused."""
+    """Call mount(2). Raises: OSError: the kernel refused."""
     words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
     check(LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()), "mount", target)
 
 
 def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int = 0) -> None:
-    """Change attributes of the mount at the path. Raises: OSError: the kernel refused."""
+    """Change the attributes of the mount at the path. Raises: OSError: the kernel refused."""
     attributes = (ctypes.c_uint64 * 4)(set_flags, clear_flags, 0, 0)  # struct mount_attr
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     result = LIBC.syscall(SET_ATTRIBUTES, AT_FDCWD, os.fsencode(path), flags, attributes, size)
@@ -110,9 +111,10 @@ def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int =
 
 
 def leave_privileges() -> None:
-    """Enter, as root, a user namespace that owns none of the other namespaces."""
+    """Enter, as its root, a new user namespace that owns none of the other namespaces."""
     check(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
-    # setgroups first: until it is denied, the kernel lets nobody write gid_map.
+    # setgroups first: until it is denied, the kernel does not allow a process without privileges to
+    # write gid_map.
     for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)

@@ -1,9 +1,10 @@
-"""``main`` with arguments SPEC.json ENGINE: runs a job's nodes as containers, and removes them.
+"""``main`` with arguments SPEC.json ENGINE: run a job's nodes as containers, and remove them.
 
-The same words and events as :mod:`supervisor`'s. ENGINE is JSON: ``command``, the engine's client;
-``containers``, node → container; ``after``, commands for when all have ended; ``removal``;
-``environment`` of all of these. A node's process here is the client in the foreground, which passes
-on the container's output and exit status. Standard library only.
+It has the same commands and events as :mod:`supervisor`. ENGINE is JSON: ``command``, the engine's
+client; ``containers``, a mapping of node to container; ``after``, commands to run when all have
+ended; ``removal``, the command that removes containers; ``environment`` of all these commands. Here
+a node's process is the engine's client in the foreground, which passes on the container's output
+and exit status. Uses only the standard library.
 """
 
 import json
@@ -16,13 +17,13 @@ from pathlib import Path
 
 from trainyard.emulator.containers.supervisor import catches, print_event, start_node
 
-DRAIN = 5.0  # seconds for a client to end after its container
-PATIENCE = 60.0  # seconds for an answer of the engine, after which it counts as a failure
-RETRY = 0.2  # seconds until a container that did not exist yet is sent SIGTERM again
+DRAIN = 5.0  # maximum seconds until a client ends after its container
+PATIENCE = 60.0  # maximum seconds for a response of the engine; then the call has failed
+RETRY = 0.2  # seconds until SIGTERM is sent again to a container that did not exist yet
 
 
 class Containers:
-    """The containers of one job, from their clients' start to their removal."""
+    """The containers of one job, from the start of their clients to their removal."""
 
     def __init__(self, engine: dict, nodes: list[dict]) -> None:
         self._engine = engine
@@ -40,7 +41,7 @@ class Containers:
         """Send SIGTERM to each container's first process, as ``docker stop`` does."""
         for name in self._running():
             pid = self._inspect(name, "{{.State.Pid}}")
-            # Where the engine runs on another machine, its process numbers are not ours.
+            # If the engine runs on another machine, its process ids are not valid here.
             visible = pid.isdecimal() and int(pid) and Path(f"/proc/{pid}").exists()
             if visible and not catches(int(pid)):
                 print_event(node=name, unheard=True)
@@ -51,13 +52,13 @@ class Containers:
             self._call("kill", "--signal", "KILL", *names)
 
     def finish(self) -> None:
-        """Kill what runs, remove every container, exit."""
-        self._lock.acquire()  # never released: the process ends
+        """Kill the running containers, remove all containers, and exit."""
+        self._lock.acquire()  # never released, because the process ends here
         self.kill()
         for client in self._clients.values():
             try:
                 client.wait(DRAIN)
-            except subprocess.TimeoutExpired:  # the engine does not answer, or is starting it
+            except subprocess.TimeoutExpired:  # the engine does not respond or is still starting it
                 client.kill()
         for command in self._engine["after"]:
             self._run(command)
@@ -68,14 +69,16 @@ class Containers:
         return [name for name, client in self._clients.items() if client.poll() is None]
 
     def _send_term(self, name: str) -> None:
+        """Send SIGTERM to the container until that succeeds or its client has ended."""
         container = self._engine["containers"][name]
         while name in self._running() and self._call("kill", "--signal", "TERM", container):
             threading.Event().wait(RETRY)
 
     def _wait(self, name: str) -> None:
+        """Wait until the node's client has ended, and report its status."""
         status = self._clients[name].wait()
         began = self._inspect(name, "{{.State.StartedAt}}") if status > 0 else "with success"
-        # 0001-01-01 is Go's zero time: the engine could not start the container.
+        # 0001-01-01 is Go's zero time, which means that the engine could not start the container.
         print_event(node=name, status=status, started=bool(began) and not began.startswith("0001-"))
 
     def _inspect(self, name: str, form: str) -> str:
@@ -100,6 +103,7 @@ class Containers:
 
 
 def obey(containers: Containers) -> None:
+    """Carry out the commands on standard input. Finish at its end."""
     for line in sys.stdin:
         containers.terminate() if line.strip() == "terminate" else containers.kill()
     containers.finish()

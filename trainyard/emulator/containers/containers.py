@@ -1,9 +1,9 @@
-"""A job's nodes as containers of the user's engine: one network a job, one container a node.
+"""A job's nodes as containers of the user's engine: one network per job, one container per node.
 
-The network has no way out (``--internal``) but the endpoint, which listens at its gateway. The
-nodes' addresses are chosen here and stand in each one's /etc/hosts, so that names resolve from the
-first moment and no engine's name server is needed. Only SageMaker's folders are mounted, so what an
-image has elsewhere in /opt/ml stays visible, as on AWS.
+The network has no way out (``--internal``) except to the emulator's endpoint, which listens at the
+network's gateway address. The nodes' addresses are chosen here and written to each node's
+/etc/hosts, so that names resolve from the start without the engine's name server. Only SageMaker's
+folders are mounted, so other contents of /opt/ml in an image remain visible, as on AWS.
 """
 
 import contextlib
@@ -31,17 +31,18 @@ from trainyard.emulator.containers.container_engine import (
 from trainyard.emulator.containers.isolation import program, state_of
 from trainyard.emulator.containers.node import Node
 
-IP_FREEBIND = 15  # linux/in.h: the gateway is there only when the first container starts
-FIRST = 2  # last number of algo-1's address; the gateway has 1
-TRIES = 50  # subnets of which one must be free
+IP_FREEBIND = 15  # linux/in.h: the gateway's address exists only once a container runs
+FIRST = 2  # last number of algo-1's address; the gateway's is 1
+TRIES = 50  # maximum number of random subnets to try until one is free
 GPU = Path("/dev/nvidiactl")
 
 
 class Containers:
-    """Runs nodes as containers; see :class:`~trainyard.emulator.containers.isolation.Isolation`.
+    """Run nodes as containers; see :class:`~trainyard.emulator.containers.isolation.Isolation`.
 
-    ``subnet``: the first three numbers of its network's addresses; empty: no network at all.
-    ``url``: the endpoint's URL inside; empty without a way to it.
+    ``subnet`` has the first three numbers of the network's addresses; it is empty if there is no
+    network. ``url`` is the endpoint's URL inside the network; it is empty if the job has no access
+    to the endpoint.
     """
 
     notice = None
@@ -73,8 +74,8 @@ class Containers:
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Change the node's command to the engine's that runs it in its image, which is here
-        afterwards. Raises :class:`EmulatorError` if it cannot be had.
+        """Pull the node's image, and change the node's command to the engine's command that runs it
+        in a container. Raises :class:`EmulatorError` if the image cannot be pulled.
         """
         self._nodes.append(node.name)
         image = self._engine.pull(node.image)
@@ -82,19 +83,21 @@ class Containers:
         mounts = self._mounts(node)
         if image.user not in ("", "0", "root"):
             for folder, _, _ in os.walk(node.ml):
-                os.chmod(folder, 0o777)  # else the image's user could not write its results
+                os.chmod(folder, 0o777)  # so that the image's user can write its results
         options = [
             *("--name", f"{self._name}-{node.name}", "--label", self._label),
             *("--hostname", node.name, *self._network(node, hosts)),
             *("--log-driver", "none", "--security-opt", "label=disable"),
-            # Half of the memory, as a tmpfs has by default: an engine's 64 MB are too few for
-            # DataLoaders.
+            # Half of the machine's memory, which is the default of a tmpfs: an engine's default of
+            # 64 MB is too little for DataLoaders.
             *("--shm-size", str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)),
             *self._limits(),
             *mounts,
         ]
         for name, value in node.environment.items():
-            secret = name.startswith("AWS_")  # taken from the client's: others see its arguments
+            # Secrets are passed in the client's environment, because other users can see its
+            # arguments.
+            secret = name.startswith("AWS_")
             options += ["--env", name if secret else f"{name}={value}"]
         secrets = {k: v for k, v in node.environment.items() if k.startswith("AWS_")}
         command = [image.name, *node.command]
@@ -102,7 +105,7 @@ class Containers:
             command = ["--entrypoint", node.command[0], image.name, *node.command[1:]]
         node.command = [self._engine.command, "run", *options, *command]
         node.environment = settings() | secrets
-        if os.geteuid() and not self._engine.is_podman:  # root's files, in a container as root
+        if os.geteuid() and not self._engine.is_podman:  # root in the container owns the files
             owner = f"{os.geteuid()}:{os.getegid()}"
             run = [self._engine.command, "run", "--rm", "--network", "none", "--user", "0"]
             chown = ["--entrypoint", "chown", image.name, "-R", owner, "/opt/ml"]
@@ -117,7 +120,9 @@ class Containers:
         return ["--network", self._name, "--ip", node.address, *known]
 
     def _limits(self) -> list[str]:
-        """Return options that ask for no more than this process may give; and for GPUs."""
+        """Return options that set resource limits no higher than this process's, and options for
+        GPUs.
+        """
         gpus = self._gpus and GPU.exists()
         if not self._engine.is_podman:
             return ["--gpus", "all"] if gpus else []
@@ -142,13 +147,15 @@ def container_network(
     internet: bool = False,
     gpus: bool = False,
 ) -> Iterator[Containers]:
-    """Yield the runtime of a job in ``directory``, with a network that ends with the block.
+    """Yield the runtime of a job in ``directory``, with a network that is removed when the context
+    ends.
 
-    ``alone``: nobody needs to reach its only node; without ``access`` it gets no network then.
-    Raises :class:`EmulatorError` without an engine, or if the network cannot be made.
+    ``alone``: the job has a single node, which no other must reach; without ``access`` it then gets
+    no network. Raises :class:`EmulatorError` if there is no engine or the network cannot be
+    created.
     """
     engine, state = find_engine(), state_of(directory) or directory
-    # Before anything is made: the next start looks for remains only where there is the mark.
+    # Create the mark before anything else: the next start only looks for remains if it exists.
     (state / MARK).touch()
     name, label = f"trainyard-{uuid.uuid4().hex[:12]}", f"{LABEL}={state}"
     subnet = url = ""
@@ -159,7 +166,8 @@ def container_network(
         if access:
             door = _listen(f"{subnet}.1", urlsplit(access.route.url).port or 0)
             stack.callback(door.close)
-            # Wakes the thread that waits in accept(); callbacks run the last one first.
+            # Wakes the thread that waits in accept(). Callbacks run in reverse order, so this runs
+            # before close.
             stack.callback(door.shutdown, socket.SHUT_RDWR)
             access.route.admit(door)
             url = f"http://{subnet}.1:{door.getsockname()[1]}"
@@ -167,7 +175,9 @@ def container_network(
 
 
 def _create_network(engine: Engine, name: str, label: str, internet: bool) -> str:
-    """Return the subnet of a new network, a free one of 10.128.0.0/9."""
+    """Create a network with a free subnet of 10.128.0.0/9. Return the first three numbers of its
+    addresses.
+    """
     closed = [] if internet else ["--internal"]
     for _ in range(TRIES):
         subnet = f"10.{random.randrange(128, 256)}.{random.randrange(256)}"
@@ -181,7 +191,9 @@ def _create_network(engine: Engine, name: str, label: str, internet: bool) -> st
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Listen at an address that this machine will have; on another port if that one is taken."""
+    """Listen at an address that this machine will have later. Use another port if that one is
+    taken.
+    """
     door = socket.socket()
     door.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
     try:

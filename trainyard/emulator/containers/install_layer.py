@@ -1,9 +1,9 @@
-"""A layer for the packages that a job installs, over the interpreter that it runs with.
+"""A layer for the packages that a job installs, on top of the interpreter with which it runs.
 
-The layer is a virtual environment in the node's home, through which the interpreter's own packages
-are visible: pip does not install what they satisfy. Packages that pip does install go into the
-layer, and are deleted with the job. Programs beside the interpreter, e.g. ``torchrun``, find the
-layer by PYTHONPATH, and their pip also installs there.
+The layer is a virtual environment in the node's home folder, through which the interpreter's own
+packages are visible, so pip does not install what they satisfy. Packages that pip does install go
+into the layer and are deleted with the job. Programs of the interpreter such as ``torchrun`` find
+the layer by PYTHONPATH, and their pip installs there, too.
 """
 
 import functools
@@ -29,10 +29,11 @@ folders = [sys.prefix, sys.base_prefix, *sys.path]
 print(json.dumps([base, "%d.%d" % sys.version_info[:2], paths, folders]))
 """
 OFFLINE = {
-    "PIP_NO_INDEX": "1",  # no index is reachable: pip would only try five times
-    "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say --no-build-isolation, whose tools it fetches
+    "PIP_NO_INDEX": "1",  # no index is reachable: pip would try five times in vain
+    # 0 means --no-build-isolation; otherwise pip would try to download the build tools.
+    "PIP_NO_BUILD_ISOLATION": "0",
 }
-"""Settings of pip, unless the node's environment has others."""
+"""pip's settings for a job without a network. The node's environment overrides them."""
 
 
 MPI = Path("lib/libmpi.so.40")
@@ -41,12 +42,14 @@ MPI = Path("lib/libmpi.so.40")
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
     base: Path
-    """Target of the virtual environment's ``python`` link."""
+    """Target of the link ``python`` in the virtual environment."""
     version: str
     packages: list[str]
     """Folders of its own packages."""
     folders: list[str]
-    """All that it needs: its ``sys.prefix`` (a program in the layer has another one), and so on."""
+    """All folders that it needs, the first being its ``sys.prefix`` (a program in the layer has
+    another one).
+    """
 
     @property
     def prefix(self) -> Path:
@@ -54,9 +57,9 @@ class _Interpreter:
 
 
 def add_layer(node: Node, home: str) -> None:
-    """Create the layer, and put it first in the node's environment.
+    """Create the layer and put it first in the node's environment.
 
-    ``home``: path of the node's home, as the job sees it.
+    ``home`` is the path of the node's home folder as the job sees it.
     """
     root, inside = node.home / NAME, f"{home}/{NAME}"
     interpreter = _interpreter(node.python)
@@ -69,12 +72,12 @@ def add_layer(node: Node, home: str) -> None:
     (root / "pyvenv.cfg").write_text(
         f"home = {interpreter.base.parent}\ninclude-system-site-packages = false\n"
     )
-    # addsitedir, and no path alone: it also reads the .pth files of the folder.
+    # addsitedir instead of a plain path, because it also reads the .pth files in the folder.
     calls = [f"site.addsitedir({path!r})" for path in interpreter.packages]
     (root / packages / "_below.pth").write_text("; ".join(["import site", *calls]) + "\n")
     path = [f"{inside}/{packages}", node.environment.get("PYTHONPATH", "")]
-    # Packages that search sys.prefix miss the interpreter's: mpi4py finds the MPI of a wheel by
-    # this variable, and Lightning imports mpi4py if it is installed.
+    # Packages that search sys.prefix do not find the interpreter's files. By this variable mpi4py
+    # finds the MPI of a wheel, and Lightning imports mpi4py if it is installed.
     mpi = interpreter.prefix / MPI
     mpi_variables = {"MPI4PY_LIBMPI": str(mpi)} if mpi.exists() else {}
     node.environment = OFFLINE | mpi_variables | node.environment
@@ -88,13 +91,15 @@ def add_layer(node: Node, home: str) -> None:
 
 
 def keep_path(node: Node) -> None:
-    """Give login shells (``bash -l``, as notebook jobs) the node's PATH, not this machine's."""
+    """Give login shells (``bash -l``, as in notebook jobs) the node's PATH instead of this
+    machine's.
+    """
     path = shlex.quote(node.environment["PATH"])
     (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
 
 
 def packages_of(node: Node) -> Path:
-    """Return the folder of packages that the job installs."""
+    """Return the folder for the packages that the job installs."""
     return next((node.home / NAME / "lib").glob("python*/site-packages"))
 
 
@@ -111,12 +116,14 @@ def packages_below(python: Path) -> list[str]:
 
 
 def folders_of(python: Path) -> list[str]:
-    """Return the folders that the interpreter and its packages lie in."""
+    """Return the folders that contain the interpreter and its packages."""
     return _interpreter(python).folders
 
 
 def online() -> dict[str, str]:
-    """Return pip's settings for a job with a network: this machine's, with the user's file."""
+    """Return pip's settings for a job with a network: those of this machine, with the user's
+    configuration file.
+    """
     names = [name for name in os.environ if name.startswith("PIP_")]
     file = Path.home() / ".config/pip/pip.conf"
     config_variables = {"PIP_CONFIG_FILE": str(file)} if file.is_file() else {}
@@ -124,13 +131,12 @@ def online() -> dict[str, str]:
     return pip_variables | config_variables | {name: os.environ[name] for name in names}
 
 
-# Jobs without namespaces: ``/opt/ml`` moves into the node's directory, by rewriting the job's
-# copies.
-#
-# Rewritten are the command, the environment, the contract's JSON files, and the text files of the
-# code that came with the job (AWS's drivers, the ``code`` channel, the folder of a script that the
-# command names). Data is never changed. Not possible this way: separate ports for a program other
-# than torchrun, the names algo-1 ... in DNS, and paths that a program composes at run time.
+# Relocation: jobs without namespaces. ``/opt/ml`` becomes the node's directory by rewriting the
+# job's copies of everything that contains the path: the command, the environment, the contract's
+# JSON files, and the text files of the code that came with the job (AWS's drivers, the ``code``
+# channel, the folder of a script that the command names). Data is never changed. Not possible this
+# way: separate ports for a program other than torchrun, the names algo-1 ... in DNS, and paths that
+# a program composes at run time.
 
 MODULE_FOLDER = Path(__file__).parent
 CODE = (".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".env", ".txt")
@@ -138,7 +144,7 @@ ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # not /data/opt/ml, not /opt
 
 
 class Relocation:
-    """Runs a job without isolation; ``why`` is the reason why namespaces are not used."""
+    """Run a job without isolation. ``reason`` says why namespaces are not used."""
 
     loopback = False
     interface, url = LOOPBACK, ""
@@ -150,7 +156,7 @@ class Relocation:
             "machine, and the job can write wherever its user may, and read the emulator's state "
             "and environment variables."
         )
-        # torchrun's default port would collide between jobs: each gets a free one.
+        # torchrun's default port would collide between jobs, so each job gets a free one.
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self._port = sock.getsockname()[1]
@@ -162,7 +168,7 @@ class Relocation:
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Point command, environment and code of ``node`` at its own directory."""
+        """Change the command, environment and code of ``node`` to use its own directory."""
         for folder in _code_folders(node):
             _rewrite_tree(folder, node.ml)
         _rewrite_tree(node.ml / "input/config", node.ml)
@@ -171,7 +177,8 @@ class Relocation:
             Path(mount.target).symlink_to(mount.source)
         node.command = [relocate(word, node.ml) for word in node.command]
         environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
-        # a short path: DataLoader workers use Unix sockets, whose paths have at most 108 bytes
+        # A short path, because DataLoader workers use Unix sockets, whose paths have at most 108
+        # bytes.
         scratch = tempfile.mkdtemp(prefix="sm-")
         node.tmp.rmdir()
         node.tmp.symlink_to(scratch)
@@ -186,13 +193,13 @@ class Relocation:
 
 
 def relocate(text: str, ml: Path) -> str:
-    """Return ``text`` with each path under /opt/ml moved to ``ml``."""
+    """Return ``text`` with each path below /opt/ml changed to a path below ``ml``."""
     return ROOT.sub(lambda _: str(ml), text)
 
 
 def _code_folders(node: Node) -> set[Path]:
-    """Return folders of the job's code: AWS's drivers, the code channel, and each script's
-    folder.
+    """Return the folders with the job's code: AWS's drivers, the code channel, and the folder of
+    each script in the command.
     """
     folders = {node.ml / "input/data/sm_drivers", node.ml / "input/data/code"}
     for path in re.findall(r"/opt/ml/[\w./-]+", " ".join(node.command)):
@@ -205,14 +212,16 @@ def _rewrite_tree(folder: Path, ml: Path) -> None:
     for path in folder.rglob("*"):
         if path.suffix in CODE and path.is_file() and not path.is_symlink():
             old = path.read_bytes()
-            # surrogateescape: bytes that are not UTF-8 stay as they are.
+            # surrogateescape keeps bytes that are not UTF-8 as they are.
             new = ROOT.sub(lambda _: str(ml), old.decode("utf-8", "surrogateescape"))
             if (data := new.encode("utf-8", "surrogateescape")) != old:
                 path.write_bytes(data)
 
 
 def _shims(node: Node, port: int) -> Path:
-    """Create a folder for the front of PATH, whose torchrun uses a master port of this job."""
+    """Create a folder for the start of PATH. Its torchrun uses a master port that only this job
+    has.
+    """
     folder = node.root / "bin"
     folder.mkdir()
     shim = folder / "torchrun"
@@ -226,6 +235,6 @@ def _shims(node: Node, port: int) -> Path:
 
 
 def remove_scratch(node: Node) -> None:
-    """Remove the node's temporary folder outside its directory, if it has one."""
+    """Remove the node's temporary folder, if it is outside of its directory."""
     if node.tmp.is_symlink():
         shutil.rmtree(node.tmp.readlink(), ignore_errors=True)

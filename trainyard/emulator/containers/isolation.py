@@ -1,9 +1,9 @@
 """Two ways to give a job the container's ``/opt/ml``: namespaces, or relocation without them.
 
-With namespaces (Linux) a job gets its own user, network, pid and mount namespaces, and each node
-a mount and UTS namespace: ``/opt/ml`` and ``/etc/hosts`` are bound there, so AWS's drivers and
-anyone's scripts run unmodified, port 7777 never collides and nothing outlives the job. The
-emulator's state is covered, and its environment does not come in. What is not the job's own is
+With namespaces (Linux) a job gets its own user, network, pid and mount namespaces, and each node a
+mount and UTS namespace. ``/opt/ml`` and ``/etc/hosts`` are mounted there, so AWS's drivers and any
+script run unmodified, port 7777 never collides, and no process outlives the job. The emulator's
+state is covered and its environment is not passed on. Everything that is not the job's own is
 read-only.
 """
 
@@ -35,22 +35,24 @@ from trainyard.emulator.containers.proxy import way
 from trainyard.emulator.iam import access_keys
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
-"""Variable that forces ``namespaces`` or ``relocate``; unset: namespaces if they work."""
+"""Environment variable that forces ``namespaces`` or ``relocate``. If it is unset, namespaces are
+used if they work.
+"""
 MODULE_FOLDER = Path(__file__).parent
 PACKAGE = MODULE_FOLDER.parent.parent
-PYTHON = [str(OWN_PYTHON), "-I", "-S"]  # isolated, no site: starts in some 15 ms
+PYTHON = [str(OWN_PYTHON), "-I", "-S"]  # isolated, without site: starts in about 15 ms
 JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
 NODE = ["unshare", "--mount", "--uts", "--ipc", "--"]
 COVERED_FOLDERS = (*OWN_FOLDERS.values(), SHARED_MEMORY)
-"""Folders of this machine that a job does not see: it has its own there."""
+"""Folders of this machine that a job does not see, because it has its own folders there."""
 
 
 class Isolation(Protocol):
-    """A way to isolate jobs. ``notice``: text for the job's log, or None. See
-    :class:`Namespaces`.
+    """A way to isolate jobs; for the methods see :class:`Namespaces`.
 
-    ``loopback``: its network is one of the job's own, with a loopback only. ``interface``: the
-    network interface of its nodes. ``url``: the endpoint's inside, if it is another there.
+    ``notice`` is a text for the job's log, or None. ``loopback`` says whether the job has its own
+    network, which has only a loopback. ``interface`` is the network interface of its nodes. ``url``
+    is the endpoint's URL for the job, or empty if it is the same as outside.
     """
 
     @property
@@ -73,23 +75,24 @@ class Isolation(Protocol):
 
 
 class Namespaces:
-    """Runs a job in its own namespaces."""
+    """Run a job in its own namespaces."""
 
     notice = None
     loopback = True
     interface, url = LOOPBACK, ""
 
     def supervisor(self, spec: Path) -> list[str]:
-        """Return the command that runs the supervisor on ``spec``."""
+        """Return the command that runs the supervisor with the file ``spec``."""
         fork = ["--fork", "--kill-child=SIGKILL", "--"]
         return [*JOB, *fork, *PYTHON, str(MODULE_FOLDER / "supervisor.py"), str(spec)]
 
     def setup(self, job: Path) -> list[list[str]]:
-        """Return mounts that put ``/opt/ml`` and ``/opt/home`` beside the contents of this
+        """Return the mount commands that add ``/opt/ml`` and ``/opt/home`` to the contents of this
         machine's /opt.
         """
-        # We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
-        # bound into it. Folders may be there, of a container that is started again.
+        # The emulator may not create /opt/ml there, so /opt becomes a folder of the job into which
+        # everything in /opt is mounted. The folders may exist already if a container is started
+        # again.
         opt = job / "opt"
         for name in ("ml", "home"):
             (opt / name).mkdir(parents=True, exist_ok=True)
@@ -109,7 +112,7 @@ class Namespaces:
         return mounts
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Change ``node``'s command so that it starts in namespaces of the node's own."""
+        """Change ``node``'s command so that it starts in namespaces of its own."""
         table, names = node.root / "hosts", " ".join(hosts)
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
@@ -121,7 +124,8 @@ class Namespaces:
         node.environment |= {"HOME": "/opt/home"}
         add_layer(node, "/opt/home")
         prefix = node.python.parent.parent
-        # AWS's scripts do not quote: they get the interpreter by a path that needs no quotes.
+        # AWS's scripts do not quote paths, so they get the interpreter by a path that needs no
+        # quotes.
         if unfit(prefix):
             (node.home / "python").symlink_to(prefix)
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
@@ -130,7 +134,7 @@ class Namespaces:
 
 
 def _file_system(node: Node, hosts: Path) -> dict:
-    """Return :mod:`container_entry`'s SPEC for the node."""
+    """Return the SPEC of :mod:`container_entry` for the node."""
     environment, empty, state = node.root / "environment", node.root / "empty", state_of(node.root)
     environment.touch()  # AWS's MPI driver writes it, with the job's credentials
     empty.mkdir()
@@ -154,7 +158,9 @@ def _file_system(node: Node, hosts: Path) -> dict:
 
 
 def _hidden_but_needed(python: Path) -> list[str]:
-    """Return what a job needs of the folders that its own ones hide, each without what is in it."""
+    """Return the paths that a job needs in the folders that its own folders hide. Paths below
+    another returned path are left out.
+    """
     folders = [PACKAGE, python.parent.parent, *folders_of(python), "/etc/resolv.conf"]
     names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
     paths = {
@@ -164,37 +170,44 @@ def _hidden_but_needed(python: Path) -> list[str]:
 
 
 def program(name: str) -> list[str]:
-    """Return the command that runs a module of this room before the job's own command."""
+    """Return the command that runs ``main`` of a module in this package. The module's arguments are
+    appended.
+    """
     start = "import sys, importlib; sys.path.append(sys.argv.pop(1)); "
     start += "importlib.import_module(sys.argv.pop(1)).main()"
     return [*PYTHON, "-c", start, str(PACKAGE.parent), f"{__package__}.{name}"]
 
 
 def mounting(mounts: Sequence[Mount]) -> list[str]:
-    """Return the command that mounts the folders and becomes the command behind it."""
+    """Return the command that mounts the folders and then becomes the command appended to it."""
     text = json.dumps([astuple(mount) for mount in mounts])
     return [*program("mounted_folders"), text] if mounts else []
 
 
 def state_of(directory: Path) -> Path | None:
-    """Return the state directory that ``directory`` lies in, with the emulator's credentials."""
+    """Return the state directory that contains ``directory``, recognized by the emulator's
+    credentials. Return None if there is none.
+    """
     folders = [path for path in directory.resolve().parents if (path / access_keys.FILE).exists()]
     return folders[-1] if folders else None
 
 
 def unfit(path: str | Path) -> bool:
-    """Return whether AWS's scripts, which do not quote their paths, would split ``path``."""
+    """Return whether ``path`` contains characters that AWS's scripts, which do not quote paths,
+    cannot handle.
+    """
     return bool(re.search(r"[\s*?[]", str(path)))
 
 
 def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> None:
-    """Raise :class:`EmulatorError` if no job of ``python`` could run in ``state``.
+    """Raise :class:`EmulatorError` if no job with the interpreter ``python`` could run in
+    ``state``.
 
-    ``internet``: also raise if no job could reach the internet.
+    ``internet``: also raise it if no job could reach the internet.
     """
     isolation = choose()
     if internet and isolation.loopback:
-        # For its error: no tool is installed that lets jobs out.
+        # Called for its error: no tool is installed that gives jobs access to the internet.
         way()
     if python.parent.is_relative_to(state) and not isolation.notice:
         raise EmulatorError(
@@ -210,7 +223,7 @@ def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> No
 
 
 def choose() -> Isolation:
-    """Return the isolation for a new job. Raises :class:`EmulatorError` if a forced one is
+    """Return the isolation for a new job. Raises :class:`EmulatorError` if the forced one is
     unavailable.
     """
     choice = os.environ.get(VARIABLE, "")
@@ -226,7 +239,9 @@ def choose() -> Isolation:
 
 @functools.cache
 def missing() -> str | None:
-    """Return why namespaces do not work here, or None when they do. Tried once, some 20 ms."""
+    """Return why namespaces do not work here. Return None if they do. They are tried only once,
+    which takes about 20 ms.
+    """
     if sys.platform != "linux":
         return f"{sys.platform} has no namespaces"
     tools = [name for name in ("unshare", "mount") if not shutil.which(name)]
@@ -244,8 +259,9 @@ def clear(directory: Path) -> None:
     for root in directory.glob("algo-*"):
         remove_scratch(Node(root.name, root))
         shutil.rmtree(root, ignore_errors=True)
-    # Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets
-    # in ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
+    # This deletes nothing behind a mount: the job's namespaces are not visible here, so the mount
+    # targets in ``opt`` and ``empty`` are plain empty folders, and rmdir() keeps a folder with
+    # contents.
     for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
         with contextlib.suppress(OSError):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -255,9 +271,9 @@ def clear(directory: Path) -> None:
 
 
 def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
-    """Return the command that runs another where only the ``writable`` folders can be changed.
+    """Return the command that runs another one where only the ``writable`` folders can be changed.
 
-    ``visible``: folders that it needs of those that it has its own of, such as /dev/shm.
+    ``visible`` are folders that it needs among those that a job has its own of, such as /dev/shm.
     """
     bind, keep = [(folder, folder, True) for folder in writable], visible or []
     spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": keep, "writable": []}
@@ -268,10 +284,11 @@ _COMPILED_MODULES: set[tuple[Path, str]] = set()
 
 
 def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
-    """Import the interpreter's ``modules`` so that their bytecode is kept.
+    """Import the interpreter's ``modules`` once, so that their bytecode is stored.
 
-    A job cannot write it, and would compile them in each of its processes. This is no job: nothing
-    of the user's but those packages runs, and it can change nothing but their folders.
+    A job cannot store it and would compile them in each of its processes. The import runs outside
+    of a job: it runs nothing of the user's except these packages, and can change only their
+    folders.
     """
     names = [name for name in modules if (python, name) not in _COMPILED_MODULES]
     if not names or choose().notice:

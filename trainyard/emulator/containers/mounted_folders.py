@@ -1,7 +1,8 @@
-"""``main`` with arguments MOUNTS COMMAND...: mounts a node's folders, becomes COMMAND.
+"""``main`` with arguments MOUNTS COMMAND...: mount a node's folders and become COMMAND.
 
-MOUNTS is JSON, ``[[source, target, read only], ...]``. Standard library only.
-Apart: it is a program of its own.
+MOUNTS is JSON, ``[[source, target, read only], ...]``. Uses only the standard library.
+
+This is a separate module because it is a program that runs as a process of its own.
 """
 
 import json
@@ -11,13 +12,13 @@ import sys
 from trainyard.emulator.containers.container_entry import BIND, RECURSIVE, mount
 
 READ_ONLY, REMOUNT = 1, 32  # linux/mount.h, MS_...
-# nosuid, nodev, noexec: the same bits in statvfs. A remount must repeat them: they cannot be taken
-# away.
+# nosuid, nodev and noexec have the same bits in statvfs. A remount must repeat them, because they
+# cannot be removed here.
 LOCKED_FLAGS = 2 | 4 | 8
 
 
 def main() -> None:
-    """Mount, and become COMMAND."""
+    """Mount the folders and become COMMAND."""
     for source, target, read_only in json.loads(sys.argv[1]):
         mount(source, target, BIND | RECURSIVE)
         if read_only:

@@ -1,4 +1,4 @@
-"""A node of a job: its directory, which the job sees as ``/opt/ml``, and its environment."""
+"""A node of a job: its directory, whose ``ml`` the job sees as ``/opt/ml``, and its environment."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 from trainyard.common.errors import EmulatorError
 from trainyard.image_packages import InstalledPackage
 
-# The Python that replaces container images: whether it runs, and which packages it has.
+# The Python that replaces container images: check that it runs, and which packages it has.
 
-OWN_PYTHON = Path(sys.executable).absolute()  # may be relative; jobs start elsewhere
+OWN_PYTHON = Path(sys.executable).absolute()  # sys.executable may be relative
 _FIND = """
 import os, sys
 from importlib.util import find_spec
@@ -45,7 +45,7 @@ def check_python(python: Path) -> Path:
     Raises:
         EmulatorError: the interpreter does not run.
     """
-    # Links are not followed: a venv's interpreter is one.
+    # Links are not resolved, because the interpreter of a virtual environment is a link.
     path = python.expanduser().absolute()
     if path == OWN_PYTHON:
         return path
@@ -64,7 +64,9 @@ def lacking(python: Path, modules: Iterable[str]) -> list[str]:
 
 
 def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return which of the top-level ``modules`` are missing, and which have no bytecode; sorted."""
+    """Return which of the top-level ``modules`` are missing and which have no bytecode, both
+    sorted.
+    """
     command = [str(python), "-I", "-c", _FIND, *sorted(modules)]
     process = subprocess.run(command, check=True, capture_output=True, text=True)
     missing, uncompiled_modules = process.stdout.splitlines()
@@ -74,7 +76,9 @@ def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[
 def installed_packages(
     python: Path, packages: Iterable[str]
 ) -> tuple[str, dict[str, InstalledPackage]]:
-    """Return the interpreter's version, and what it has of the packages."""
+    """Return the interpreter's version, and the version and modules of those of the packages that
+    it has.
+    """
     command = [str(python), "-I", "-c", _VERSIONS, *sorted(packages)]
     process = subprocess.run(command, check=True, capture_output=True, text=True)
     version, versions = json.loads(process.stdout)
@@ -87,17 +91,18 @@ def installed_packages(
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 OWN_FOLDERS = {"tmp": "/tmp", "var-tmp": "/var/tmp", "run": "/run"}
-"""Folder below a node's root → which of this machine's it hides from the job. ``/run`` holds
-sockets of services that do what they are asked, such as Docker's."""
+"""Folder below a node's root to this machine's folder that it hides from the job. ``/run`` contains
+sockets of services that obey everyone who can reach them, such as Docker's.
+"""
 PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
-"""Variables that limit PyTorch and its libraries to a part of the processor's instructions."""
+"""Variables that limit PyTorch and its libraries to some of the processor's instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder of this machine that a node sees at another place.
+    """A folder ``source`` of this machine that a node sees at another path.
 
-    ``target``: this machine's path of that place.
+    ``target`` is this machine's path for that path.
     """
 
     source: str
@@ -107,10 +112,10 @@ class Mount:
 
 @dataclass(slots=True)
 class Node:
-    """A node. ``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and the
-    other folders of its own.
+    """A node. ``name`` is SageMaker's name for it (``algo-1``). ``root`` contains ``ml/``, which is
+    its /opt/ml, and its other folders.
 
-    ``python``: the interpreter that replaces the image.
+    ``python`` is the interpreter that replaces the image.
     """
 
     name: str
@@ -120,19 +125,19 @@ class Node:
     python: Path = OWN_PYTHON
     mounts: list[Mount] = field(default_factory=list)
     may_write: bool = True
-    """Whether it may write to ``/opt/ml``."""
+    """Whether the job may write to ``/opt/ml``."""
 
     image: str = ""
-    """The image of its container in an engine; empty: a process of ``python``."""
+    """The image that a container engine runs. Empty if the node is a process of ``python``."""
 
     digest: str = ""
-    """The image's, when it is prepared."""
+    """The digest of the image, once the node is prepared."""
 
     own_entrypoint: bool = False
-    """Whether ``command`` holds only arguments of the image's own entrypoint."""
+    """Whether ``command`` has only arguments, for the image's own entrypoint."""
 
     address: str = ""
-    """Its container's address, which this machine reaches."""
+    """Address of its container, which this machine can reach."""
 
     @property
     def ml(self) -> Path:
@@ -147,8 +152,7 @@ class Node:
         return self.root / "tmp"
 
     def inside(self, path: str) -> Path:
-        """Return this machine's path of the file that the job sees as ``path``, e.g.
-        ``/opt/ml/model``.
+        """Return this machine's path for the path that the job sees, e.g. ``/opt/ml/model``.
 
         Raises ValueError if ``path`` is outside ``/opt/ml``.
         """
@@ -169,7 +173,7 @@ def host_names(count: int) -> list[str]:
 def base_environment(
     region: str, nodes: int, python: Path | None = OWN_PYTHON, interface: str = LOOPBACK
 ) -> dict[str, str]:
-    """Return the variables of every container, before the job's own Environment.
+    """Return the variables that every container gets, which the job's own Environment may override.
 
     The user's environment is not passed on: no credentials, no HOME, no virtual environment but the
     interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR. None: an
@@ -181,22 +185,22 @@ def base_environment(
         | {name: os.environ[name] for name in PROCESSOR if name in os.environ}
         | {
             "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",  # else a script's log arrives only at its end
+            "PYTHONUNBUFFERED": "1",  # otherwise a script's log arrives only at its end
             "AWS_REGION": region,
             "AWS_DEFAULT_REGION": region,
             "AWS_EC2_METADATA_DISABLED": "true",  # boto3 would wait for a metadata service
             "GLOO_SOCKET_IFNAME": interface,
-            # An equal share of this machine's cores for each node. It depends only on the job's
-            # own nodes: results differ in their last digits with the number of threads, and must
-            # not depend on other work.
+            # An equal share of this machine's cores for each node. It depends only on the job's own
+            # nodes, because results differ in their last digits with the number of threads, and
+            # must not depend on other work.
             "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
-            # Other jobs, or another emulator, may run: a thread that waits for its team sleeps. By
-            # default it would spin, which keeps the very thread that it waits for from its core,
-            # and made work on a shared machine some 20 times slower. On quiet cores sleeping costs
-            # 7 % of a batch of 16 small samples, and for a single sample the whole gain of a
-            # second thread.
+            # Other jobs or another emulator may be running, so a thread that waits for its team
+            # must sleep. By default it would spin, which keeps the thread that it waits for from
+            # its core and made work on a shared machine about 20 times slower. On idle cores,
+            # sleeping costs 7 % for a batch of 16 small samples, and for a single sample the whole
+            # gain of a second thread.
             "OMP_WAIT_POLICY": "passive",
-            # OpenBLAS, which NumPy and SciPy bring, has threads of its own that never sleep.
+            # OpenBLAS, which NumPy and SciPy contain, has its own threads, which never sleep.
             "OPENBLAS_NUM_THREADS": "1",
         }
     )

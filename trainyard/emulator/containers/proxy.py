@@ -1,8 +1,9 @@
-"""The way from a job's own network to the endpoint: sockets that listen there, served here.
+"""Network access from a job to the endpoint: sockets in the job's network, served by the emulator.
 
-A job's network has only its loopback. The supervisor, inside, listens at the endpoint's own address
-and at the address of AWS's container credentials, and passes the two sockets out; the emulator
-answers the connections. There is no process in between, and nothing else can be reached.
+A job's network has only a loopback. The supervisor, inside the network, listens at the endpoint's
+address and at the address of AWS's container credentials, and passes these two sockets, the doors,
+out of the network. The emulator accepts the connections. There is no process in between, and
+nothing else can be reached.
 """
 
 import os
@@ -17,19 +18,17 @@ from urllib.parse import urlsplit
 
 from trainyard.common.errors import EmulatorError
 
-# The way from a job's network to the internet, if the user asks for it: ``pasta`` or
-# ``slirp4netns``.
-#
-# Neither needs privileges: they are a network stack in user space, and end with the job. This
-# machine's own loopback stays out of reach.
+# Access from a job's network to the internet, if the user requests it, with ``pasta`` or
+# ``slirp4netns``. Both are network stacks in user space: they need no privileges and end with the
+# job. This machine's own loopback stays unreachable.
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A tool for outbound traffic. ``command(pid)`` connects the namespaces of process ``pid`` to
-    the outside, until it is killed.
+    """A tool for outbound traffic. ``command(pid)`` is the command that connects the namespaces of
+    the process ``pid`` to the internet until it is killed.
 
-    ``nameserver``: address of the nameserver inside.
+    ``nameserver`` is the address of the name server inside.
     """
 
     command: Callable[[int], list[str]]
@@ -37,13 +36,14 @@ class Way:
 
 
 NAMESERVER = "192.0.2.53"
-"""Address at which pasta forwards questions to this machine's nameserver; reserved, so unused
-elsewhere."""
+"""Address at which pasta forwards queries to this machine's name server. It is in a reserved range,
+so it is unused elsewhere.
+"""
 CLOSED_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
 
 
 def _pasta(pid: int) -> list[str]:
-    root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # else it becomes nobody, without rights
+    root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # otherwise it becomes the user nobody
     dns = ["--dns-forward", NAMESERVER]
     return [
         "pasta",
@@ -72,7 +72,7 @@ WAYS = {"pasta": Way(_pasta, NAMESERVER), "slirp4netns": Way(_slirp, "10.0.2.3")
 
 
 def way() -> Way:
-    """Return the first tool that is installed. Raises :class:`EmulatorError` if none is."""
+    """Return the first tool that is installed. Raises :class:`EmulatorError` if there is none."""
     for name, route in WAYS.items():
         if shutil.which(name):
             return route
@@ -83,17 +83,19 @@ def way() -> Way:
 
 
 LIFELINE_COMMAND = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
-"""Shell command that runs another until its own input ends, also when the emulator is killed."""
+"""Shell command that runs another one and kills it when its own standard input ends, which it also
+does if the emulator is killed.
+"""
 CREDENTIALS_HOST = "169.254.170.2"
-"""Host of AWS_CONTAINER_CREDENTIALS_RELATIVE_URI for AWS's clients, at port 80."""
+"""Host to which AWS's clients add AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, at port 80."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A job's connections. ``url``: the endpoint's, the same inside. ``admit``: serves a job's
-    listening socket.
+    """The connections of a job. ``url`` is the endpoint's URL, the same inside the job.
+    ``admit(socket)`` serves a job's listening socket.
 
-    ``out``: the way to the internet, if the job has one.
+    ``out`` is the tool for access to the internet, or None if the job has none.
     """
 
     url: str
@@ -109,9 +111,10 @@ class Route:
 
 
 class Doors:
-    """The sockets of one job, from their creation by its supervisor to its end.
+    """The listening sockets of one job, called doors, from their creation by its supervisor to its
+    end.
 
-    ``directory``: the job's directory.
+    ``directory`` is the job's directory.
     """
 
     def __init__(self, route: Route, directory: Path) -> None:
@@ -123,11 +126,11 @@ class Doors:
 
     @property
     def descriptor(self) -> int:
-        """File descriptor of the supervisor's end, which it inherits."""
+        """File descriptor of the supervisor's end of the channel, which the supervisor inherits."""
         return self._child_socket.fileno()
 
     def spec(self) -> dict:
-        """Return the part of the supervisor's SPEC about the sockets."""
+        """Return the part about the sockets of the supervisor's SPEC."""
         return {
             "channel": self.descriptor,
             "addresses": self._route.addresses,
@@ -135,7 +138,7 @@ class Doors:
         }
 
     def setup(self) -> list[list[str]]:
-        """Return mount commands for the job."""
+        """Return the mount commands that the job needs for its name server."""
         if not self._route.out:
             return []
         path = self._directory / "resolv.conf"
@@ -143,15 +146,15 @@ class Doors:
         return [["mount", "--bind", str(path), "/etc/resolv.conf"]]
 
     def open(self, supervisor: int) -> None:
-        """Receive the sockets; to be called when the process ``supervisor`` has started. Returns at
-        once.
+        """Receive the sockets in the background. Call it when the process ``supervisor`` has
+        started.
         """
-        self._child_socket.close()  # so that ours ends with the supervisor's
+        self._child_socket.close()  # so that our end is closed when the supervisor ends
         self._supervisor = supervisor
         self._thread.start()
 
     def close(self) -> None:
-        """Free every descriptor; to be called when the supervisor has ended, or never started."""
+        """Close every descriptor. Call it when the supervisor has ended, or has never started."""
         self._child_socket.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -163,8 +166,11 @@ class Doors:
             door.close()
 
     def _receive(self) -> None:
+        """Receive the sockets from the supervisor, have them served, and start the tool for
+        internet access.
+        """
         _, descriptors, _, _ = socket.recv_fds(self._own_socket, 64, len(self._route.addresses))
-        if descriptors and self._route.out:  # so there are namespaces
+        if descriptors and self._route.out:  # so the supervisor has set up its network
             with (self._directory / "internet.log").open("w") as log:
                 command = [*LIFELINE_COMMAND, *self._route.out.command(self._supervisor)]
                 self._out = subprocess.Popen(

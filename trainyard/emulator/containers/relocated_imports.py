@@ -1,8 +1,8 @@
-"""Relocates ``/opt/ml`` in the constants of every module that a relocated job's Python imports.
+"""Replace ``/opt/ml`` in the constants of every module that a relocated job's Python imports.
 
-It is in a job's layer as ``sitecustomize.py``, which Python imports first. AWS's libraries also
-contain paths below /opt/ml, e.g. for the file in which a function step leaves its failure. The
-libraries' files are not changed. Standard library only.
+This file is in a job's layer as ``sitecustomize.py``, which Python imports first. AWS's libraries
+also contain paths below /opt/ml, for example that of the file in which a function step leaves its
+failure. The libraries' files are not changed. Uses only the standard library.
 """
 
 import importlib.util
@@ -14,9 +14,10 @@ from types import CodeType
 
 THIS_FILE = Path(__file__)
 ML = str(THIS_FILE.parents[5] / "ml")
-"""Path that replaces /opt/ml: ``<node>/ml``; the layer is
-``<node>/home/layer/lib/python3.x/site-packages``."""
-ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # as in relocation.py
+"""Path that replaces /opt/ml: ``<node>/ml``. The layer is
+``<node>/home/layer/lib/python3.x/site-packages``.
+"""
+ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # as in install_layer.py
 
 
 def relocate_code(code: CodeType) -> CodeType:
@@ -24,7 +25,7 @@ def relocate_code(code: CodeType) -> CodeType:
 
 
 def relocate_constant(constant: object) -> object:
-    """Return a constant of compiled code with /opt/ml replaced, also in nested constants."""
+    """Return a constant of compiled code with /opt/ml replaced, including in nested constants."""
     if isinstance(constant, str):
         return ROOT.sub(lambda _: ML, constant) if "/opt/ml" in constant else constant
     if isinstance(constant, CodeType):
@@ -53,8 +54,8 @@ def mentions(constant: object) -> bool:
 
 
 def run_next() -> None:
-    """Run the next sitecustomize, which ours has hidden; it may run ours again, for the one
-    after.
+    """Run the next sitecustomize on sys.path, which this file has hidden. That one may be a copy of
+    this file, which then runs the one after it.
     """
     ran = sys.__dict__.setdefault("_trainyard_ran", {THIS_FILE.resolve()})
     for folder in sys.path:

@@ -1,8 +1,8 @@
-"""``python -I supervisor.py SPEC.json``: starts a job's nodes and outlives none of them.
+"""``python -I supervisor.py SPEC.json``: start a job's nodes, and let no process outlive this one.
 
 It is the first process of a job, started by ``trainyard.emulator.containers.cluster``. In
-namespaces it is process 1, so the kernel kills all remaining processes when it exits. Standard
-library only.
+namespaces it is process 1, so the kernel kills all remaining processes when it exits. Uses only the
+standard library.
 
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],
@@ -31,23 +31,25 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
 SIOCSIFADDR, SIOCSIFNETMASK = 0x8916, 0x891C  # linux/sockios.h
-WAY_OUT = 10.0  # longest wait for the way to the internet, in seconds
+WAY_OUT = 10.0  # maximum seconds to wait for the connection to the internet
 TRACK_INTERVAL = 0.5  # seconds between checks of the process tree, without namespaces
 
 
 class Everyone:
-    """The processes of the job but this one, which the kernel knows by the pid namespace."""
+    """All processes of the job except this one, found by the kernel through the pid namespace."""
 
     def signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # nobody left
+        with contextlib.suppress(ProcessLookupError):  # no process is left
             os.kill(-1, number)
 
 
 class Tree:
-    """The processes without a pid namespace: descendants, also of parents that have died."""
+    """The processes of a job without a pid namespace: all descendants, including those whose
+    parents have died.
+    """
 
     def __init__(self) -> None:
-        import psutil  # not in the standard library: only where there are no namespaces
+        import psutil  # not in the standard library: only needed without namespaces
 
         self._psutil, self._lock = psutil, threading.Lock()
         self._processes: set[psutil.Process] = set()
@@ -61,8 +63,8 @@ class Tree:
             self._processes = {process for process in self._processes if process.is_running()}
 
     def _track(self) -> None:
-        """Observe the process tree: on macOS, a worker that leaves its parent is only found if seen
-        before.
+        """Record the process tree repeatedly: on macOS, a worker that leaves its parent can only be
+        found if it was seen before.
         """
         while not threading.Event().wait(TRACK_INTERVAL):
             self._scan_processes()
@@ -70,7 +72,7 @@ class Tree:
     def signal(self, number: int) -> None:
         self._scan_processes()
         for process in self._processes:
-            with contextlib.suppress(self._psutil.NoSuchProcess):  # ended meanwhile
+            with contextlib.suppress(self._psutil.NoSuchProcess):  # it has already ended
                 process.send_signal(number)
 
 
@@ -88,7 +90,7 @@ def main() -> None:
 
 
 def start(spec: dict) -> dict[int, str]:
-    """Start every node; return process id -> node name."""
+    """Start every node. Return a mapping of process id to node name."""
     if spec["loopback"]:
         loopback_up()
     if spec["doors"]:
@@ -100,7 +102,7 @@ def start(spec: dict) -> dict[int, str]:
     running = {}
     for node in spec["nodes"]:
         process = start_node(node)
-        process.returncode = 0  # reap() collects it: subprocess must not
+        process.returncode = 0  # reap() collects the status; subprocess must not wait for it
         running[process.pid] = node["name"]
         print_event(node=node["name"], pid=process.pid)
     return running
@@ -116,14 +118,15 @@ def start_node(node: dict) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    os.close(node["log"])  # so that the reader sees the end when the node's processes are gone
+    os.close(node["log"])  # so that the reader sees the end when the node's processes have ended
     return process
 
 
 def loopback_up() -> None:
-    """Set the loopback interface up, which is down in a new network namespace.
+    """Bring the loopback interface up, which is down in a new network namespace.
 
-    Also open the ports below 1024, which otherwise only the namespace's owner may use: not a job.
+    Also allow all processes to use ports below 1024, which otherwise only the namespace's owner may
+    use, and a job is not.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
@@ -138,13 +141,18 @@ def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
             if not host.startswith("127."):
                 add_address(f"lo:{number}", host)
         doors = [stack.enter_context(socket.create_server((h, p))) for h, p in addresses]
-        # The emulator accepts on them although it is in another network: no process is in between.
+        # The emulator accepts connections on them although it is in another network, so no process
+        # is needed in between.
         out = stack.enter_context(socket.socket(fileno=channel))
         socket.send_fds(out, [b"doors"], [door.fileno() for door in doors])
 
 
 def wait_for_the_way_out() -> None:
-    """Wait for the default route, which the emulator's tool creates when it has the sockets."""
+    """Wait for the default route, which the emulator's tool creates when it has received the
+    sockets.
+
+    Raises OSError after WAY_OUT seconds.
+    """
     end = time.monotonic() + WAY_OUT
     routes = Path("/proc/net/route")
     while not any(line.split()[1] == "00000000" for line in routes.read_text().splitlines()):
@@ -154,7 +162,9 @@ def wait_for_the_way_out() -> None:
 
 
 def add_address(label: str, host: str) -> None:
-    """Add an address to an interface. ``label``: its name and an unused suffix, as in ``lo:1``."""
+    """Add an address to an interface. ``label`` is the interface's name and an unused suffix, as in
+    ``lo:1``.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for request, address in ((SIOCSIFADDR, host), (SIOCSIFNETMASK, "255.255.255.255")):
             socket_address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
@@ -162,6 +172,7 @@ def add_address(label: str, host: str) -> None:
 
 
 def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
+    """Carry out the commands on standard input. Finish at its end."""
     for line in sys.stdin:
         if line.strip() == "terminate":
             terminate(running)
@@ -171,11 +182,11 @@ def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
 
 
 def terminate(running: dict[int, str]) -> None:
-    """Send SIGTERM to each node's first process, and to no other, as a container engine does."""
+    """Send SIGTERM to each node's first process and to no other, as a container engine does."""
     for pid, name in list(running.items()):
-        # It is process 1 of its container, to which the kernel passes no signal that it does not
-        # handle (pid_namespaces(7)): a shell neither ends nor passes it on, and what it runs goes
-        # on.
+        # On AWS it is process 1 of its container, to which the kernel delivers no signal that it
+        # does not handle (pid_namespaces(7)): a shell neither ends nor passes the signal on, and
+        # what it runs continues.
         if not catches(pid):
             print_event(node=name, unheard=True)
             continue
@@ -184,7 +195,7 @@ def terminate(running: dict[int, str]) -> None:
 
 
 def catches(pid: int) -> bool:
-    """Return whether the process has a handler for SIGTERM; False if this is not known."""
+    """Return whether the process has a handler for SIGTERM. Return False if that is not known."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -193,8 +204,8 @@ def catches(pid: int) -> bool:
 
 
 def reap(running: dict[int, str]) -> None:
-    """Wait until every node's main process has ended; reap orphans meanwhile."""
-    with contextlib.suppress(ChildProcessError):  # finish() in the other thread was faster
+    """Wait until every node's main process has ended. Orphaned processes are reaped, too."""
+    with contextlib.suppress(ChildProcessError):  # finish() in the other thread has reaped all
         while running:
             pid, status = os.wait()
             if pid in running:
@@ -202,16 +213,18 @@ def reap(running: dict[int, str]) -> None:
 
 
 def finish(everyone: Everyone | Tree) -> None:
+    """Kill all processes of the job, reap them, and exit."""
     everyone.signal(signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # none left: buried
+    with contextlib.suppress(ChildProcessError):  # all have been reaped
         while True:
             os.wait()
     os._exit(0)
 
 
 def print_event(**event: object) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the emulator is gone: stdin will end
-        print(f"{json.dumps(event)}\n", end="", flush=True)  # one write: several threads
+    with contextlib.suppress(BrokenPipeError):  # the emulator has ended: stdin will end, too
+        # A single write, because several threads print.
+        print(f"{json.dumps(event)}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""``torchrun_shim.py FOLDER PORT ARGS...``: torchrun with its master on this machine, at PORT.
+"""``torchrun_shim.py FOLDER PORT ARGS...``: run torchrun with its master on this machine, at PORT.
 
 AWS's driver hard-codes algo-1:7777. Without a network namespace that name does not resolve, and
-that port would collide between jobs. This file is ``torchrun`` in FOLDER, first on PATH; it runs
-the next one on PATH. The ranks use this very interpreter. Standard library only.
+that port would collide between jobs. This file is the ``torchrun`` in FOLDER, which is first on
+PATH, and it runs the next torchrun on PATH. The ranks use the same interpreter as this file. Uses
+only the standard library.
 """
 
 import os
@@ -13,7 +14,9 @@ VALUES = {"--master_addr": "127.0.0.1", "--master-addr": "127.0.0.1"}
 
 
 def rewrite(args: list[str], port: str) -> list[str]:
-    """Replace ``--master_addr=X`` and ``--master_addr X`` (also with ``-``, and ``port``)."""
+    """Replace the values of ``--master_addr`` and ``--master_port``, whether written with ``=`` or
+    as two arguments, and with ``-`` or ``_``.
+    """
     values = VALUES | {"--master_port": port, "--master-port": port}
     out = []
     for number, arg in enumerate(args):

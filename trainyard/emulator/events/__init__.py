@@ -1,6 +1,7 @@
-"""EventBridge and its Scheduler: changes become events, which rules and schedules deliver.
+"""EventBridge and its Scheduler: changes become events, and rules and schedules deliver events.
 
-``eventbridge`` sends what happens here, ``event_rules`` match and deliver it, ``schedules`` fire by
-``schedule_expressions``. Targets are queues, topics, functions and pipelines; others are refused by
-name.
+``eventbridge`` creates events for what happens in the emulator and has the schedules,
+``event_rules`` matches events with rules and delivers them, ``event_patterns`` has the patterns,
+and ``schedule_expressions`` computes when rules and schedules fire. Targets are queues, topics,
+functions and pipelines; others are refused by name.
 """

@@ -1,7 +1,8 @@
-"""Event patterns: what one may say, and whether an event matches it.
+"""Event patterns: parse a pattern, and decide whether an event matches it.
 
-As aws/event-ruler does, a pattern and an event are compared by flat paths (``detail.status``), and
-the messages are its parser's. An event's path has all values below it, of each entry of a list.
+As in aws/event-ruler, a pattern and an event are compared by flat paths (``detail.status``), and
+the error messages are those of its parser. If an event has lists, a path has the values in each of
+the lists' entries.
 """
 
 import functools
@@ -15,9 +16,11 @@ from typing import Any
 from trainyard.emulator.request_scope import ApiError
 
 Test = Callable[[list[Any]], bool]
-"""Whether one of the values at a path is meant; a path that the event lacks has none."""
+"""Function that decides whether the values at a path of an event match. The list is empty if the
+event does not have the path.
+"""
 Alternative = dict[str, list[Test]]
-"""Path -> its tests, of which one must hold; every path's must."""
+"""Path to its tests. An event matches if, for every path, at least one test holds."""
 _COMPARE = {
     **{"<": operator.lt, "<=": operator.le, "=": operator.eq},
     **{">": operator.gt, ">=": operator.ge},
@@ -28,12 +31,14 @@ _COSTLY = re.compile(r"\*[^*]+\*[^*]+\*[^*]+\*")
 
 
 class WrongPattern(ValueError):
-    """The pattern says what EventBridge does not take."""
+    """EventBridge does not accept the pattern."""
 
 
 @functools.lru_cache(256)
 def parse(text: str) -> Callable[[Any], bool]:
-    """Return whether an event matches. Raises ``InvalidEventPatternException``."""
+    """Return a function that decides whether an event matches the pattern. Raises
+    ``InvalidEventPatternException``.
+    """
     try:
         pattern = json.loads(text)
         if not isinstance(pattern, dict):
@@ -65,6 +70,7 @@ def _invalid(reason: str) -> ApiError:
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Iterate over (path, value) of every scalar in the value."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, f"{path}.{name}" if path else name)
@@ -76,11 +82,13 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
-    """Iterate over what the event may be: one alternative, but for each entry of an ``$or``."""
+    """Iterate over the alternatives of which an event must match one. There is one alternative,
+    unless the pattern has ``$or``, which has one for each of its entries.
+    """
     alternatives: list[Alternative] = [{}]
     for name, value in pattern.items():
         inner = f"{path}.{name}" if path else name
-        # With one entry, or none, $or is a member of that name.
+        # With fewer than two entries, $or is an ordinary member with that name.
         is_or = name == "$or" and isinstance(value, list) and len(value) > 1
         if is_or and all(isinstance(entry, dict) for entry in value):
             more = [alternative for entry in value for alternative in _alternatives(entry, path)]
@@ -90,7 +98,7 @@ def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
             more = [{inner: _tests(value)}]
         else:
             raise WrongPattern(f'"{name}" must be an object or an array')
-        # Of one path any test may hold: those of both are joined.
+        # If both have tests for a path, the tests are joined, because any of them may hold.
         alternatives = [
             {**base, **{p: base.get(p, []) + tests for p, tests in other.items()}}
             for base in alternatives
@@ -110,7 +118,7 @@ def _equal(operand: Any) -> Test:
 
 
 def type_of(value: Any) -> str:
-    """Return the name of a value's JSON type; in Python, a boolean would pass for a number."""
+    """Return the name of a value's JSON type. A bool is an int in Python, but not a number here."""
     kinds = {bool: "boolean", int: "number", float: "number", str: "string"}
     return kinds.get(type(value), "null")
 
@@ -175,6 +183,7 @@ def _wildcard(operand: Any) -> Test:
 
 
 def _like(operand: str) -> Callable[[str], bool]:
+    """Return the predicate for a wildcard pattern."""
     parts = re.findall(r"\\(.)|(\*)|([^*\\]+)", operand, re.DOTALL)
     text = "".join(".*" if star else re.escape(escape or plain) for escape, star, plain in parts)
     return lambda value: re.fullmatch(text, value, re.DOTALL) is not None
@@ -186,7 +195,7 @@ def _numeric(operand: Any) -> Test:
     remaining, comparisons = list(operand), []
     while remaining:
         sign, *remaining = remaining
-        # A second comparison must close the range that the first opens.
+        # A second comparison must close the range that the first one opens.
         first = comparisons[0][0] if comparisons else ""
         if sign not in _COMPARE or (first and (first[0] != ">" or sign[0] != "<")):
             raise WrongPattern(f"Bad numeric range operator: {sign}")
@@ -233,6 +242,9 @@ def _anything_but(operand: Any) -> Test:
 
 
 def _make_exclusion(operand: Any) -> Callable[[Any], bool]:
+    """Return the predicate for the values that an anything-but filter excludes. Raises
+    WrongPattern.
+    """
     if not isinstance(operand, dict):
         values = operand if isinstance(operand, list) else [operand]
         if any(type_of(element) not in ("string", "number") for element in values):

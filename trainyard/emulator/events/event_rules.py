@@ -1,8 +1,7 @@
 """EventBridge: rules on the default bus, by pattern or schedule, their targets, and PutEvents.
 
-A rule is stored as DescribeRule shows it, with its targets and the time when it fires next.
-Refused by name: other buses, archives and replays, connections,
-pipes.
+A rule is stored as DescribeRule shows it, with its targets and the time at which it fires next.
+Refused by name: other buses, archives and replays, connections, pipes.
 """
 
 import json
@@ -30,17 +29,17 @@ from trainyard.emulator.request_scope import (
     region,
 )
 
-# Targets of events: queues, topics, functions, pipelines.
-#
-# Other kinds of target are refused by name when they are added; otherwise their events would be
-# lost.
+# Targets of events: queues, topics, functions and pipelines. Other kinds of target are refused by
+# name when they are added, because otherwise their events would be lost.
 
 log = logging.getLogger(__name__)
 Target = dict[str, Any]
 
 
 def kind(arn: str) -> str:
-    """Return the target's kind: ``sqs``, ``sns``, ``lambda``, ``pipeline``; else empty."""
+    """Return the target's kind: ``sqs``, ``sns``, ``lambda`` or ``pipeline``. Return an empty
+    string for any other target.
+    """
     parts = arn.split(":", 5)
     if len(parts) < 6 or parts[0] != "arn":
         return ""
@@ -53,7 +52,7 @@ def kind(arn: str) -> str:
 
 
 def refusal(arn: str) -> str | None:
-    """Return why events cannot be delivered to ``arn`` here; None if they can."""
+    """Return why events cannot be delivered to ``arn`` here. Return None if they can."""
     if kind(arn):
         return None
     return (
@@ -63,7 +62,7 @@ def refusal(arn: str) -> str | None:
 
 
 class Deliverer:
-    """Delivers events as a client of the emulator's own services."""
+    """Deliver events as a client of the emulator's own services."""
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
@@ -75,8 +74,8 @@ class Deliverer:
         }
 
     def deliver(self, target: Target, text: str) -> None:
-        """Deliver an event. After a failure it goes to the dead-letter queue, and the failure to
-        the log.
+        """Deliver an event. If that fails, log the failure and send the event to the dead-letter
+        queue, if there is one.
         """
         try:
             self._ways[kind(target["Arn"])](target, text)
@@ -113,7 +112,7 @@ class Deliverer:
         )
 
     def _pipeline(self, target: Target, text: str) -> None:
-        """Start the pipeline with the target's own parameters; the event is not passed to it."""
+        """Start the pipeline with the target's own parameters. The event is not passed to it."""
         parameters = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
         name, authority = target["Arn"].rpartition("/")[2], self._aws.authority
         start = sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
@@ -126,7 +125,7 @@ class Deliverer:
 
 
 def body(target: Target, event: dict[str, Any]) -> str:
-    """Return the text for the target: the event, a part of it, a constant, or a text made from
+    """Return the text for the target: the event, a part of it, a constant text, or a text made from
     it.
     """
     if "Input" in target:
@@ -139,7 +138,7 @@ def body(target: Target, event: dict[str, Any]) -> str:
 
 
 def _get_value(event: Any, path: str) -> Any:
-    """Return the value at a path such as ``$.detail.status``; None if there is none."""
+    """Return the value at a path such as ``$.detail.status``. Return None if there is none."""
     for name in path.removeprefix("$").strip(".").split("."):
         if name:
             event = event.get(name) if isinstance(event, dict) else None
@@ -147,9 +146,10 @@ def _get_value(event: Any, path: str) -> Any:
 
 
 def _transform_event(transformer: dict[str, Any], event: dict[str, Any]) -> str:
-    """Replace each ``<name>`` by the value at its path: text as it is, other values as JSON.
+    """Replace each ``<name>`` by the value at its path: inside quotes, text as it is and other
+    values as JSON.
 
-    In a JSON template, outside of quotes, a text value gets quotes.
+    Outside of quotes in the template, every value is written as JSON, so text gets quotes.
     """
     template: str = transformer["InputTemplate"]
     values = {
@@ -182,9 +182,9 @@ Send = Callable[[Target, str], None]
 
 
 class Rules:
-    """The rules of a state directory. Its methods are thread-safe.
+    """The rules of a state directory. Its methods are thread-safe and raise ApiError as AWS does.
 
-    ``send(target, text)`` queues a delivery, so it returns quickly. Raises ApiError as AWS does.
+    ``send(target, text)`` must only queue a delivery, so that it returns quickly.
     """
 
     def __init__(self, folder: Path, send: Send) -> None:
@@ -223,7 +223,9 @@ class Rules:
                 self._deliver(rule, event)
 
     def fire(self, now: float) -> None:
-        """Fire the due scheduled rules; occurrences missed while the machine slept count as one."""
+        """Fire the scheduled rules that are due. Several times that were missed while the machine
+        slept count as one.
+        """
         with self._lock:
             for rule in list(self._documents.all.values()):
                 if rule.get("next") is not None and rule["next"] <= now:
@@ -234,7 +236,9 @@ class Rules:
                     self._documents.put(rule)
 
     def begin(self, now: float) -> None:
-        """Schedule the next times; occurrences that were due while no emulator ran are skipped."""
+        """Compute when rules fire next. Times that passed while no emulator was running are
+        skipped.
+        """
         with self._lock:
             for rule in self._documents.all.values():
                 if rule.get("next") is not None and rule["next"] < now:
@@ -256,7 +260,7 @@ class Rules:
             event_patterns.parse(pattern)
         members = {key: request[key] for key in _RULE if request.get(key)}
         with self._lock:
-            # A rule that is put again keeps its targets and tags.
+            # A rule that is replaced keeps its targets and tags.
             old = self._documents.all.get(name, {"targets": [], "tags": request.get("Tags", [])})
             rule = {"name": name, "made": time.time(), **members}
             rule |= {"State": members.get("State", "ENABLED")}
@@ -321,7 +325,7 @@ class Rules:
             raise invalid("Parameter Event is not valid.") from None
         return {"Result": event_patterns.parse(request["EventPattern"])(event)}
 
-    # inside
+    # internals
 
     def _switch(self, request: dict, state: str) -> dict:
         with self._lock:
@@ -343,7 +347,7 @@ class Rules:
         event = make(entry["Source"], entry["DetailType"], detail, entry.get("Resources", []))
         if entry.get("Time"):
             event["time"] = iso(entry["Time"])
-        if _is_own(entry):  # AWS takes events for a bus that is not there, too
+        if _is_own(entry):  # AWS accepts events for a bus that does not exist, too
             self.emit(event)
         return {"EventId": event["id"]}
 
@@ -392,6 +396,9 @@ def _is_enabled(rule: dict) -> bool:
 
 
 def _next(rule: dict, now: float) -> float | None:
+    """Return the time at which the rule fires next. Return None if it has no schedule. Raises
+    ``ValidationException``.
+    """
     if not (text := rule.get("ScheduleExpression")):
         return None
     try:

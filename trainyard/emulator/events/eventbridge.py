@@ -1,6 +1,4 @@
-"""EventBridge as a whole: the answers to its requests, a thread that delivers events, and a thread
-for rules and schedules that are due.
-"""
+"""The EventBridge services: their requests, and threads that deliver events and fire schedules."""
 
 import functools
 import json
@@ -38,8 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class Events:
-    """EventBridge. ``changes`` turns changes into events. ``begin`` it when the endpoint serves;
-    ``close`` it.
+    """EventBridge and its Scheduler. ``changes`` converts changes to events. Call ``begin`` when
+    the endpoint accepts requests, and ``close`` at the end.
     """
 
     def __init__(self, root: Path, aws: Aws) -> None:
@@ -63,7 +61,7 @@ class Events:
             thread.start()
 
     def close(self) -> None:
-        """Stop the threads; emitted events are delivered first."""
+        """Stop the threads. Events that were emitted are delivered first."""
         self._close_event.set()
         self._queue.put(None)
         for thread in self._threads:
@@ -96,7 +94,7 @@ class Events:
             try:
                 self._deliverer.deliver(*entry)
             except Exception:
-                # one event must not end the delivery of all others: the cause goes to the log
+                # One event must not stop the delivery of all others. The log has the cause.
                 log.exception("an event for %s was lost", entry[0]["Arn"])
 
     def _watch(self) -> None:
@@ -106,7 +104,7 @@ class Events:
                 self._rules.fire(now)
                 self._schedules.fire(now)
             except Exception:
-                # for example a full disk: the next check tries again
+                # For example because the disk is full. The next check tries again.
                 log.exception("due rules and schedules could not be fired")
 
 
@@ -118,8 +116,8 @@ def _model() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("events", "service-2"), "events")
 
 
-# Developer guide, "Events that Amazon SageMaker sends to Amazon EventBridge". An event is sent
-# for each new status, in the order in which they are reported.
+# Events of SageMaker: developer guide, "Events that Amazon SageMaker sends to Amazon EventBridge".
+# An event is sent for each new status, in the order in which the statuses are reported.
 
 
 SOURCE = "aws.sagemaker"
@@ -132,20 +130,24 @@ JOBS = {
     "Transform": "SageMaker Transform Job State Change",
 }
 _LEADING_STATUSES = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
-"""Secondary statuses that are set shortly before the status itself."""
+"""Secondary statuses that a job gets shortly before the corresponding status."""
 
 
 class Changes:
-    """Passes events of new statuses to ``emit``. Its methods are thread-safe, and quick."""
+    """Call ``emit`` with an event for each new status. Its methods are thread-safe and return
+    quickly.
+    """
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
         self._last_statuses: dict[str, tuple[str, ...]] = {}
-        """Last reported status by key: an ARN, or an execution's ARN and a step's name."""
+        """The last reported status by key: an ARN, or an execution's ARN and a step's name."""
         self._lock = threading.Lock()
 
     def of_job(self, kind: str, record: dict[str, Any]) -> None:
-        """Report a job, also when only SecondaryStatus changes. ``record``: its description."""
+        """Report a job, also if only its SecondaryStatus has changed. ``record`` is its
+        description.
+        """
         arn, status = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
         second = record.get("SecondaryStatus", "")
         if status == "InProgress" and second in _LEADING_STATUSES:
@@ -156,13 +158,15 @@ class Changes:
             self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
 
     def of_package(self, package: dict[str, Any]) -> None:
-        """Report a package. ``package``: DescribeModelPackage's answer."""
+        """Report a model package. ``package`` is its description."""
         arn = package["ModelPackageArn"]
         detail = {name: _milliseconds(name, value) for name, value in package.items()}
         self._emit(make(SOURCE, PACKAGE, detail, [arn]))
 
     def of_execution(self, record: dict[str, Any]) -> None:
-        """Report an execution and its steps. ``record``: its answer and its steps."""
+        """Report a pipeline execution and its steps. ``record`` has its answer (description) and
+        its steps.
+        """
         answer = record["answer"]
         arn = answer["PipelineExecutionArn"]
         common = {
@@ -172,7 +176,7 @@ class Changes:
         resources = list(common.values())
         status, before = answer["PipelineExecutionStatus"], self._status(arn)
         if status in END_STATUSES and before in (None, status):
-            return  # of an earlier emulator, or already reported
+            return  # it ended in an earlier emulator, or was reported
         if status not in END_STATUSES and self._is_new(arn, (status,)):
             self._emit(
                 make(SOURCE, EXECUTION, common | _execution_detail(answer, before), resources)
@@ -182,7 +186,7 @@ class Changes:
             if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
                 detail = common | _step_detail(step, earlier)
                 self._emit(make(SOURCE, STEP, detail, resources))
-        # The end of an execution comes after those of its steps.
+        # The end of an execution is reported after the ends of its steps.
         if status in END_STATUSES and self._is_new(arn, (status,)):
             self._emit(
                 make(SOURCE, EXECUTION, common | _execution_detail(answer, before), resources)
@@ -229,14 +233,16 @@ def _step_detail(step: dict[str, Any], before: str | None) -> dict[str, Any]:
 
 
 def _camel(value: Any) -> Any:
-    """Return a copy with keys in camel case: ``{"TrainingJob": …}`` → ``{"trainingJob": …}``."""
+    """Return a copy with the first letter of each key in lower case: ``{"TrainingJob": …}`` becomes
+    ``{"trainingJob": …}``.
+    """
     if isinstance(value, dict):
         return {name[:1].lower() + name[1:]: _camel(inner) for name, inner in value.items()}
     return value
 
 
 def _milliseconds(name: str, value: Any) -> Any:
-    """Return the value with times of a job's event as milliseconds since the epoch."""
+    """Return a copy with times in milliseconds since the epoch, as a job's event has them."""
     if isinstance(value, dict):
         return {inner: _milliseconds(inner, child) for inner, child in value.items()}
     if isinstance(value, list):
@@ -244,11 +250,10 @@ def _milliseconds(name: str, value: Any) -> Any:
     return int(value * 1000) if name.endswith("Time") and isinstance(value, float) else value
 
 
-# EventBridge Scheduler: schedules in the default group, one target each.
-#
-# A schedule is stored as GetSchedule shows it, with the time when it fires next. In a flexible
-# window it fires at the window's start. Refused by name: target kinds that a rule does not have,
-# and universal targets (``aws-sdk``).
+# EventBridge Scheduler: schedules in the default group, each with one target. A schedule is stored
+# as GetSchedule shows it, with the time at which it fires next. If it has a flexible window, it
+# fires at the window's start. Refused by name: kinds of target that rules do not have either, and
+# universal targets (``aws-sdk``).
 
 DEFAULT = "default"
 _REQUEST_MEMBERS = (
@@ -258,9 +263,10 @@ _REQUEST_MEMBERS = (
 
 
 class Schedules:
-    """The schedules of a state directory. Its methods are thread-safe.
+    """The schedules of a state directory. Its methods are thread-safe and raise ApiError as AWS
+    does.
 
-    ``send(target, text)`` delivers an event. Raises ApiError as AWS does.
+    ``send(target, text)`` delivers an event.
     """
 
     def __init__(self, folder: Path, send: event_rules.Send) -> None:
@@ -278,15 +284,15 @@ class Schedules:
         }
 
     def fire(self, now: float) -> None:
-        """Fire the due schedules."""
+        """Fire the schedules that are due."""
         with self._lock:
             for schedule in list(self._documents.all.values()):
                 if schedule["next"] is not None and schedule["next"] <= now:
                     self._fire(schedule, now)
 
     def begin(self, now: float) -> None:
-        """Fire one-time schedules that were due while no emulator ran; recurring ones skip that
-        time.
+        """Skip the times of recurring schedules that passed while no emulator was running. One-time
+        schedules that were due remain due and will fire.
         """
         with self._lock:
             for schedule in self._documents.all.values():
@@ -330,7 +336,7 @@ class Schedules:
         ]
         return page("Schedules", schedules, request, 100, lambda entry: entry)
 
-    # inside
+    # internals
 
     def _put(self, request: dict, creation_time: float | None = None) -> dict:
         name, group = request["Name"], request.get("GroupName", DEFAULT)
@@ -348,8 +354,9 @@ class Schedules:
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
         schedule["next"] = _next(schedule, now)
-        # A rate fires as it is created if its StartDate, its first occurrence, is past or missing
-        # ("Schedule types" in EventBridge Scheduler's user guide).
+        # A rate fires immediately when it is created if its StartDate, which is its first
+        # occurrence, has passed or is missing (EventBridge Scheduler's user guide, "Schedule
+        # types").
         is_rate = schedule["ScheduleExpression"].startswith("rate(")
         if creation_time is None and is_rate and schedule.get("StartDate", now) <= now:
             schedule["next"] = now
@@ -394,6 +401,9 @@ class Schedules:
 
 
 def _next(schedule: dict, now: float) -> float | None:
+    """Return the time at which the schedule fires next. Return None if there is none. Raises
+    ``ValidationException``.
+    """
     text, start = schedule["ScheduleExpression"], schedule.get("StartDate")
     try:
         expression = parse(text, schedule["ScheduleExpressionTimezone"])
@@ -402,14 +412,14 @@ def _next(schedule: dict, now: float) -> float | None:
     anchor = start or schedule["LastModificationDate"]
     if text.startswith("at("):  # StartDate and EndDate do not apply to it
         return expression.next(now, anchor)
-    # A second before its start: the start itself may be an occurrence.
+    # One second before the start, because the start itself may be an occurrence.
     moment = expression.next(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
     return None if moment is None or (end and moment > end) else moment
 
 
 def _plain(value: Any) -> Any:
-    """Return a time as a float; clients send times as integers of seconds."""
+    """Return an integer as a float, because clients send times as integers of seconds."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

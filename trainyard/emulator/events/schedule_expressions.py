@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 UNITS = {"minute": 60, "hour": 3600, "day": 86400}  # seconds
 YEARS = range(1970, 2200)
-_HORIZON = 366 * 9  # days to look ahead: a 29th of February may be eight years away
+_HORIZON = 366 * 9  # days to look ahead: the next 29th of February may be 8 years away
 _MONTHS = [name.upper() for name in calendar.month_abbr]
 _DAYS = ["", "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
@@ -29,14 +29,14 @@ class Expression(Protocol):
     """The times at which a rule or schedule fires."""
 
     def next(self, after: float, anchor: float) -> float | None:
-        """Return the first time later than ``after``; None when there is none.
+        """Return the first time later than ``after``. Return None if there is none.
 
-        Times are seconds since the epoch; ``anchor`` is the start of a rate.
+        Times are in seconds since the epoch. ``anchor`` is the time from which a rate counts.
         """
 
 
 def parse(text: str, timezone: str = "UTC") -> Expression:
-    """Return the parsed expression. Raises :class:`WrongExpression`."""
+    """Parse the expression. Raises :class:`WrongExpression`."""
     match = re.fullmatch(r"(at|rate|cron)\((.*)\)", text.strip())
     if not match:
         raise WrongExpression(f"{text!r} is not at(...), rate(...) or cron(...)")
@@ -52,7 +52,7 @@ def parse(text: str, timezone: str = "UTC") -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class OneTime:
-    """A single time, ``at(…)``."""
+    """A single time: ``at(…)``."""
 
     time: float
 
@@ -71,7 +71,7 @@ class OneTime:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A fixed interval in seconds, counted from the anchor, ``rate(…)``."""
+    """A fixed interval in seconds, counted from the anchor: ``rate(…)``."""
 
     seconds: int
 
@@ -118,7 +118,7 @@ class Cron:
             _numbers(years, YEARS, "year"),
             zone,
         )
-        for month in range(1, 13):  # parse the days once, so that an error is raised now
+        for month in range(1, 13):  # parse the days now, so that an error is raised here
             cron._days(2024, month)
         return cron
 
@@ -135,7 +135,9 @@ class Cron:
         return None
 
     def _times(self, day: date) -> Iterator[float]:
-        """Iterate over the day's times, without those that daylight saving time skips in spring."""
+        """Iterate over the times of a day, without those that do not exist because daylight saving
+        time starts.
+        """
         for hour in sorted(self.hours):
             for minute in sorted(self.minutes):
                 local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone)
@@ -153,7 +155,9 @@ class Cron:
 def _numbers(
     text: str, values: range, field: str, names: list[str] | None = None
 ) -> frozenset[int]:
-    """Return the numbers of ``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, and lists of these."""
+    """Return the numbers that a field selects: ``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, or a
+    list of these.
+    """
     result: set[int] = set()
     for part in text.split(","):
         start, slash, step = part.partition("/")
@@ -184,7 +188,7 @@ def _month_days(text: str, last: int) -> set[int]:
 
 
 def _week_days(text: str, year: int, month: int, last: int) -> set[int]:
-    if text == "L":  # the week's last day
+    if text == "L":  # the last day of the week
         text = "7"
     if "#" in text:
         name, _, nth = text.partition("#")
@@ -201,7 +205,7 @@ def _week_days(text: str, year: int, month: int, last: int) -> set[int]:
 
 
 def _dates(year: int, month: int, last: int, weekday: int) -> list[int]:
-    """Return the month's days that fall on this day of the week (Sunday is 1)."""
+    """Return the days of the month that fall on this weekday (Sunday is 1)."""
     first = (calendar.weekday(year, month, 1) + 1) % 7 + 1
     return list(range(1 + (weekday - first) % 7, last + 1, 7))
 

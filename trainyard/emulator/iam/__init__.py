@@ -1,7 +1,8 @@
-"""Evaluate IAM's policies, and hold the emulator's requests to them.
+"""Evaluate IAM policies, and check the emulator's requests against them.
 
-``incoming`` holds each request, ``service_calls`` and ``s3_calls`` say which actions it needs,
-``authority`` decides by ``trainyard.permissions.policy_evaluation``; ``security_tokens`` and
-``access_keys`` are who asks. A job never gets the administrator's key: ``access_keys`` makes one
-for its role.
+``security_tokens`` checks each request and performs STS's operations. ``service_calls`` and
+``s3_calls`` say which actions a request needs. ``authority`` decides with
+``trainyard.permissions.policy_evaluation`` and the policies in ``account_policies``.
+``access_keys`` knows whose key signed a request. A job never gets the administrator's key:
+``access_keys`` creates one for its role.
 """

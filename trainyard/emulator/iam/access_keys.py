@@ -1,6 +1,7 @@
-"""The valid access keys and their secrets: the state directory's own key, those of sessions
-(AssumeRole), which end with them, those that moto's IAM hands out for users, and the keys lent to a
-job, which end with the job.
+"""The valid access keys and their secrets.
+
+There are the state directory's own key; keys of sessions (AssumeRole), which expire with the
+session; keys that moto's IAM creates for users; and keys lent to a job, which expire with the job.
 """
 
 import hashlib
@@ -21,36 +22,37 @@ FILE = "credentials.json"
 CREDENTIALS_PATH = "/v2/credentials/"
 """Start of a container's AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, as on ECS."""
 SESSION = "SageMaker"
-"""The name of the session in which SageMaker assumes a job's role."""
+"""Name of the session in which SageMaker assumes a job's role."""
 _CREDENTIAL_TAG = re.compile(r"<(AccessKeyId|SecretAccessKey)>([^<]+)</")
 ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/(?:[^/]+/)*(?P<name>[\w+=,.@-]+)")
-REFRESH_SECONDS = 3600  # seconds after which a client asks for a job's credentials again
+REFRESH_SECONDS = 3600  # seconds after which a client fetches a job's credentials again
 
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """Temporary credentials of a role, as a container has them."""
+    """Temporary credentials of a role, which are lent to a container while it runs."""
 
     role: str
-    """The ARN that the job was given."""
+    """ARN of the role as the job's request has it."""
     access_key: str
     secret: str
     token: str
     path: str
-    """Path of the endpoint where the container asks for its credentials. It is random, so that no
-    other process can know it."""
+    """Path of the endpoint at which the container fetches its credentials. It is random, so that no
+    other process can know it.
+    """
 
     account: str
     """Account of the job."""
 
     @property
     def identity(self) -> dict[str, str]:
-        """GetCallerIdentity's answer: the job as the session ``SageMaker`` of its role."""
+        """The response of GetCallerIdentity: the job is the session ``SageMaker`` of its role."""
         return _identity(self.role, self.account)
 
     def document(self) -> dict[str, str]:
-        """Return the credentials document that a container gets, in the form of ECS, which AWS's
-        clients read.
+        """Return the credentials document for a container, in the form of ECS, which AWS's clients
+        read.
         """
         until = time.gmtime(time.time() + REFRESH_SECONDS)
         return {
@@ -64,7 +66,7 @@ class Loan:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of a role, as AssumeRole makes it."""
+    """A session of a role, as AssumeRole creates it."""
 
     role: str
     """The role's ARN."""
@@ -72,11 +74,11 @@ class Session:
     account: str
     user_id: str
     until: float
-    """When its credentials expire, in seconds since the epoch."""
+    """Time at which its credentials expire, in seconds since the epoch."""
     policies: tuple[Policy, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
     transitive: frozenset[str] = frozenset()
-    """Keys in lower case of the tags that sessions of its own have, too."""
+    """Keys, in lower case, of the tags that are passed on to sessions that this session creates."""
 
     @property
     def arn(self) -> str:
@@ -86,8 +88,8 @@ class Session:
 
 
 class Keys:
-    """The valid access keys. ``own`` is a random access key and its secret, kept in a file that
-    only its owner can read.
+    """The valid access keys. ``own_pair`` is a random access key and its secret, stored in a file
+    that only its owner can read.
     """
 
     def __init__(self, state: Path) -> None:
@@ -103,19 +105,23 @@ class Keys:
         self._users: set[str] = set()
 
     def secret(self, access_key: str) -> str | None:
-        """Return the secret of ``access_key``, or None for an unknown key."""
+        """Return the secret of ``access_key``. Return None if the key is unknown."""
         return self._secrets.get(access_key)
 
     def token(self, access_key: str) -> str:
-        """Return the session token of temporary credentials; empty for a permanent key."""
+        """Return the session token of temporary credentials. Return an empty string for a permanent
+        key.
+        """
         return self._tokens.get(access_key, "")
 
     def account(self, access_key: str) -> str:
-        """Return the number of the account that a valid key belongs to."""
+        """Return the number of the account to which a valid key belongs."""
         return self._accounts.get(access_key, ACCOUNT)
 
     def administrator(self) -> tuple[str, str, str | None]:
-        """Return access key, secret and session token of the current account's administrator."""
+        """Return the access key, secret and session token of the current account's administrator. A
+        permanent key has no token: None.
+        """
         if account() == ACCOUNT:
             return *self.own_pair, None
         if account() not in self._administrators:
@@ -124,15 +130,17 @@ class Keys:
         return loan.access_key, loan.secret, loan.token
 
     def explain_end(self, access_key: str) -> str:
-        """Return why the key is no longer valid; empty for another."""
+        """Return why the key is no longer valid. Return an empty string if it is valid or
+        unknown.
+        """
         if access_key in self._ended_keys:
             return "its job ended"
         session = self._sessions.get(access_key)
         return "its DurationSeconds are over" if session and time.time() > session.until else ""
 
     def open(self, session: Session) -> tuple[str, str, str]:
-        """Return access key, secret and session token of the session. They are valid until its
-        end.
+        """Create the credentials of the session: access key, secret and session token. They are
+        valid until its end.
         """
         key = f"ASIA{secrets.token_hex(8).upper()}"
         self._secrets[key] = secrets.token_urlsafe(30)
@@ -142,17 +150,17 @@ class Keys:
         return key, self._secrets[key], self._tokens[key]
 
     def session(self, access_key: str) -> Session | None:
-        """Return the session whose key it is; None if it is no session's."""
+        """Return the session to which the key belongs. Return None if it belongs to none."""
         return self._sessions.get(access_key)
 
     def is_user(self, access_key: str) -> bool:
-        """Return whether CreateAccessKey has made the key for a user; IAM may have ended it."""
+        """Return whether CreateAccessKey has created the key for a user. IAM may have deactivated
+        it since.
+        """
         return access_key in self._users
 
     def lend(self, role: str) -> Loan:
-        """Return new credentials for a job with that role. They are valid until
-        :meth:`take_back`.
-        """
+        """Create credentials for a job with that role. They are valid until :meth:`take_back`."""
         loan = Loan(
             role=role,
             access_key=f"ASIA{secrets.token_hex(8).upper()}",
@@ -168,20 +176,20 @@ class Keys:
         return loan
 
     def take_back(self, loan: Loan) -> None:
-        """Refuse requests signed with the loan's key from now on, as expired."""
+        """End the loan: requests signed with its key are refused as expired from now on."""
         self._ended_keys.add(loan.access_key)
-        # The secret stays: a signature with it is then refused as expired, not as unknown.
+        # The secret is kept, so that a signature with it is refused as expired and not as unknown.
         del self._loans[loan.access_key], self._loans[loan.path]
 
     def loan(self, name: str) -> Loan | None:
-        """Return the loan with that access key or path; None if there is no such loan."""
+        """Return the loan with that access key or path. Return None if there is none."""
         return self._loans.get(name)
 
     def identity(self, access_key: str) -> dict[str, str] | None:
-        """Return GetCallerIdentity's answer for our own key, a job's or a session's; None for a
-        user's.
+        """Return the response of GetCallerIdentity for the own key and for keys of jobs and
+        sessions. Return None for a user's key.
         """
-        # The user of our own key is a session of a role, as people are in Studio.
+        # The owner of the own key is a session of a role, as people are in Studio.
         if access_key == self.own_pair[0]:
             return _identity(arn(), ACCOUNT)
         if session := self._sessions.get(access_key):
@@ -190,7 +198,7 @@ class Keys:
         return loan.identity if loan else None
 
     def note(self, answer: bytes) -> None:
-        """Remember the key in moto's ``answer`` to CreateAccessKey."""
+        """Store the key in ``answer``, which is moto's response to CreateAccessKey."""
         fields = dict(_CREDENTIAL_TAG.findall(answer.decode("latin-1")))
         if {"AccessKeyId", "SecretAccessKey"} <= fields.keys():
             self._secrets[fields["AccessKeyId"]] = fields["SecretAccessKey"]
@@ -199,13 +207,13 @@ class Keys:
 
 
 def role_id(name: str) -> str:
-    """Return an id for a role that IAM does not know."""
+    """Return a stable id for a role that IAM does not know."""
     return f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
 
 
 def _identity(role: str, account_id: str) -> dict[str, str]:
-    """Return the identity of the session ``SageMaker`` of the role with that ARN, in account
-    ``account_id``, whatever the role's ARN says: a pipeline may name any account's.
+    """Return the identity of the session ``SageMaker`` of a role, in the account ``account_id``
+    even if the role's ARN has another one: a pipeline may name a role of any account.
     """
     match = ROLE.fullmatch(role)
     name = match["name"] if match else role.rpartition("/")[2]
@@ -217,7 +225,7 @@ def _identity(role: str, account_id: str) -> dict[str, str]:
 
 
 def _make(path: Path) -> tuple[str, str]:
-    """Create ``path`` with a key and a secret of 20 and 40 characters, like AWS's."""
+    """Create ``path`` with a key and a secret of 20 and 40 characters, which are AWS's lengths."""
     pair = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
     with Draft(path, mode=0o600) as file:
         file.write(json.dumps({"AccessKeyId": pair[0], "SecretAccessKey": pair[1]}).encode())
@@ -225,7 +233,9 @@ def _make(path: Path) -> tuple[str, str]:
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Raise EmulatorError for a damaged file, or one that others could have read."""
+    """Read the key and its secret. Raises EmulatorError if the file is damaged, or if others can
+    read it.
+    """
     if path.stat().st_mode & 0o077:
         raise EmulatorError(
             f"{path} is open to others (mode {path.stat().st_mode & 0o777:o}), and holds the "
@@ -245,15 +255,16 @@ def _read(path: Path) -> tuple[str, str]:
     return pair
 
 
-# The roles of an account's administrator. A user of the emulator's own keys is a session of the
-# first, as in Studio, so that ``get_execution_role()`` has an answer; the second opens an account.
-#
-# moto's IAM gets them at the first request that asks for one by name, or for all roles.
+# The roles of an account's administrator. The owner of the emulator's own key is a session of the
+# first, NAME, as in Studio, so that ``get_execution_role()`` returns a role. The second, ENTRY,
+# gives access to another account. Both are added to moto's IAM at the first request that names one
+# of them, or lists all roles.
 
 NAME = "AmazonSageMaker-ExecutionRole"
 ENTRY = "OrganizationAccountAccessRole"
-"""The role of an account of an organization that the organization's own account may assume: AWS
-Organizations creates it in each account. Here, to assume it creates the account."""
+"""The role that AWS Organizations creates in each account of an organization, and that the
+organization's own account may assume. Here, assuming it creates the account.
+"""
 _ENTRY = re.compile(rf"arn:[\w-]+:iam::(\d{{12}}):role/{ENTRY}")
 _ROLE_REQUEST = re.compile(rf"({NAME}|{ENTRY})(&|$)|Action=(ListRoles|GetAccountAuth)".encode())
 
@@ -264,34 +275,36 @@ def _trust(**principal: str) -> dict[str, Any]:
 
 
 TRUST = _trust(Service="sagemaker.amazonaws.com")
-"""Trust policy of the first: only SageMaker may assume it, as with any role for its jobs."""
+"""Trust policy of NAME: only SageMaker may assume it, as with any role for its jobs."""
 ENTRY_TRUST = _trust(AWS=f"arn:aws:iam::{ACCOUNT}:root")
 
 
 def arn() -> str:
-    """Return the ARN of the role of the current account's user."""
+    """Return the ARN of the administrator's role in the current account."""
     return f"arn:aws:iam::{account()}:role/{NAME}"
 
 
 def is_administrator(role: str) -> bool:
-    """Return whether the role with that ARN is one of these."""
+    """Return whether the role with that ARN is one of these two."""
     return role.rpartition("/")[2] == NAME or bool(find_account(role))
 
 
 def find_account(role: str) -> str:
-    """Return the number of the account that the role with that ARN opens; empty for another."""
+    """Return the number of the account that assuming the role gives access to. Return an empty
+    string if the role is not ENTRY of another account.
+    """
     match = _ENTRY.fullmatch(role)
     return match[1] if match and match[1] != ACCOUNT else ""
 
 
 def applies(body: bytes) -> bool:
-    """Return whether the answer to a request with that body depends on the roles."""
+    """Return whether the response to a request with that body depends on these roles."""
     return bool(_ROLE_REQUEST.search(body))
 
 
 def load() -> None:
-    """Add the roles to the account's IAM, unless they are there."""
-    from moto.iam.models import iam_backends  # 0.3 s: see managed_policies
+    """Add the roles to the account's IAM if they are missing."""
+    from moto.iam.models import iam_backends  # takes 0.3 s: see account_policies
 
     backend = iam_backends[account()]["aws"]
     existing_names = {role.name for role in backend.roles.values()}

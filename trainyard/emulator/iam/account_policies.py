@@ -1,7 +1,7 @@
-"""The policies of each account, where IAM, S3, KMS, ECR and the state directory keep them.
+"""The policies of each account, read from IAM, S3, KMS, ECR and the state directory.
 
-IAM, KMS and ECR are moto's. A service that was never asked has nothing yet, and is not imported:
-moto's IAM alone takes 0.3 s.
+IAM, KMS and ECR are moto's. A service that has had no request yet has no policies and is not
+imported, because moto's IAM alone takes 0.3 s.
 """
 
 import json
@@ -27,7 +27,9 @@ from trainyard.permissions.policy_evaluation import Principal
 log = logging.getLogger(__name__)
 
 DERIVED_POLICY = "derived"
-"""Name of the inline policy of a role that our template makes (permissions.role_template)."""
+"""Name of the inline policy of a role that Trainyard's own template creates
+(permissions.role_template).
+"""
 _KEY = re.compile(r"arn:[\w-]+:kms:([\w-]+):\d{12}:key/(.+)")
 _REPOSITORY = re.compile(r"arn:[\w-]+:ecr:([\w-]+):\d{12}:repository/(.+)")
 _ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/.+")
@@ -37,30 +39,34 @@ _BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class IamRecord:
-    """What IAM says of a role or a user."""
+    """What IAM has stored about a role or a user."""
 
     identity: tuple[Policy, ...]
     boundary: Policy | None
     trust: Policy | None
-    """A role's trust policy."""
+    """The trust policy, if it is a role."""
 
     tags: tuple[tuple[str, str], ...]
 
     @property
     def is_derived(self) -> bool:
-        """Whether our own template has made it."""
+        """Whether Trainyard's own template created it."""
         return any(policy.name == DERIVED_POLICY for policy in self.identity)
 
 
 def session_of(role: str, name: str = SESSION) -> Principal:
-    """Return the session ``name`` of the role with that ARN, in the current account."""
+    """Return the principal for the session ``name`` of the role with that ARN, in the current
+    account.
+    """
     plain = role.rpartition("/")[2]
     return Principal(f"arn:aws:sts::{account()}:assumed-role/{plain}/{name}", role)
 
 
 def user(access_key: str) -> Principal | None:
-    """Return the user of the current account whose key it is; None for one that is not active."""
-    # A copy: other requests may change moto's users meanwhile.
+    """Return the user of the current account to whom the key belongs. Return None if there is none
+    or the key is not active.
+    """
+    # A copy, because other requests may change moto's users at the same time.
     for iam_user in list((_backend("iam", "users", "aws") or {}).values()):
         for key in iam_user.access_keys:
             if key.access_key_id == access_key and key.status == "Active":
@@ -69,19 +75,21 @@ def user(access_key: str) -> Principal | None:
 
 
 def role(arn: str) -> Any:
-    """Return moto's role of the current account with the name in the ARN; None if there is none."""
+    """Return moto's role of the current account with the name in the ARN. Return None if there is
+    none.
+    """
     roles = list((_backend("iam", "roles", "aws") or {}).values())
     return next((iam_role for iam_role in roles if iam_role.name == arn.rpartition("/")[2]), None)
 
 
 def managed_policy(arn: str) -> Policy | None:
-    """Return the managed policy of the current account, or of AWS; None if there is none."""
+    """Return the managed policy of the current account or of AWS. Return None if there is none."""
     policies = _backend("iam", "managed_policies", "aws") or {}
     return _load_policy(arn, _document(policies[arn])) if arn in policies else None
 
 
 def find_iam_record(principal: Principal) -> IamRecord | None:
-    """Return what IAM says of the principal; None for one that it does not know."""
+    """Return what IAM has stored about the principal. Return None if IAM does not know it."""
     name = (principal.role or principal.arn).rpartition("/")[2]
     kind = "roles" if principal.role else "users"
     everyone = list((_backend("iam", kind, "aws", principal.account) or {}).values())
@@ -90,7 +98,7 @@ def find_iam_record(principal: Principal) -> IamRecord | None:
         return None
     trust = getattr(entity, "assume_role_policy_document", None)
     identity = tuple(_identity(entity))
-    # A boundary that does not exist allows nothing, as its name's owner expects.
+    # A boundary that does not exist allows nothing, because whoever set it meant to limit the role.
     boundary_arn = getattr(entity, "permissions_boundary_arn", None)
     boundary = managed_policy(boundary_arn) or Policy(boundary_arn, ()) if boundary_arn else None
     tags = entity.tags.values() if isinstance(entity.tags, dict) else entity.tags
@@ -118,10 +126,10 @@ def _document(policy: Any) -> str:
 
 
 def owner_of(arn: str, objects: ObjectStore, own_account: str) -> str:
-    """Return the number of the account that a resource belongs to.
+    """Return the number of the account to which a resource belongs.
 
-    It is ``own_account`` for a bucket that does not exist, and for an ARN whose number is not that
-    of an account here.
+    Return ``own_account`` for a bucket that does not exist, and for an ARN whose account does not
+    exist here.
     """
     if match := _BUCKET.match(arn):
         return objects.owner(match[1]) if objects.has_bucket(match[1]) else own_account
@@ -131,10 +139,11 @@ def owner_of(arn: str, objects: ObjectStore, own_account: str) -> str:
 def of_resource(
     arn: str, owner: str, objects: ObjectStore, group_policy: Callable[[str], str | None]
 ) -> Policy | None:
-    """Return the policy of a bucket (and its objects), a KMS key, an ECR repository, a role, or a
-    model package group (and its packages).
+    """Return the resource policy of a bucket (for its objects, too), a KMS key, an ECR repository,
+    a role, or a model package group (for its packages, too). Return None if it has none.
 
-    ``owner``: its account. ``group_policy`` returns the policy of the group in an ARN.
+    ``owner`` is the account of the resource. ``group_policy`` returns the policy of the group in an
+    ARN.
     """
     if match := _BUCKET.match(arn):
         bucket = match[1]
@@ -158,8 +167,8 @@ def of_resource(
 
 
 def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
-    """Return a policy that a service keeps. moto takes documents that AWS refuses: one that is not
-    a policy allows nothing.
+    """Parse a policy that a service has stored. moto accepts documents that AWS refuses, so one
+    that is not a policy is treated as allowing nothing.
     """
     try:
         return read_policy(name, document)
@@ -169,19 +178,18 @@ def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
 
 
 def _backend(service: str, member: str, place: str, account_id: str = "") -> Any:
-    """Return a member of a moto backend of the account ``account_id``, or of the current one; None
-    if the service was never used.
+    """Return a member of a moto backend of the account ``account_id``, or of the current account.
+    Return None if the service was never used.
 
-    ``place``: a region, or a partition for services without regions.
+    ``place`` is a region, or a partition for services without regions.
     """
     module = sys.modules.get(f"moto.{service}.models")
     backends = getattr(module, f"{service}_backends", None)
     return getattr(backends[account_id or account()][place], member) if backends else None
 
 
-# AWS's own IAM policies, which moto only adds to its IAM on demand.
-#
-# Adding takes 0.2 s, so it is done at the first request that names one of them, or lists policies.
+# AWS's own IAM policies. Adding them to moto's IAM takes 0.2 s, so it is only done at the first
+# request that names one of them or lists policies.
 
 _POLICY_REQUEST = re.compile(
     rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAccountAuth)"
@@ -189,13 +197,13 @@ _POLICY_REQUEST = re.compile(
 
 
 def applies(body: bytes) -> bool:
-    """Return whether the answer to a request with that body depends on AWS's policies."""
+    """Return whether the response to a request with that body depends on AWS's policies."""
     return bool(_POLICY_REQUEST.search(body))
 
 
 def load() -> None:
-    """Add the policies to IAM, unless they are there."""
-    # importing moto's IAM takes 0.3 s, which most emulators can avoid
+    """Add the policies to IAM if they are missing."""
+    # Importing moto's IAM takes 0.3 s, which most emulators can avoid.
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends
 

@@ -1,4 +1,4 @@
-"""Decide whether a role or user may make a call; a denied call fails in AWS's words."""
+"""Decide whether a role or user may make a call. A denied call fails with AWS's message."""
 
 import logging
 import time
@@ -38,8 +38,10 @@ from trainyard.permissions.policy_evaluation import (
 log = logging.getLogger(__name__)
 
 Mode = Literal["derived", "enforce", "warn", "off"]
-"""Who is held to policies: the roles that our template has made; everyone, and a role that IAM does
-not know may do nothing; everyone, but what is denied is only logged; nobody."""
+"""To whom policies apply. ``derived``: roles that Trainyard's own template created. ``enforce``:
+everyone, and a role that IAM does not know may do nothing. ``warn``: everyone, but denials are only
+logged. ``off``: no one.
+"""
 _EVERYTHING = read_policy(
     "administrator",
     {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}},
@@ -52,25 +54,26 @@ _GLOBAL = frozenset(
         *("federatedprovider", "principalisawsservice"),
     )
 )
-"""Global condition keys of which it is known that a request lacks them, unless it has them."""
+"""Global condition keys that a request is known not to have, unless its context has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A role, user or administrator that makes calls, and the policies that limit it."""
+    """A role, user or administrator that makes calls, with the policies that limit it."""
 
     principal: Principal
     iam_record: IamRecord | None
-    """What IAM says of it; None for an administrator."""
+    """What IAM has stored about it. None for an administrator."""
     session: tuple[Policy, ...] = ()
-    """Policies of its session, as AssumeRole was given them."""
+    """Policies of its session, from the AssumeRole request."""
     tags: tuple[tuple[str, str], ...] = ()
-    """Tags of its session, which replace its role's."""
+    """Tags of its session, which override its role's tags."""
 
 
 @dataclass(slots=True)
 class Authority:
-    """The answer to every "may it": one for an emulator. ``control``: service control policies.
+    """Decide for one emulator whether callers may make calls. ``control`` are service control
+    policies.
 
     ``observe`` is called with each decision.
     """
@@ -80,17 +83,19 @@ class Authority:
     control: tuple[Policy, ...] = ()
     observe: Callable[[Decision], None] | None = None
     group_policy: Callable[[str], str | None] = lambda arn: None  # noqa: E731
-    """Returns the policy of the model package group in an ARN; ``Worlds`` sets it."""
+    """Returns the policy of the model package group in an ARN. ``regions.Worlds`` sets it."""
     _warned_messages: set[str] = field(default_factory=set)
 
     def session(self, role: str) -> Caller | None:
-        """Return the service's session of a role, as SageMaker assumes it; None if nothing holds
-        it.
+        """Return the caller for the session in which SageMaker assumes a role. Return None if no
+        policy applies to it.
         """
         return self._caller(session_of(role)) if role else None
 
     def of_session(self, session: Session) -> Caller | None:
-        """Return the caller of a session that AssumeRole made; None if nothing holds it."""
+        """Return the caller for a session that AssumeRole created. Return None if no policy applies
+        to it.
+        """
         principal = Principal(session.arn, session.role)
         caller = self._caller(principal)
         if self.mode == "off" or not (caller or session.policies):
@@ -99,12 +104,16 @@ class Authority:
         return Caller(principal, iam_record, session.policies, session.tags)
 
     def of_user(self, access_key: str) -> Caller | None:
-        """Return the user whose key it is; None if nothing holds it."""
+        """Return the caller for the user to whom the key belongs. Return None if no policy applies
+        to it.
+        """
         principal = account_policies.user(access_key)
         return self._caller(principal) if principal else None
 
     def administrator(self) -> Caller | None:
-        """Return the emulator's own user, whom only control and resource policies can hold."""
+        """Return the caller for the emulator's own user, to whom only control and resource policies
+        can apply.
+        """
         return self._unheld(session_of(access_keys.arn()))
 
     def _caller(self, principal: Principal) -> Caller | None:
@@ -120,12 +129,16 @@ class Authority:
         return Caller(principal, IamRecord((), None, None, ()))
 
     def _unheld(self, principal: Principal) -> Caller | None:
-        """Return a caller whom no policy of its own holds; None if no other policy can."""
+        """Return a caller to whom no identity policy applies. Return None if no other policy can
+        apply either.
+        """
         bound = self.control or self.mode != "derived" or len(EXISTING) > 1
         return Caller(principal, None) if bound and self.mode != "off" else None
 
     def check(self, caller: Caller | None, calls: Iterable[Call]) -> None:
-        """Raise ``AccessDenied``, a 403 in AWS's words, for the first call that is denied."""
+        """Raise ``AccessDenied`` (status 403) with AWS's message for the first call that is denied.
+        Do nothing if ``caller`` is None.
+        """
         for call in calls if caller else ():
             owner = self._owner(caller, call) if caller else ""
             across = caller and owner != caller.principal.account
@@ -137,18 +150,20 @@ class Authority:
                     self._deny(decision.says + _hint(caller))
 
     def _owner(self, caller: Caller, call: Call) -> str:
+        """Return the number of the account to which the call's resource belongs."""
         own_account = caller.principal.account
-        if len(EXISTING) == 1 or call.action == "s3:CreateBucket":  # S3 says whose a name is
+        # The bucket does not exist yet, and S3 itself checks who owns the name.
+        if len(EXISTING) == 1 or call.action == "s3:CreateBucket":
             return own_account
         return account_policies.owner_of(call.resource, self.objects, own_account)
 
     def _holds(self, caller: Caller) -> bool:
-        """Return whether the caller is held to policies in its own account."""
+        """Return whether policies apply to the caller in its own account."""
         is_limited = caller.iam_record is not None or bool(caller.session)
         return is_limited or bool(self.control) or self.mode != "derived"
 
     def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
-        """Return whether all the calls are allowed; log the first that is not."""
+        """Return whether all the calls are allowed. Log the first that is not."""
         try:
             self.check(caller, calls)
         except ApiError as denial:
@@ -157,13 +172,13 @@ class Authority:
         return True
 
     def _decide(self, caller: Caller, call: Call, owner: str) -> Decision:
-        """Return the decision on one call. ``owner``: the account of its resource."""
+        """Return the decision on one call. ``owner`` is the account of the call's resource."""
         iam_record = caller.iam_record
         try:
             resource = account_policies.of_resource(
                 call.resource, owner, self.objects, self.group_policy
             )
-        except MalformedPolicy as wrong:  # moto stores whatever it is given
+        except MalformedPolicy as wrong:  # moto stores documents without checking them
             raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
         tags = existing_tags(call, self.objects)
         request = request_of(caller, replace(call, context={**call.context, **tags}), owner)
@@ -178,8 +193,9 @@ class Authority:
         return self._notify_observer(evaluate(request, policies))
 
     def _must_name(self, call: Call, resource: Policy | None) -> bool:
-        """Return whether the resource's policy must allow the call. A role that IAM does not have
-        trusts nobody.
+        """Return whether the resource's policy itself must allow the call, as with KMS keys and
+        trust policies. In the modes ``enforce`` and ``warn``, a role that IAM does not know trusts
+        no one.
         """
         if call.action.startswith("sts:") and self.mode in ("enforce", "warn"):
             return True
@@ -188,7 +204,7 @@ class Authority:
     def assume(self, role: str, source: str) -> None:
         """Check that a role lets SageMaker assume it for the resource with the ARN ``source``.
 
-        Raises ``ValidationException`` in AWS's words.
+        Raises ``ValidationException`` with AWS's message.
         """
         caller = self.session(role)
         if caller is None or caller.iam_record is None or caller.iam_record.trust is None:
@@ -216,23 +232,26 @@ class Authority:
         raise ApiError(code, message, 403 if code == "AccessDenied" else 400)
 
     def _warn(self, message: str) -> None:
-        """Log a denied call, once."""
+        """Log the denial of a call, but each message only once."""
         if message not in self._warned_messages and len(self._warned_messages) < 10_000:
             self._warned_messages.add(message)
             log.warning("denied by IAM%s: %s", ", and done" * (self.mode == "warn"), message)
 
 
 def _hint(caller: Caller) -> str:
-    """Say that a role is unknown, for which AWS has no words: its jobs are refused before."""
+    """Return a hint that the role does not exist, or an empty string. AWS has no message for that,
+    because there its jobs are refused earlier.
+    """
     if caller.iam_record and not caller.iam_record.identity and caller.iam_record.trust is None:
         return ": the role or user does not exist in this IAM; create it, or run without --iam"
     return ""
 
 
 def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
-    """Return the call as a request, with what is known of its caller and of now.
+    """Return the call as a request to evaluate, with the condition keys that follow from its caller
+    and the time.
 
-    ``owner``: the account of the resource; the caller's if it is not given.
+    ``owner`` is the account of the resource, or empty for the caller's account.
     """
     principal, now = caller.principal, datetime.now(UTC)
     plain = principal.arn.rpartition("/")[2]
@@ -242,7 +261,7 @@ def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
         aws__principaltype="AssumedRole" if principal.role else "User",
         aws__username=None if principal.role else plain,
         aws__requestedregion=region(),
-        aws__securetransport="true",  # it never leaves the machine
+        aws__securetransport="true",  # requests never leave the machine
         aws__viaawsservice="false",
         aws__resourceaccount=owner or principal.account,
         aws__currenttime=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -260,20 +279,25 @@ def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
     )
 
 
-# S3 as a role may use it: what SageMaker moves for a job, and reads for a pipeline.
+# S3 with the permissions of a role, for what SageMaker transfers for a job and reads for a
+# pipeline.
 
 
 def held_objects(authority: Authority, role: str) -> ObjectStore:
-    """Return the emulator's store as the role may use it: the store itself if nothing holds it."""
+    """Return the emulator's object store with the permissions of the role. Return the store itself
+    if no policy applies to the role.
+    """
     caller = authority.session(role)
     return HeldObjects(authority, caller) if caller else authority.objects
 
 
 class HeldObjects(ObjectStore):
-    """The same store, whose reads, lists and writes raise ``AccessDenied`` where IAM denies."""
+    """The same object store, but reading, listing and writing raise ``AccessDenied`` if IAM denies
+    it.
+    """
 
     def __init__(self, authority: Authority, caller: Caller) -> None:
-        # The same index, folder and lock: another opening of the folder would be refused.
+        # Share the index, folder and lock, because the folder cannot be opened a second time.
         vars(self).update(vars(authority.objects))
         self._authority, self._caller = authority, caller
 

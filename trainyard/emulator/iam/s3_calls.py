@@ -1,5 +1,7 @@
-"""What a request to S3 needs: Service Authorization Reference, "Amazon S3", and S3's user guide,
-"Required permissions for Amazon S3 API operations".
+"""The actions that a request to S3 needs, and the calls that SageMaker makes with a role.
+
+Sources: Service Authorization Reference, "Amazon S3", and S3's user guide, "Required permissions
+for Amazon S3 API operations".
 """
 
 import re
@@ -55,14 +57,16 @@ _ACTIONS = {
     "GetBucketAccelerateConfiguration": "GetAccelerateConfiguration",
     "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
 }
-"""Operation → its action, where the names differ."""
+"""Operation to its IAM action, if the names differ."""
 _VERSION_ACTIONS = ("GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging")
-"""Actions with a sister for a named version: ``GetObjectVersion``, ``GetObjectVersionTagging``."""
+"""Actions that have a counterpart for a specific version: ``GetObjectVersion``,
+``GetObjectVersionTagging``.
+"""
 _QUERY = {"prefix": "prefix", "delimiter": "delimiter", "max-keys": "max-keys"} | {
     "versionId": "versionid"
 }
 KEY = "x-amz-server-side-encryption-aws-kms-key-id"
-"""Header with the key of an object that KMS encrypts."""
+"""Header with the KMS key with which an object is encrypted."""
 _HEADERS = (
     *("x-amz-acl", "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-copy-source"),
     *(KEY, "x-amz-content-sha256"),
@@ -75,37 +79,39 @@ HAS_TAGS = re.compile(
     r"s3:(GetObject(Version)?(Acl|Attributes|Tagging)?|(Put|Delete)Object(Version)?Tagging"
     r"|PutObject(Version)?Acl)"
 )
-"""Actions whose condition keys are the tags of the object, as it is before them."""
+"""Actions whose condition keys include the tags that the object has before the action."""
 
 
 def object_call(action: str, bucket: str, key: str) -> Call:
-    """Return the call of an action on an object, as a service makes it."""
+    """Return the call for an action on an object, as a service makes it."""
     return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known_keys=_KNOWN_ACTIONS)
 
 
 def existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
-    """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object that a call is about."""
+    """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object to which a call refers."""
     match = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
     if match is None:
         return {}
     version = next(iter(call.context.get("s3:versionid", ())), None)
     try:
         info = objects.head(match[1], match[2], version)
-    except ApiError:  # S3 says what is missing, to whoever may know it
+    except ApiError:  # the object is missing: S3 itself reports that
         return {}
     return {f"{_TAG}{key.lower()}": (value,) for key, value in tags_of(info.headers)}
 
 
 def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
-    """Iterate over what reading an object that a key of KMS encrypts needs besides."""
+    """Iterate over the additional call that reading an object needs if it is encrypted with a KMS
+    key.
+    """
     info = objects.index.current(bucket, key)
     if name := info.headers.get(KEY) if info else None:
         yield key_call("Decrypt", name)
 
 
 def existence(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
-    """Iterate over what a reader needs besides to be told that a key is missing (GetObject's API
-    reference). The request has no prefix, which a condition may ask for.
+    """Iterate over the additional call that a reader needs to be told that a key is missing
+    (GetObject's API reference). The call has no prefix, although a condition may require one.
     """
     if objects.has_bucket(bucket) and not objects.exists(bucket, key):
         yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", known_keys=_KNOWN_ACTIONS)
@@ -117,10 +123,12 @@ def list_call(bucket: str, prefix: str) -> Call:
 
 
 def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
-    """Iterate over the actions that a request to S3 needs; none for one that is no operation."""
+    """Iterate over the calls that a request to S3 needs. There are none if the request is not an S3
+    operation.
+    """
     try:
         bucket, key = target(request)
-    except ApiError:  # S3 says what is wrong with it
+    except ApiError:  # the request is not valid: S3 itself reports that
         return
     s3_operation = operation_of("object" if key else "bucket" if bucket else "service", request)
     if s3_operation is None:
@@ -131,7 +139,7 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     if action in _VERSION_ACTIONS and "versionId" in request.args:
         action = action.replace("Object", "ObjectVersion")
     resource = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
-    if s3_operation.name != "DeleteObjects":  # which asks for each of its keys
+    if s3_operation.name != "DeleteObjects":  # which is checked for each of its keys
         yield Call(f"s3:{action}", resource, context, _KNOWN_ACTIONS)
     yield from _further_calls(s3_operation.name, request, resource, objects)
     if s3_operation.name in _READS and "versionId" not in request.args:
@@ -145,7 +153,9 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
 def _further_calls(
     operation: str, request: Request, resource: str, objects: ObjectStore
 ) -> Iterator[Call]:
-    """Iterate over the further actions of an operation that copies, tags or sets a list."""
+    """Iterate over the additional calls of an operation that copies, reads attributes, or sets tags
+    or an ACL.
+    """
     if source := request.headers.get(COPY):
         path, _, version = unquote(source).lstrip("/").partition("?versionId=")
         verb = "GetObjectVersion" if version else "GetObject"
@@ -163,11 +173,10 @@ def _further_calls(
         yield Call("s3:PutObjectAcl", resource, acl, _KNOWN_ACTIONS)
 
 
-# The calls that SageMaker makes with a role: a job's before its container starts, a pipeline's for
-# a step. S3 aside, which asks as it moves each object.
-#
-# Developer guide, "How to use SageMaker AI execution roles" and "IAM Access Management" of
-# Pipelines.
+# The calls that SageMaker makes with a role: for a job before its container starts, and for a step
+# of a pipeline. Calls to S3 are not included, because they are checked as each object is
+# transferred. Developer guide, "How to use SageMaker AI execution roles" and "IAM Access
+# Management" of Pipelines.
 
 _IMAGE = re.compile(r"(\d{12})\.dkr\.ecr(?:-fips)?\.([\w-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)")
 _OUTPUTS = ("ProcessingOutputConfig", "OutputDataConfig", "TransformOutput", "DataCaptureConfig")
@@ -178,7 +187,9 @@ _DESCRIBES = ("DescribeNetworkInterfaces", "DescribeVpcs", "DescribeDhcpOptions"
 
 
 def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
-    """Iterate over the calls with a job's or a model's role: image, keys, network, file system."""
+    """Iterate over the calls made with the role of a job or a model: for its image, keys, network
+    and file system.
+    """
     for name in ("ImageUri", "TrainingImage", "Image"):
         for image in members(request, name):
             yield from _pull(str(image))
@@ -199,7 +210,9 @@ def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def _pull(image: str) -> Iterator[Call]:
-    """An image in ECR; the emulator pulls none, and its role is held to what a pull needs."""
+    """Iterate over the calls that pulling an image from ECR needs. They are checked even if the
+    emulator does not pull the image.
+    """
     if match := _IMAGE.match(image):
         repository = f"arn:aws:ecr:{match[2]}:{match[1]}:repository/{match[3]}"
         yield Call("ecr:GetAuthorizationToken")
@@ -222,22 +235,23 @@ def _network(network: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def logging_calls(group: str, stream: str) -> Iterator[Call]:
-    """Iterate over the calls with which a job's log is written."""
+    """Iterate over the calls that writing a job's log needs."""
     yield from (log_call(action, group) for action in ("CreateLogGroup", "DescribeLogStreams"))
     yield from (log_call(action, group, stream) for action in ("CreateLogStream", "PutLogEvents"))
 
 
 def metric_call(namespace: str) -> Call:
-    """Return the call with which a job's metrics are recorded."""
+    """Return the call that recording a job's metrics needs."""
     return Call("cloudwatch:PutMetricData", "*", values(cloudwatch__namespace=namespace))
 
 
 def step_calls(
     kind: str, name: str, arguments: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Iterator[Call]:
-    """Iterate over the calls with the pipeline's role for a step of that type.
+    """Iterate over the calls made with the pipeline's role for a step of type ``kind``.
 
-    ``name``: of what the step makes. ``fields``: FunctionArn, SqsQueueUrl and so on.
+    ``name`` is the name of the resource that the step creates. ``fields`` has FunctionArn,
+    SqsQueueUrl and so on.
     """
     if kind == "Lambda":
         yield Call("lambda:InvokeFunction", str(fields.get("FunctionArn")))
@@ -253,20 +267,22 @@ def step_calls(
         return
     thing, member = match[1], f"{match[1]}Name"
     step_request = {**arguments, member: arguments.get(member) or name}
-    # SageMaker itself tags what a step makes with the execution's ARN.
+    # SageMaker itself tags what a step creates with the execution's ARN.
     tags = [*step_request.get("Tags", ()), {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
     yield from sagemaker_calls(f"Create{thing}", step_request | {"Tags": tags})
     yield from sagemaker_calls(f"Describe{thing}", {member: step_request[member]})
 
 
 def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
-    """A package: the service makes its group, and reads the model with the caller's rights."""
+    """Iterate over the calls that registering a model package needs: the service creates the
+    package's group and reads the model with the caller's permissions.
+    """
     group, tags = arguments.get("ModelPackageGroupName"), arguments.get("Tags") or []
     extended_tags = [*tags, {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
     if group and not str(group).startswith("arn:"):
         owner = {"ModelPackageGroupName": group, "Tags": extended_tags}
         yield from sagemaker_calls("CreateModelPackageGroup", owner)
-    # A group of another account has its own tags.
+    # No tags for a group of another account, because it has its own.
     tagging = {} if foreign(str(group)) else {"Tags": extended_tags}
     yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
     yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})

@@ -1,7 +1,8 @@
-"""STS: sessions of roles, limited as AWS documents AssumeRole.
+"""STS: sessions of roles, with the limits that AWS documents for AssumeRole.
 
-Each member of a request has its effect or is refused by its name. So is every other operation that
-makes credentials: there are no identity providers here that could vouch for a token, and no MFA.
+Each member of a request either has its effect or is refused by name. Other operations that create
+credentials are refused, too, because there are no identity providers here that could confirm a
+token, and no MFA.
 """
 
 import re
@@ -24,9 +25,9 @@ from trainyard.emulator.s3.buckets import MAY_DELETE
 from trainyard.emulator.services.moto_app import Moto
 from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
 
-SHORTEST, LONGEST = 900, 43_200  # seconds of a session
-USUAL = 3600  # seconds, where the request does not say; a chain's and most roles' longest
-LONGEST_POLICY = 2048  # characters
+SHORTEST, LONGEST = 900, 43_200  # minimum and maximum seconds of a session
+USUAL = 3600  # seconds: the default, and the maximum for role chaining and most roles
+LONGEST_POLICY = 2048  # maximum characters
 MEMBERS = {"RoleArn", "RoleSessionName", "Policy", "PolicyArns", "DurationSeconds", "Tags"}
 MEMBERS |= {"TransitiveTagKeys", "ExternalId"}
 _NAME = re.compile(r"[\w+=,.@-]{2,64}")
@@ -36,15 +37,17 @@ Form = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SecurityTokens:
-    """STS of an emulator, whose IAM is ``moto``'s."""
+    """STS of an emulator. ``moto`` has its IAM."""
 
     keys: Keys
     moto: Moto
 
     def refusal(self, request: Request, access_key: str) -> ApiError | None:
-        """Return why the request is wrong, or not implemented; None for another.
+        """Return the error if the request is not valid or not implemented. Return None if it can be
+        performed.
 
-        It is asked first: before IAM is, and before an account that the request opens exists.
+        Call it first: before the policies are checked, and before the account that the request may
+        open is created.
         """
         operation = request.values.get("Action", "")
         try:
@@ -57,7 +60,7 @@ class SecurityTokens:
         return None
 
     def answer(self, request: Request, access_key: str) -> Response:
-        """Answer a request that :meth:`refusal` has passed."""
+        """Return the response to a request for which :meth:`refusal` returned None."""
         if request.values["Action"] == "GetCallerIdentity":
             identity = self.keys.identity(access_key)
             return _result(request, identity) if identity else self.moto.answer(request, "sts")
@@ -73,10 +76,10 @@ class SecurityTokens:
         return _result(request, {"AssumedRoleUser": user, "Credentials": credentials})
 
     def _session(self, form: Form, access_key: str) -> Session:
-        """Return the session that an AssumeRole request means, without its keys.
+        """Return the session that an AssumeRole request describes, without credentials.
 
         Raises:
-            ApiError: a member is wrong, or not implemented; in AWS's words.
+            ApiError: a member is not valid or not implemented; in AWS's words.
         """
         names = {name.partition(".")[0] for name in form if not name.startswith("X-Amz-")}
         for name in sorted(names - MEMBERS - {"Action", "Version"}):
@@ -92,7 +95,7 @@ class SecurityTokens:
             )
         owner, source = foreign(role) or account(), self.keys.session(access_key)
         tags, transitive = _tags(form, source)
-        # The role's account, not the caller's, knows the policies and the longest session.
+        # The policies and the maximum duration come from the role's account, not from the caller's.
         with enter_scope(region(), owner):
             iam_role = account_policies.role(role)
             policies = tuple(self._policies(form))
@@ -103,7 +106,9 @@ class SecurityTokens:
         return Session(role, name, owner, user_id, until, policies, tags, transitive)
 
     def _policies(self, form: Form) -> Iterator[Policy]:
-        """Iterate over the session policies of the request, in the account of its role."""
+        """Iterate over the session policies of the request. The current account must be that of its
+        role.
+        """
         if (text := form.get("Policy")) is not None:
             if len(text) > LONGEST_POLICY:
                 raise _invalid(f"Policy: expected at most {LONGEST_POLICY} characters")
@@ -123,8 +128,8 @@ class SecurityTokens:
 
 
 def _duration(value: str | None, longest: int, is_user: bool) -> int:
-    """Return the seconds that a session lasts. ``is_user``: a user asks, and not another session,
-    whose chain is limited.
+    """Return the number of seconds for which a session lasts. ``is_user``: the caller is a user.
+    Sessions that other sessions create (role chaining) are limited to one hour.
     """
     seconds = USUAL if value is None else int(value) if value.isdecimal() else -1
     if not SHORTEST <= seconds <= LONGEST:
@@ -142,9 +147,10 @@ def _duration(value: str | None, longest: int, is_user: bool) -> int:
 
 
 def _tags(form: Form, source: Session | None) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-    """Return a session's tags, and the keys in lower case of those that a chain passes on.
+    """Return a session's tags, and the keys, in lower case, of those that are passed on to further
+    sessions.
 
-    ``source``: the session that asks.
+    ``source`` is the session that makes the request, or None.
     """
     tags = [(tag.get("Key", ""), tag.get("Value", "")) for tag in parse_list(form, "Tags")]
     keys = [key.lower() for key, _ in tags]
@@ -188,14 +194,13 @@ def _invalid(message: str) -> ApiError:
     return ApiError("ValidationError", message)
 
 
-# A signed request, held to the policies of whose key signed it.
-#
+# Check a signed request against the policies that apply to the owner of the key that signed it.
 
 
 def refusal(
     authority: Authority, keys: Keys, request: Request, signature: RequestSignature
 ) -> ApiError | None:
-    """Return why IAM denies the request; None if it does not."""
+    """Return the error if IAM denies the request. Return None if it does not."""
     caller = _caller(authority, keys, signature.key)
     if caller is None:
         return None
@@ -222,6 +227,10 @@ def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
 
 
 def _deletion_check(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:
+    """Return the function with which S3 checks the permission to delete each key of a
+    DeleteObjects.
+    """
+
     def may_delete(bucket: str, key: str, version: str | None) -> None:
         verb = "DeleteObjectVersion" if version else "DeleteObject"
         authority.check(caller, [object_call(verb, bucket, key)])

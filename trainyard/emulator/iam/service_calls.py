@@ -1,5 +1,6 @@
-"""What a request to SageMaker, or to another service beside S3, needs: Service Authorization
-Reference, the services' pages.
+"""The permissions that a request to SageMaker, or to any other service except S3, needs.
+
+Source: Service Authorization Reference, the pages of the services.
 """
 
 import re
@@ -14,7 +15,7 @@ from trainyard.emulator.request_scope import account, foreign, make_arn
 from trainyard.emulator.rest_requests import json_object, parse_list
 from trainyard.emulator.services.moto_operations import operation_of
 
-# A call as IAM sees it: an action on a resource, with the condition keys that are known of it.
+# A call as IAM sees it: an action on a resource, with the condition keys that are known about it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +25,21 @@ class Call:
     action: str
     resource: str = "*"
     context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Condition key, in lower case → values."""
+    """Mapping of a condition key, in lower case, to its values."""
 
     known_keys: frozenset[str] = frozenset()
-    """Keys of the service that the request would have here, if it had them at all."""
+    """Condition keys of the service that this request could have, whether it has them or not."""
 
 
 def values(**keys: Any) -> dict[str, tuple[str, ...]]:
-    """Return condition keys, whose names stand with ``__`` for the colon, that have a value."""
+    """Return the condition keys that have a value; ``__`` in a name stands for the colon."""
     return {
         name.replace("__", ":"): texts(value) for name, value in keys.items() if value is not None
     }
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """Return a request's value as IAM's texts: ``true`` for True, each item of a list."""
+    """Return a value of a request as IAM's texts: ``true`` for True, one text per list item."""
     several: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
     return tuple(
         str(element).lower() if isinstance(element, bool) else str(element) for element in several
@@ -61,7 +62,7 @@ _MEMBERS = {
     "sagemaker:InterContainerTrafficEncryption": ("EnableInterContainerTrafficEncryption",),
     "sagemaker:MaxRuntimeInSeconds": ("MaxRuntimeInSeconds",),
 }
-"""Condition key → members, at whatever depth, whose values it has."""
+"""Mapping of a condition key to the members, at any depth, that give its values."""
 _OF_SESSIONS = frozenset(
     {"sts:externalid", "sts:rolesessionname", "sts:sourceidentity", "sts:transitivetagkeys"}
     | {"aws:requesttag/", "aws:tagkeys"}
@@ -71,7 +72,7 @@ _KNOWN_KEYS = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
 
 
 def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
-    """Iterate over the actions that an operation of SageMaker needs, PassRole included."""
+    """Iterate over the calls that a SageMaker operation needs, PassRole included."""
     context = {
         key.lower(): key_values
         for key, names in _MEMBERS.items()
@@ -93,7 +94,7 @@ def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call
 
 
 def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
-    """Iterate over PassRole of each role that a request hands to a service."""
+    """Iterate over one PassRole call for each role that a request passes to a service."""
     roles = {
         role
         for name in _ROLE_MEMBERS
@@ -106,7 +107,7 @@ def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
 
 
 def members(value: Any, name: str) -> Iterator[Any]:
-    """Iterate over the values of a member at whatever depth."""
+    """Iterate over the values of all members with that name, at any depth."""
     for child in value if isinstance(value, list) else ():
         yield from members(child, name)
     for member, child in value.items() if isinstance(value, Mapping) else ():
@@ -116,7 +117,7 @@ def members(value: Any, name: str) -> Iterator[Any]:
 
 
 def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
-    """Return the condition keys of a request's tags, as a list of Key and Value."""
+    """Return the condition keys of a request's tags, which are a list of Key and Value."""
     if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
         return {}
     key_values = {
@@ -128,13 +129,14 @@ def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
 
 
 def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
-    """Return the ARN that the request names, or makes; ``*`` if it names none."""
+    """Return the ARN that the request names or creates; ``*`` if it names none."""
     if arn := request.get("PipelineExecutionArn") or request.get("ResourceArn"):
         return str(arn)
     kind = re.sub(r"^[A-Z][a-z]+", "", operation)
     if kind.startswith("ModelPackage") and not kind.startswith("ModelPackageGroup"):
         return _package(request)
-    # The longest beginning of the operation's noun after which a member is named.
+    # Of the operation's noun, take the longest beginning after which a member is named:
+    # CreateTrainingJob has the member TrainingJobName.
     for length in range(len(kind), 2, -1):
         for name in (f"{kind[:length]}Arn", f"{kind[:length]}Name"):
             if isinstance(request.get(name), str):
@@ -143,6 +145,7 @@ def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
 
 
 def _build_arn(kind: str, name: str) -> str:
+    """Return the ARN of a SageMaker resource; ``name`` may already be an ARN."""
     if name.startswith("arn:"):
         return name
     resource = _KINDS.get(kind) or _WORDS.sub("-", kind).lower()
@@ -150,7 +153,7 @@ def _build_arn(kind: str, name: str) -> str:
 
 
 def _package(request: Mapping[str, Any]) -> str:
-    """Return a model package's ARN; of one that has no version yet, all of its group's."""
+    """Return a model package's ARN; if it has no version yet, a pattern for all of its group."""
     name = request.get("ModelPackageName") or request.get("ModelPackageArn")
     if name:
         return _build_arn("ModelPackage", str(name))
@@ -160,11 +163,11 @@ def _package(request: Mapping[str, Any]) -> str:
     return arn.replace(f":{account()}:", f":{owner}:") if group else "*"
 
 
-# other services
+# The other services.
 
 
 def key_call(action: str, key: str, **context: str) -> Call:
-    """An action on a key; an alias names any key that has it."""
+    """Return a call of an action on a KMS key; an alias stands for any key that has it."""
     plain = key.rpartition(":")[2]
     known_keys = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
     if plain.startswith("alias/"):
@@ -176,7 +179,7 @@ def key_call(action: str, key: str, **context: str) -> Call:
 
 
 def log_call(action: str, group: str, stream: str = "") -> Call:
-    """Return an action on a log group, or on a stream of it."""
+    """Return a call of an action on a log group, or on one of its streams."""
     return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))
 
 
@@ -217,8 +220,9 @@ def _iam(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def _sts(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
-    """Iterate over AssumeRole, and TagSession where tags are given; GetCallerIdentity needs no
-    permission (IAM user guide).
+    """Iterate over AssumeRole, and over TagSession if tags are given.
+
+    GetCallerIdentity needs no permission (IAM user guide).
     """
     if operation != "AssumeRole":
         return
@@ -257,9 +261,9 @@ _ENDPOINT = re.compile(r"/endpoints/(?P<name>[^/]+)/(?P<verb>invocations|async-i
 
 
 def service_calls(service: str, request: Request) -> Iterator[Call]:
-    """Iterate over the actions that a request to a service, by its signing name, needs.
+    """Iterate over the calls that a request needs; ``service`` is its signing name.
 
-    Of a service that is not in the table here, the resource is not known: ``*``.
+    For a service that is not in ``_SERVICES`` the resource is not known: it is ``*``.
     """
     if service == "lambda" and (match := _FUNCTION.match(request.path)):
         verb = "InvokeFunction" if match["rest"] else operation_of(service, request)
@@ -282,8 +286,9 @@ def service_calls(service: str, request: Request) -> Iterator[Call]:
 
 
 def owner(service: str, request: Request) -> str:
-    """Return the account of the key that a request to KMS names by its ARN, if it is another one;
-    else an empty text.
+    """Return the account that owns the key of a request to KMS, if it is not the current account.
+
+    The request names the key by its ARN. Return "" for all other requests.
     """
     if service != "kms":
         return ""

@@ -1,8 +1,8 @@
 """``python bootstrap.py``: calls one handler once, inside a function's namespaces.
 
-It replaces AWS's own runtime interface client and reports the same errors. The event is read
-from ``$HOME/event.json`` and the answer written to ``$HOME/answer.json``: ``{"result": ...,
-"error": {...} or null, "milliseconds": ..., "memory": MB}``. Standard library only.
+It replaces AWS's own runtime interface client, and reports the same errors. It reads the event from
+``$HOME/event.json``, and writes the result to ``$HOME/answer.json``: ``{"result": ..., "error":
+{...} or null, "milliseconds": ..., "memory": MB}``. It uses only the standard library.
 """
 
 import importlib
@@ -20,7 +20,7 @@ HOME = Path(os.environ["HOME"])
 
 
 class Fault(Exception):
-    """An error that the runtime itself finds in a function: its type and sentence."""
+    """An error that the runtime itself finds in a function, with AWS's error type and message."""
 
     def __init__(self, kind: str, message: str, trace: list[str] | None = None) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Fault(Exception):
 
 
 class Context:
-    """The handler's second argument, with the attributes of AWS's."""
+    """The second argument of the handler, with the same attributes as AWS's."""
 
     def __init__(self, call: dict[str, Any]) -> None:
         self.aws_request_id: str = call["request"]
@@ -47,6 +47,7 @@ class Context:
 
 
 def main() -> None:
+    """Call the handler with the event, and write the result."""
     call = json.loads((HOME / "event.json").read_text())
     sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
@@ -63,7 +64,7 @@ def main() -> None:
         answer["result"] = marshal(handler(call["event"], Context(call)))
     except Fault as fault:
         answer["error"] = error(fault.kind, str(fault), fault.trace)
-    except Exception as failure:  # noqa: BLE001 - the function's own, whatever it is
+    except Exception as failure:  # noqa: BLE001 - any error of the user's function
         frames = traceback.extract_tb(failure.__traceback__)
         user_frames = [frame for frame in frames if frame.filename != __file__]
         answer["error"] = error(
@@ -74,15 +75,16 @@ def main() -> None:
         print_error(answer["error"])
     answer["milliseconds"] = 1000 * (time.monotonic() - start_time)
     answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    # Renamed: the emulator finds no answer, or a whole one.
+    # Written under another name first: the emulator finds either no result or a complete one.
     draft = HOME / "answer.draft"
     draft.write_text(json.dumps(answer))
     draft.rename(HOME / "answer.json")
     sys.stdout.flush()
-    os._exit(0)  # as AWS freezes what a function leaves running
+    os._exit(0)  # do not wait for threads of the function, which AWS freezes at this point
 
 
 def find(name: str) -> Any:
+    """Return the handler ``module.function``. Raises Fault if it cannot be imported."""
     module, dot, function = name.rpartition(".")
     if not dot:
         message = f"Bad handler '{name}': not enough values to unpack (expected 2, got 1)"
@@ -103,6 +105,7 @@ def find(name: str) -> Any:
 
 
 def marshal(value: Any) -> Any:
+    """Return the handler's result as plain JSON types. Raises Fault if that is not possible."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError) as wrong:

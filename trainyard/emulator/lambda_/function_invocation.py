@@ -1,4 +1,4 @@
-"""A run of a function: a separate process in the runtime of jobs, for one event."""
+"""One invocation of a function: a separate process in the runtime of jobs, for one event."""
 
 import contextlib
 import json
@@ -22,16 +22,17 @@ from trainyard.emulator.sagemaker.jobs.job import Place
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 
 INIT = 60.0  # seconds to import the handler's module; AWS allows 10, on a dedicated machine
-LARGEST = 6 * 1024 * 1024  # bytes of an event or an answer
+LARGEST = 6 * 1024 * 1024  # most bytes of an event or of a result
 ANSWER = "answer.json"
-LONGEST_ANSWER = LARGEST + 65_536  # bytes of that file: the answer, and what bootstrap.py adds
-TAIL = 4096  # bytes of the log that LogType=Tail returns
+LONGEST_ANSWER = LARGEST + 65_536  # most bytes of that file, with what bootstrap.py adds
+TAIL = 4096  # bytes at the end of the log that LogType=Tail returns
 
 
 @dataclass(slots=True)
 class Result:
-    """The result of a run. ``payload`` is JSON; after a failure AWS's errorMessage, errorType,
-    stackTrace.
+    """The result of an invocation.
+
+    ``payload`` is JSON. After a failure it has AWS's errorMessage, errorType and stackTrace.
     """
 
     payload: bytes
@@ -40,15 +41,17 @@ class Result:
 
     @property
     def failure(self) -> str:
-        """The error as text, ``KeyError: 'x'``."""
+        """The error as text, such as ``KeyError: 'x'``; only after a failure."""
         error = json.loads(self.payload)
         return f"{error['errorType']}: {error['errorMessage']}"
 
 
 @dataclass(slots=True, eq=False)
 class Invocation:
-    """A run. ``configuration``: the function's; ``code``: its unzipped folder, which is not
-    changed.
+    """One invocation of a function.
+
+    ``configuration`` is that of the function. ``code`` is the folder with its unzipped code, which
+    is not changed.
     """
 
     place: Place
@@ -64,7 +67,7 @@ class Invocation:
     _stream: str = ""
 
     def run(self, event: Any) -> Result:
-        """Call the handler and wait for its answer. Raises ``EmulatorError``, ``OSError``."""
+        """Call the handler, and wait for its result. Raises ``EmulatorError``, ``OSError``."""
         root = self.directory / "function"
         node = Node("function", root, python=self.place.python, may_write=False)
         try:
@@ -80,15 +83,16 @@ class Invocation:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def stop(self) -> None:
-        """Kill the run, because the emulator ends."""
+        """Kill the process of the invocation, because the emulator stops."""
         self._is_stopped = True
         if self._cluster:
             self._cluster.stop(0)
 
     def _stage(self, node: Node, event: Any) -> None:
+        """Write the files, environment and command of the process."""
         node.make_directories()
         if choose().loopback:
-            node.ml.symlink_to(self.code)  # seen as /opt/ml
+            node.ml.symlink_to(self.code)  # the process sees it as /opt/ml
         else:
             shutil.copytree(self.code, node.ml)
         values = {
@@ -119,6 +123,7 @@ class Invocation:
         }
 
     def _start(self, node: Node, access: Access | None) -> Cluster:
+        """Return the cluster with the one process of the invocation, ready to run."""
         isolation = choose()
         node.environment |= access.environment(isolation) if access else {}
         isolation.prepare(node, [node.name])
@@ -126,12 +131,13 @@ class Invocation:
             self._write_line(f"[emulator] {isolation.notice}")
         route = access.route if access else None
         self._cluster = Cluster(self.directory, [node], isolation, self._line, route)
-        # A stop before this line has found no cluster.
+        # If ``stop`` was called before this line, it found no cluster to stop.
         if self._is_stopped:
             self._cluster.stop(0)
         return self._cluster
 
     def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
+        """Return the result of the ended process, and write the last lines of the log."""
         home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._write_line)
         text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
         if self._timed_out:
@@ -175,7 +181,7 @@ class Invocation:
         self._write_line(message)
         return Result(json.dumps({"errorType": kind, "errorMessage": message}).encode(), True)
 
-    # the log
+    # The log.
 
     @property
     def _group(self) -> str:
@@ -183,7 +189,8 @@ class Invocation:
         return logging.get("LogGroup") or f"/aws/lambda/{self.configuration['FunctionName']}"
 
     def _line(self, _: str, line: str) -> None:
-        # As on AWS the time-out begins with the handler, not with the import of its module.
+        """Write a line of the process to the log; the line START starts the time-out."""
+        # As on AWS, the time-out starts with the handler, not with the import of its module.
         if self._timer is None and line.startswith(f"START RequestId: {self.request}"):
             self._timer = threading.Timer(self.configuration["Timeout"], self._time_out)
             self._timer.daemon = True
@@ -201,7 +208,7 @@ class Invocation:
 
 
 def _parse_answer(text: bytes | None) -> dict[str, Any] | None:
-    """Return what bootstrap.py wrote; None for nothing, or for what the function itself wrote."""
+    """Return what bootstrap.py wrote; None if there is nothing, or the function itself wrote it."""
     with contextlib.suppress(ValueError, RecursionError):
         match json.loads(text or b"null"):
             case {

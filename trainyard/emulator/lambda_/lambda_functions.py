@@ -1,8 +1,8 @@
-"""Lambda's operations on functions, and calls of functions.
+"""Lambda's operations on functions, and invocations of functions.
 
-<state>/functions/<name>/function.json   configuration, tags, the name of the code's folder
+<state>/functions/<name>/function.json   configuration, tags, name of the folder with the code
 <state>/functions/<name>/code-.../       the code, unzipped
-<state>/functions/<name>/events/<id>     an accepted event whose call has not ended
+<state>/functions/<name>/events/<id>     an accepted event that has not been delivered yet
 """
 
 import base64
@@ -33,14 +33,14 @@ from trainyard.emulator.rest_requests import Rest
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import Place
 
-# The configuration of a function; settings that cannot run here are refused by name.
+# The configuration of a function; settings that cannot be honoured here are refused by name.
 
-MOST = 262144000  # bytes of all files, unzipped
+MOST = 262144000  # bytes of all unzipped files must be less than this
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The unzipped code of a function. ``folder``: name of its folder."""
+    """The unzipped code of a function. ``folder`` is the name of its folder."""
 
     sha256: str
     size: int
@@ -48,7 +48,7 @@ class Code:
 
 
 def read_zip(request: dict, objects: ObjectStore) -> bytes:
-    """Return the zip of a request that has ``ZipFile``, or ``S3Bucket`` and ``S3Key``."""
+    """Return the zip that a request contains (``ZipFile``), or names (``S3Bucket``, ``S3Key``)."""
     if "ZipFile" in request:
         return request["ZipFile"]
     if "S3Bucket" not in request or "S3Key" not in request:
@@ -64,7 +64,10 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
 
 
 def unzip(data: bytes, root: Path) -> Code:
-    """Unzip into a new folder under ``root``. Raises ``InvalidParameterValueException``."""
+    """Unzip into a new folder under ``root``; return it with the hash and size of the zip.
+
+    Raises ``InvalidParameterValueException``.
+    """
     folder = root / f"code-{secrets.token_hex(6)}"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -105,7 +108,7 @@ NOT_RUN = {
     "DurableConfig": "durable executions are not run",
     "CodeSigningConfigArn": "code signing is not checked",
 }
-"""Member of a request → why it is refused, unless it is empty."""
+"""Mapping of a member of a request to the reason why it is refused, unless it is empty."""
 SETTINGS = (
     *("Role", "Handler", "Runtime", "Description", "Timeout", "MemorySize", "Architectures"),
     *("Environment", "VpcConfig", "TracingConfig", "KMSKeyArn", "EphemeralStorage"),
@@ -122,7 +125,8 @@ RESERVED_NAMES = re.compile(
 def read_configuration(request: dict) -> dict[str, Any]:
     """Return the part of a create or update request that is configuration.
 
-    Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
+    Raises ``InvalidParameterValueException`` for settings that the emulator cannot run or that AWS
+    refuses.
     """
     for member, reason in NOT_RUN.items():
         value = request.get(member)
@@ -142,6 +146,7 @@ def read_configuration(request: dict) -> dict[str, Any]:
 
 
 def _check_environment(variables: dict[str, str]) -> None:
+    """Raise ``InvalidParameterValueException`` for reserved or too large variables."""
     reserved_names = [name for name in variables if RESERVED_NAMES.fullmatch(name)]
     if reserved_names:
         raise invalid(
@@ -161,7 +166,7 @@ log = logging.getLogger(__name__)
 
 
 class Functions:
-    """The functions of a state directory. Its methods are thread-safe."""
+    """The functions in a state directory. The methods are thread-safe."""
 
     def __init__(self, root: Path, place: Place) -> None:
         self._root, self._place = root, place
@@ -181,15 +186,15 @@ class Functions:
             "Invoke": self.invoke,
         }
         root.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
+        shutil.rmtree(self._runs, ignore_errors=True)  # left by an emulator that was killed
 
     def resume(self) -> None:
-        """Call again for the events that a killed emulator had accepted."""
+        """Deliver the events that an earlier emulator had accepted but not delivered."""
         for path in sorted(self._root.glob("*/events/*.json")):
             self._start_delivery(path)
 
     def close(self) -> None:
-        """End every call; return when none of their processes is left."""
+        """Stop every invocation; return when none of their processes is left."""
         self._closing.set()
         for invocation in list(self._running):
             invocation.stop()
@@ -200,7 +205,7 @@ class Functions:
         """Return the answer to a request to Lambda."""
         return self._rest.answer(request, self._operations)
 
-    # operations
+    # Operations.
 
     def create(self, request: dict) -> dict:
         name, code = _name(request["FunctionName"]), request["Code"]
@@ -239,7 +244,7 @@ class Functions:
         tags = {"Tags": record["tags"]} if record["tags"] else {}
         return {
             "Configuration": record["configuration"],
-            "Code": {"RepositoryType": "S3"},  # no Location: the zip itself is not kept
+            "Code": {"RepositoryType": "S3"},  # no Location, because the zip itself is not stored
             **tags,
         }
 
@@ -292,7 +297,8 @@ class Functions:
         if kind == "DryRun":
             return {"StatusCode": 204}
         if kind == "Event":
-            # On disk before the answer: a kill loses no event, but may repeat its call.
+            # Written before the response: if the process dies, no event is lost, but its
+            # invocation may be repeated.
             events = self._path(configuration["FunctionName"]).parent / "events"
             path = events / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
             write_json(path, event)
@@ -306,16 +312,17 @@ class Functions:
             answer["LogResult"] = base64.b64encode(result.tail).decode()
         return answer
 
-    # for the other rooms
+    # For other packages of the emulator.
 
     def configuration(self, name: str) -> dict:
-        """Return GetFunctionConfiguration's answer, by name or ARN. Raises
-        ``ResourceNotFound…``.
+        """Return GetFunctionConfiguration's response; ``name`` is a name or an ARN.
+
+        Raises ``ResourceNotFoundException``.
         """
         return self._find({"FunctionName": name})["configuration"]
 
     def call(self, name: str, event: Any) -> Result:
-        """Run the function to its end, or its time-out. Raises :class:`ApiError`."""
+        """Run the function until its end or its time-out. Raises :class:`ApiError`."""
         with self._lock:
             record = self._find({"FunctionName": name})
             configuration = record["configuration"]
@@ -324,7 +331,7 @@ class Functions:
             run = Invocation(self._place, configuration, code, self._runs / number.hex, str(number))
             if self._closing.is_set():
                 raise ApiError("ServiceException", "The emulator is stopping.", 503)
-            # Under the lock: while a run is in this set, ``_store`` keeps the folder of its code.
+            # Under the lock: while a run is in this set, ``_store`` does not delete its code.
             self._running.add(run)
         try:
             return run.run(event)
@@ -334,13 +341,13 @@ class Functions:
         finally:
             self._running.discard(run)
 
-    # events
+    # Asynchronous events.
 
     def _start_delivery(self, path: Path) -> None:
         Thread(target=self._deliver, args=(path,), daemon=True).start()
 
     def _deliver(self, path: Path) -> None:
-        """Call at most three times, as AWS does; then drop the event."""
+        """Call the function for an event, at most three times as AWS does; then drop the event."""
         name, event = path.parents[1].name, read_json(path)
         for wait in (0.0, *RETRIES):
             if self._closing.wait(wait):
@@ -359,7 +366,7 @@ class Functions:
             log.warning("function %s: an event was dropped after three failures", name)
         path.unlink(missing_ok=True)
 
-    # inside
+    # Internal methods.
 
     def _path(self, name: str) -> Path:
         return self._root / name / "function.json"
@@ -375,8 +382,9 @@ class Functions:
         return read_json(self._path(name))
 
     def _store(self, record: dict, code: Code | None = None) -> dict:
-        """Store the function's record under a new revision id; delete its code folders that neither
-        the record nor a running call uses.
+        """Store the function's record under a new revision id; return its configuration.
+
+        Delete those of its code folders that neither the record nor a running invocation uses.
         """
         configuration = record["configuration"]
         configuration["LastModified"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
@@ -395,7 +403,7 @@ class Functions:
 
 
 def _name(reference: str) -> str:
-    """Return ``name`` from ``name``, ``name:qualifier``, or a partial or whole ARN."""
+    """Return ``name`` from ``name``, ``name:qualifier``, or a partial or complete ARN."""
     _, arn, rest = reference.rpartition("function:")
     name = (rest if arn else reference).partition(":")[0]
     if not NAME.fullmatch(name):
@@ -418,6 +426,7 @@ def _check_members(request: dict) -> None:
 
 
 def _event(payload: bytes) -> Any:
+    """Return the event in the payload of a request. Raises ApiError if it is not valid."""
     if len(payload) > LARGEST:
         message = f"Request must be smaller than {LARGEST} bytes for the InvokeFunction operation"
         raise ApiError("RequestTooLargeException", message, 413)

@@ -1,5 +1,6 @@
-"""CloudWatch Logs: the lines of jobs and endpoints, and the calls that read and search them.
+"""CloudWatch Logs: the lines of jobs and endpoints, and the operations that read and search them.
 
-``log_store`` appends to files that outlive the emulator, ``logs_api`` answers. A line is written
-before anybody is told of it; subscriptions and insights are refused by name.
+``log_store`` appends them to files that stay when the emulator stops. ``logs_api`` answers
+requests. A line is written before a client can see it. Subscriptions and insights are refused by
+name.
 """

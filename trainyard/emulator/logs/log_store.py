@@ -1,4 +1,4 @@
-"""CloudWatch Logs: one append-only file of JSON lines per stream.
+"""The log groups and streams of CloudWatch Logs: one append-only file of JSON lines per stream.
 
     <root>/<group>.group/<stream>.jsonl     names percent-encoded
 
@@ -33,7 +33,7 @@ class Event:
     message: str
     ingestion: int
     start: int
-    """Offset of its line in the stream's file; ``stop`` is one past the line."""
+    """Offset of its line in the stream's file; ``stop`` is the offset after the line."""
     stop: int
 
 
@@ -50,9 +50,9 @@ class Stream:
 
 
 class LogStore:
-    """Groups and streams under one directory. Its methods are thread-safe.
+    """Groups and streams in one directory. The methods are thread-safe.
 
-    Raises :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS refuses.
+    They raise :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS refuses.
     """
 
     def __init__(self, root: Path) -> None:
@@ -60,17 +60,22 @@ class LogStore:
         self._lock = threading.Lock()
         root.mkdir(parents=True, exist_ok=True)
 
-    # writing
+    # Methods that write.
 
     def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
-        """Add one event per message, timestamped now. Creates group and stream as needed."""
+        """Add one event per message, with the current time; create group and stream if needed."""
         now = _now()
         self.put(group, stream, [(now, message) for message in messages], create=True)
 
     def put(
         self, group: str, stream: str, events: list[tuple[int, str]], *, create: bool = False
     ) -> None:
-        """Add (timestamp in ms, message) events, all of them or, after a kill, a prefix."""
+        """Add (timestamp in ms, message) events to a stream.
+
+        If the process dies while it writes, only the first of them may be stored. With ``create``,
+        group and stream are created if they do not exist; without it, ``ResourceNotFoundException``
+        is raised.
+        """
         path, now = self._path(group, stream), _now()
         lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
         with self._lock:
@@ -109,7 +114,7 @@ class LogStore:
                     "ResourceAlreadyExistsException", "The specified log stream already exists"
                 )
 
-    # reading
+    # Methods that read.
 
     def groups(self) -> list[tuple[str, int]]:
         """Return (name, creation time in ms) of each group, sorted by name."""
@@ -128,6 +133,7 @@ class LogStore:
         return [self.stream(group, name) for name in sorted(names)]
 
     def stream(self, group: str, stream: str) -> Stream:
+        """Return a stream. Raises ``ResourceNotFoundException`` if it does not exist."""
         self._need_group(group)
         path = self._path(group, stream)
         if not path.exists():
@@ -136,9 +142,10 @@ class LogStore:
             creation_time = _read_creation_time(file.readline(), path)
         return Stream(group, stream, path, creation_time)
 
-    # inside
+    # Internal methods.
 
     def _create(self, group: str, stream: str) -> bool:
+        """Create a stream; return whether it was created, False if it exists already."""
         path = self._path(group, stream)
         if path.exists():
             return False
@@ -198,7 +205,7 @@ def _read_creation_time(header: bytes, path: Path) -> int:
 
 
 def _event(line: bytes, start: int) -> Event:
-    """Return the event of a line; a damaged line is shown as it is."""
+    """Return the event in a line; for a damaged line, an event that shows it."""
     try:
         fields: dict[str, Any] = json.loads(line)
         fields["t"], fields["m"], fields["i"]
@@ -208,7 +215,10 @@ def _event(line: bytes, start: int) -> Event:
 
 
 def _end_torn_line(file: BinaryIO) -> None:
-    """Move to the end; cut off a line that a kill left without its newline."""
+    """Move to the end of the file, and cut off a last line that has no newline.
+
+    Such a line is left by a process that was killed while it wrote.
+    """
     size = file.seek(0, 2)
     while size:
         step = min(size, 4096)
@@ -222,6 +232,7 @@ def _end_torn_line(file: BinaryIO) -> None:
 
 
 def _file_name(subject: str, name: str, suffix: str) -> str:
+    """Return the name of the file for a group or stream. Raises ApiError for a bad name."""
     file_name = quote(name, safe="") + suffix
     if not name or len(file_name) > _LONGEST:
         message = f"The {subject} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"

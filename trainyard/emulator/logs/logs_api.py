@@ -1,4 +1,4 @@
-"""The CloudWatch Logs operations, JSON in and JSON out, over the store of ``emulator.logs``."""
+"""The operations of CloudWatch Logs, JSON in and JSON out, on a :class:`LogStore`."""
 
 import base64
 import heapq
@@ -26,9 +26,10 @@ _BYTES = 1 << 20  # most bytes of events per page: AWS returns up to 1 MB
 
 
 class Logs:
-    """``OPERATIONS`` maps an operation's name to its method; ``handle`` calls one.
+    """The operations: ``operations`` maps a name to its method; ``handle`` calls one.
 
-    Raises :class:`ApiError` as AWS would, and ``UnknownOperationException`` for the rest.
+    It raises :class:`ApiError` as AWS would, and ``UnknownOperationException`` for an operation
+    that is not implemented.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -76,7 +77,7 @@ class Logs:
         if any(a[0] > b[0] for a, b in itertools.pairwise(events)):
             message = "Log events in a single PutLogEvents request must be in chronological order."
             raise ApiError("InvalidParameterException", message)
-        # For its error: the stream must exist.
+        # Called for its error: the stream must exist.
         self._store.stream(_group(request), _need(request, "logStreamName"))
         self._store.put(_group(request), request["logStreamName"], events)
         return {"nextSequenceToken": "0"}
@@ -164,6 +165,7 @@ def _limit(request: dict) -> int:
 
 
 def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
+    """Return the first events of the page: ``limit`` or ``_BYTES`` of them, in the asked times."""
     result: list[Event] = []
     size, times = 0, Times.from_request(request)
     for event in events:
@@ -176,7 +178,10 @@ def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
 
 
 def _start(request: dict) -> tuple[bool, int | None]:
-    """Return (forward?, offset). At a stream's end the same token comes back, as AWS promises."""
+    """Return (whether to read forward, offset or None for the end) from the request's token.
+
+    At the end of a stream the client gets the same token again, as AWS guarantees.
+    """
     token = request.get("nextToken")
     if token is None:
         return (True, 0) if request.get("startFromHead") else (False, None)
@@ -191,7 +196,7 @@ def _describe(stream: Stream) -> dict:
         "logStreamName": stream.name,
         "creationTime": stream.creation_time,
         "arn": stream.arn,
-        "storedBytes": 0,  # AWS itself answers 0 for streams since 2019
+        "storedBytes": 0,  # AWS itself returns 0 for streams since 2019
         "uploadSequenceToken": "0",
     }
     first, last = next(read_forward(stream.path, 0), None), next(read_backward(stream.path), None)
@@ -211,6 +216,7 @@ def _event(event: Event) -> dict:
 
 
 def _page(request: dict, name: str, items: list) -> dict:
+    """Return one page of ``items`` as a response; the token is the position in the list."""
     token = request.get("nextToken") or "0"
     if not token.isdecimal():
         raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
@@ -231,18 +237,20 @@ def _group(request: dict) -> str:
 
 
 def _need(request: dict, name: str) -> Any:
+    """Return a member of the request. Raises ``InvalidParameterException`` if it is missing."""
     if not request.get(name):
         raise ApiError("InvalidParameterException", f"{name} is missing.")
     return request[name]
 
 
-# FilterLogEvents: matching events of several streams, in order of time.
+# FilterLogEvents: the matching events of several streams, in the order of time.
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A filter of terms, ``"quoted terms"``, ``-excluded``, ``?optional``; no JSON or field
-    patterns.
+    """A filter of terms, ``"quoted terms"``, ``-excluded`` and ``?optional`` terms.
+
+    JSON and field patterns are not supported.
     """
 
     required_terms: tuple[str, ...]
@@ -251,7 +259,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
-        """Return the pattern of ``text``. Raises ``InvalidParameterException`` for other syntax."""
+        """Return the pattern in a text. Raises ``InvalidParameterException`` for other syntax."""
         if text.lstrip().startswith(("{", "[", "%")):
             message = f"The emulator filters by terms only, not by {text[:40]!r}."
             raise ApiError("InvalidParameterException", message)
@@ -268,6 +276,7 @@ class Pattern:
         )
 
     def matches(self, message: str) -> bool:
+        """Return whether a message matches; optional terms count only if none is required."""
         return (
             all(t in message for t in self.required_terms)
             and not any(t in message for t in self.excluded_terms)
@@ -281,7 +290,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times from ``start`` on and before ``end``, in milliseconds; None for no limit."""
+    """Times from ``start`` up to, but not including, ``end``, in ms; None for no limit."""
 
     start: int | None
     end: int | None
@@ -299,9 +308,10 @@ class Times:
 def search(
     streams: Sequence[Stream], pattern: Pattern, request: Mapping, most: int, size: int
 ) -> tuple[list[tuple[Stream, Event]], str | None]:
-    """Return matching events in order of time, and the token to go on; None when all was searched.
+    """Return the matching events in the order of time, and a token to continue.
 
-    At most ``most`` events and about ``size`` characters of them are returned.
+    The token is None if all was searched. At most ``most`` events and about ``size`` characters of
+    them are returned.
     """
     times, offsets = Times.from_request(request), _read_token(request.get("nextToken"))
     matches: list[tuple[Stream, Event]] = []
@@ -322,6 +332,7 @@ def search(
 
 
 def _read_token(token: str | None) -> dict[str, int]:
+    """Return a mapping of stream to offset from a token; empty without a token."""
     if not token:
         return {}
     try:

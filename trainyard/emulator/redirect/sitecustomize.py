@@ -1,13 +1,14 @@
-"""Redirects clients with an explicit address of AWS, or a named profile, to AWS_ENDPOINT_URL, like
-all others.
+"""Redirect clients with an explicit AWS address, or with a named profile, to AWS_ENDPOINT_URL.
 
-botocore prefers an address in the code to the environment's, and the SageMaker SDK asks
-``https://sts.<region>.amazonaws.com`` for its identity. A profile that code names is in no file
-that the emulator's environment names, and would hide that environment's credentials.
+botocore prefers an address in the code to the one in the environment, and the SageMaker SDK uses
+``https://sts.<region>.amazonaws.com`` explicitly to find its identity. A profile that is named in
+code is in none of the files that the emulator's environment names, and would replace the
+credentials of that environment.
 
-Python imports this file at its start, because its folder is first on PYTHONPATH. Any version of
-Python, of botocore and of the user's packages may do so; hence it uses only the standard library,
-and imports nothing before the program does. A ``sitecustomize`` that it hides is run after it.
+Python imports this file when it starts, because the folder is first on PYTHONPATH. The process may
+have any version of Python, of botocore and of the user's packages; so the file uses only the
+standard library, and imports botocore no earlier than the program does. If there is another
+``sitecustomize``, which this one hides, it is run afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _AWS = re.compile(r"https?://([^/]+\.)?(amazonaws\.com(\.cn)?|api\.aws)(:\d+)?/?
 
 
 def led(address: Any) -> Any:
-    """Return AWS_ENDPOINT_URL for an address of AWS; else, or if it is not set, ``address``."""
+    """Return AWS_ENDPOINT_URL if it is set and ``address`` is one of AWS; else ``address``."""
     endpoint_url = os.environ.get("AWS_ENDPOINT_URL")
     return (
         endpoint_url
@@ -50,6 +51,8 @@ def hook(module: ModuleType) -> None:
 
 
 def _redirect_client(create_client: Callable) -> Callable:
+    """Wrap ``create_client``, so that an explicit AWS address is redirected to the emulator."""
+
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if "endpoint_url" in kwargs:
             kwargs["endpoint_url"] = led(kwargs["endpoint_url"])
@@ -59,6 +62,8 @@ def _redirect_client(create_client: Callable) -> Callable:
 
 
 def _hide_profile_variable(get_config_variable: Callable) -> Callable:
+    """Wrap ``get_config_variable``, so that no profile is set while the emulator is used."""
+
     def wrapper(session: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         if name == "profile" and os.environ.get("AWS_ENDPOINT_URL"):
             return None
@@ -68,10 +73,12 @@ def _hide_profile_variable(get_config_variable: Callable) -> Callable:
 
 
 def _hide_profile(instance_variables: Callable) -> Callable:
+    """Wrap ``instance_variables``, so that no profile is set while the emulator is used."""
+
     def wrapper(session: Any) -> Any:
         variables = instance_variables(session)
         if os.environ.get("AWS_ENDPOINT_URL"):
-            variables.pop("profile", None)  # it is a copy
+            variables.pop("profile", None)  # ``variables`` is a copy
         return variables
 
     return wrapper
@@ -85,14 +92,14 @@ WRAPPERS = {
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Hooks a module as soon as the program has imported it."""
+    """Hooks the modules in ``_SESSION_MODULES`` as soon as the program has imported them."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in _SESSION_MODULES:
             return None
-        # The finder of paths alone: all finders together would ask this one again.
+        # Ask only the finder of paths, because all finders together would call this one again.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
             _hook_after(spec.loader)
@@ -100,6 +107,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _hook_after(loader: Any) -> None:
+    """Make the loader call :func:`hook` after it has executed a module."""
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
@@ -110,7 +118,7 @@ def _hook_after(loader: Any) -> None:
 
 
 def _chain() -> None:
-    """Run the ``sitecustomize`` that this one hides."""
+    """Run the ``sitecustomize`` that this one hides, if there is one."""
     folder = os.path.dirname(os.path.abspath(__file__))
     others = [path for path in sys.path if os.path.abspath(path) != folder]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)

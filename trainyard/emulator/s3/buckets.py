@@ -1,4 +1,4 @@
-"""Requests on a bucket, and on the account's list of buckets."""
+"""Requests on a bucket, on its settings, and on the account's list of buckets."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
 _SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
-_MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
+_MOST_DELETED = 1000  # most objects that one DeleteObjects may name (S3's limit)
 MAY_DELETE = "trainyard.may_delete"
 """Key of the WSGI environment: called with bucket, key and version (or None) of each object that
 DeleteObjects names; raises ApiError if the caller may not delete it."""
@@ -36,6 +36,8 @@ DeleteObjects names; raises ApiError if the caller may not delete it."""
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
+    """Requests on buckets."""
+
     store: ObjectStore
     uploads: Uploads
 
@@ -72,13 +74,14 @@ class Buckets:
             raise ApiError("NotImplemented", message, 501)
         text = document(request)
         configuration = operation_routes.parse(text) if text.strip() else None
-        # The region is the one that the client signs for; without a signature it is us-east-1.
+        # The region is the one that the client signs for; without a signature, us-east-1.
         credential = request.headers.get("Authorization") or request.args.get(
             "X-Amz-Credential", ""
         )
         scope = _SCOPE.search(credential)
         place = _location(configuration, scope[1] if scope else "us-east-1")
-        # CreateBucket of an existing bucket succeeds, as in us-east-1, and must not move it.
+        # CreateBucket of an existing bucket succeeds, as in us-east-1, but must not change its
+        # region.
         new = not self.store.has_bucket(bucket)
         self.store.create_bucket(bucket)
         if new and place:
@@ -110,7 +113,7 @@ class Buckets:
 
     @operation("GetBucketLocation")
     def location(self, request: Request, bucket: str, key: str) -> Response:
-        """Return the bucket's region; an empty constraint is us-east-1."""
+        """Return the bucket's region; an empty constraint means us-east-1."""
         return operation_routes.document(
             "LocationConstraint", self.store.setting(bucket, _PLACE) or ""
         )
@@ -132,6 +135,7 @@ class Buckets:
         return operation_routes.document("DeleteResult", tree)
 
     def _delete_one(self, request: Request, bucket: str, element: Element) -> tuple[str, list]:
+        """Delete one object of a DeleteObjects request; return its entry in the response."""
         key, version = operation_routes.text(element, "Key"), element.findtext("VersionId")
         entry = [("Key", key)] + ([("VersionId", version)] if version else [])
         try:
@@ -142,7 +146,7 @@ class Buckets:
                 raise ApiError("NotImplemented", message, 501)
             check = check_of_delete(element.findtext("ETag"))
             result = self.store.delete(bucket, key, version or None, check=check)
-        # One refused object is an entry of the answer; the others are deleted nevertheless.
+        # One refused object becomes an entry of the response; the others are deleted anyway.
         except ApiError as failure:
             return "Error", [*entry, ("Code", failure.code), ("Message", failure.message)]
         if result.marker:
@@ -152,9 +156,10 @@ class Buckets:
 
 
 def _location(configuration: Element | None, region: str) -> str:
-    """Return the region that the client names. It must be the signed one, unless that is us-east-1.
+    """Return the region in the request's configuration; empty for us-east-1.
 
-    Raises ``NotImplemented`` for other members of the configuration.
+    It must be the region that the client signed for, unless that is us-east-1. Raises
+    ``NotImplemented`` for other members of the configuration.
     """
     for child in configuration if configuration is not None else ():
         if child.tag != "LocationConstraint":
@@ -167,7 +172,7 @@ def _location(configuration: Element | None, region: str) -> str:
         message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
         message += " specific endpoint this request was sent to."
         raise ApiError("IllegalLocationConstraintException", message)
-    # S3 has no constraint for us-east-1: to omit it means that region, and to name it is an error.
+    # S3 has no constraint for us-east-1: to omit it means that region, to name it is an error.
     if place == "us-east-1" or not list_objects.REGIONS.fullmatch(place or "EU"):
         message = "The specified location-constraint is not valid"
         fields = {"LocationConstraint": place}
@@ -185,11 +190,13 @@ _SWITCHES = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "Restri
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Requests on the public access block, the policy and the access control list."""
+
     store: ObjectStore
 
     @operation("GetPublicAccessBlock")
     def public_access(self, request: Request, bucket: str, key: str) -> Response:
-        """Return the switches; nothing is public here, whatever they are."""
+        """Return the switches; they have no effect, because nothing here is public."""
         setting = self.store.setting(bucket, _BLOCK)
         if setting is None:
             message = "The public access block configuration was not found"
@@ -223,14 +230,14 @@ class Settings:
 
     @operation("PutBucketPolicy", heeds=f"x-amz-confirm-remove-self-bucket-access {PREFIX}*")
     def put_policy(self, request: Request, bucket: str, key: str) -> Response:
-        """Keep the policy, which binds the roles that are held to IAM (see authorization)."""
+        """Store the policy, which IAM checks use (``trainyard.emulator.iam.authority``)."""
         self.store.need_bucket(bucket)
         text = document(request).decode(errors="replace")
         try:
             statements = read_policy(f"bucket {bucket}", text).statements
         except MalformedPolicy as wrong:
             raise ApiError("MalformedPolicy", str(wrong)) from None
-        # A bucket's policy, unlike a role's, must say whom and what it is about.
+        # The policy of a bucket, unlike that of a role, must say whom and what it is about.
         for element in ("principal", "resource"):
             if any(getattr(statement, element) is None for statement in statements):
                 raise ApiError("MalformedPolicy", f"Missing required field {element.capitalize()}")
@@ -244,11 +251,14 @@ class Settings:
 
 
 SETTING = "tagging"
-MOST = 50  # tags of a bucket (S3's limit)
+"""Name of the bucket setting that contains the bucket's tags."""
+MOST = 50  # most tags of a bucket (S3's limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Tagging:
+    """Requests on the tags of objects and buckets."""
+
     store: ObjectStore
 
     @operation("GetObjectTagging", heeds="versionId")
@@ -283,7 +293,7 @@ class Tagging:
         self.store.need_bucket(bucket)
         tags = read_tags(operation_routes.parse(document(request)))
         check_tags(tags, MOST)
-        # An empty set is none: GetBucketTagging then answers NoSuchTagSet.
+        # An empty set means no tags: GetBucketTagging then returns NoSuchTagSet.
         self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
         return Response(status=204)
 
@@ -294,7 +304,7 @@ class Tagging:
 
 
 def read_tags(tagging: Element) -> list[tuple[str, str]]:
-    """Return the tags of a document. Raises ``MalformedXML``."""
+    """Return the tags in a document. Raises ``MalformedXML``."""
     if tagging.find("TagSet") is None:
         raise ApiError("MalformedXML", "Tagging lacks TagSet.")
     return [

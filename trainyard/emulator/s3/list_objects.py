@@ -1,4 +1,4 @@
-"""ListObjects, ListObjectsV2: keys rolled up by a delimiter, one page at a time."""
+"""List objects and uploads one page at a time; a delimiter groups keys by common prefixes."""
 
 import base64
 import re
@@ -15,12 +15,14 @@ from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, successo
 from trainyard.emulator.s3.operation_routes import Response
 from trainyard.emulator.s3.upload_body import PREFIX, TYPE
 
-LIMIT = 1000  # largest page, in entries (S3's limit)
+LIMIT = 1000  # most entries of a page (S3's limit)
 REGIONS = re.compile(r"EU|[a-z]{2}(-[a-z]+)+-\d")
 
 
 @dataclass(slots=True)
 class Page:
+    """One page of a listing of objects."""
+
     contents: list[ObjectInfo] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     last: str = ""
@@ -76,6 +78,7 @@ def _read_objects(
 
 
 def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
+    """Answer ListObjectsV2."""
     args = request.args
     page_token = args.get("continuation-token")
     after = untoken(page_token) if page_token is not None else args.get("start-after", "")
@@ -95,18 +98,20 @@ def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
 
 
 def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
+    """Answer ListObjects, the first version."""
     marker = request.args.get("marker", "")
     limit, (prefix, delimiter) = _limit(request.args.get("max-keys")), read_prefixes(request)
     page = _read_objects(store, bucket, request, marker, limit)
     tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
     if not operation_routes.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
-    if page.is_truncated and delimiter:  # without a delimiter the client takes the last key
+    if page.is_truncated and delimiter:  # without a delimiter, clients continue at the last key
         tree.append(("NextMarker", encode(request, page.last)))
     return operation_routes.document("ListBucketResult", tree + _entries(request, page, owner=True))
 
 
 def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
+    """Return the common prefix of a key: up to the first delimiter after ``prefix``, or None."""
     position = key.find(delimiter, len(prefix)) if delimiter else -1
     return key[: position + len(delimiter)] if position >= 0 else None
 
@@ -122,6 +127,7 @@ def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
 
 
 def _entries(request: Request, page: Page, *, owner: bool) -> list:
+    """Return the elements of the page's objects and common prefixes."""
     tree: list = []
     for info in page.contents:
         entry: list = [
@@ -143,7 +149,7 @@ def read_prefixes(request: Request) -> tuple[str, str]:
 
 
 def encode(request: Request, value: str) -> str:
-    """Return the key, URL-encoded if the client asks for it: XML 1.0 cannot hold every key.
+    """Return the key, URL-encoded if the client asks for that: XML 1.0 cannot contain every key.
 
     Raises ``InvalidArgument`` for another encoding.
     """
@@ -167,13 +173,14 @@ def of_checksums(info: ObjectInfo) -> list[tuple[str, str]]:
 
 
 def token(last: str) -> str:
+    """Return the token to continue after the entry ``last``."""
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 
 def untoken(token: str | None) -> str:
-    """Return the last key of a page; empty without a token. Raises ``InvalidArgument``."""
+    """Return the entry that a token contains; empty without a token. Raises ``InvalidArgument``."""
     try:
-        # b64decode would take an empty token for the first page; S3 refuses it.
+        # b64decode would take an empty token to mean the first page; S3 refuses it.
         if token == "":
             raise ValueError("an empty token")
         return base64.b64decode(token or "", altchars=b"-_", validate=True).decode()

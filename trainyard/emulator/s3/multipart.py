@@ -1,7 +1,8 @@
 """Multipart uploads in progress.
 
-They are held in memory, with blobs that have no row yet, so an emulator that is stopped or killed
-forgets them and sets their bytes aside: a client then gets ``NoSuchUpload`` and starts again.
+They are kept in memory, and no row of the index refers to their bytes. So an emulator that stops
+loses them, and the next start sets their bytes aside. A client then gets ``NoSuchUpload``, and has
+to start again.
 """
 
 import hashlib
@@ -23,36 +24,40 @@ NO_UPLOAD = (
     "The specified upload does not exist. The upload ID may be invalid, or the upload may have "
     "been aborted or completed."
 )
-MIN_PART = 5 << 20  # bytes; every part but the last (S3 quotas)
+MIN_PART = 5 << 20  # fewest bytes of every part except the last one (S3 quotas)
 
 
 @dataclass(slots=True)
 class Part:
+    """A part that was uploaded."""
+
     blob: Blob
     etag: str
     checksums: dict[str, str]
-    """Checksums by header name."""
+    """Mapping of header name to checksum."""
     modification_time: datetime
 
 
 @dataclass(slots=True)
 class Upload:
+    """An upload in progress."""
+
     id: str
     bucket: str
     key: str
     headers: dict[str, str]
     metadata: dict[str, str]
     algorithm: str
-    """Algorithm of each part's checksum, in lower case; empty if the client does not want one."""
+    """Algorithm of the parts' checksums, in lower case; empty if the client wants none."""
     kind: str
     """Type of the checksum, ``COMPOSITE`` or ``FULL_OBJECT``."""
     parts: dict[int, Part] = field(default_factory=dict)
     ending: threading.Lock = field(default_factory=threading.Lock)
-    """Locked while the upload is completed, so that two simultaneous requests give one object."""
+    """Locked while the upload is completed, so that two concurrent requests give one object."""
 
 
 class Uploads:
-    """Every upload of the store, by id. Thread-safe: clients send parts in parallel."""
+    """All uploads in progress, by id. Thread-safe, because clients send parts concurrently."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -68,6 +73,7 @@ class Uploads:
         return upload
 
     def find(self, upload_id: str, bucket: str, key: str) -> Upload:
+        """Return the upload. Raises ``NoSuchUpload`` if there is none for that bucket and key."""
         with self._lock:
             upload = self._uploads.get(upload_id)
         if upload is None or (upload.bucket, upload.key) != (bucket, key):
@@ -81,13 +87,14 @@ class Uploads:
             return [u for u in self._uploads.values() if u.bucket == bucket]
 
     def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
-        """Store ``blob`` as part ``number``, replacing an earlier part of that number."""
+        """Store ``blob`` as part ``number``; an earlier part with that number is replaced."""
         part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
-        # Under the lock: an abort at this moment either finds the part, or has removed the upload.
+        # Under the lock, so that a concurrent abort either finds the part, or has removed the
+        # upload before.
         with self._lock:
-            if upload.id not in self._uploads:  # aborted while this part was on its way
+            if upload.id not in self._uploads:  # it was aborted while this part was received
                 raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields={"UploadId": upload.id})
-            blob.close(sync=False)  # the assembled object is synced, parts need not be
+            blob.close(sync=False)  # not synced: only the completed object has to be durable
             blob.is_committed = True
             old, upload.parts[number] = upload.parts.get(number), part
         if old:
@@ -97,10 +104,10 @@ class Uploads:
     def complete(
         self, upload: Upload, request_tree: Element, claims: dict[str, str], check: Check
     ) -> ObjectInfo:
-        """Join the parts that the client names, in its order, into the object.
+        """Join the parts that the client names, in the order of the request, into the object.
 
-        ``claims``: headers about the whole object: its checksum, the checksum's type, its size in
-        bytes.
+        ``claims`` are headers about the whole object: its checksum, the type of the checksum, and
+        its size in bytes.
         """
         parts = _choose(upload, request_tree)
         # S3's ETag of a multipart object: the MD5 of its parts' binary MD5s, and their number.
@@ -127,11 +134,12 @@ class Uploads:
                 upload=upload.id,
                 check=check,
             )
-        # Only now: after a refused condition the client may complete the same upload again.
+        # Only now, because after a failed condition the client may complete the upload again.
         self.abort(upload)
         return info
 
     def abort(self, upload: Upload) -> None:
+        """Remove the upload and the bytes of its parts."""
         with self._lock:
             self._uploads.pop(upload.id, None)
             parts = list(upload.parts.values())
@@ -140,7 +148,7 @@ class Uploads:
 
 
 def _choose(upload: Upload, request_tree: Element) -> list[Part]:
-    """Return the parts that the client names.
+    """Return the parts that the client names in its request.
 
     Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does.
     """
@@ -171,7 +179,7 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
 
 
 def _need_sum(upload: Upload, place: int, element: Element) -> None:
-    """Raise ``InvalidRequest`` where a composite checksum's part is named without its own."""
+    """Raise ``InvalidRequest`` if a part of a COMPOSITE upload is named without its checksum."""
     name = upload.algorithm
     has_sum = any(child.tag.startswith("Checksum") for child in element)
     if name and upload.kind == "COMPOSITE" and not has_sum:
@@ -183,7 +191,7 @@ def _need_sum(upload: Upload, place: int, element: Element) -> None:
 
 
 def _sums_agree(part: Part, element: Element) -> bool:
-    """Return whether each checksum that the client names is the part's own."""
+    """Return whether each checksum that the client names equals that of the part."""
     for child in element:
         if child.tag.startswith("Checksum"):
             header = PREFIX + child.tag.removeprefix("Checksum").lower()
@@ -193,7 +201,10 @@ def _sums_agree(part: Part, element: Element) -> bool:
 
 
 def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
-    """Return the object's own checksum. Raises ``BadDigest`` if the client claims another."""
+    """Return the checksum of the whole object, by header.
+
+    Raises ``BadDigest`` if the client claims another checksum.
+    """
     size = sum(part.blob.size for part in parts)
     if (size_claim := claims.pop("x-amz-mp-object-size", str(size))) != str(size):
         message = (
@@ -219,7 +230,7 @@ def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str])
         if header not in checksums:
             message = f"The upload was created without {header}: its whole has none to compare."
             raise ApiError("InvalidRequest", message)
-        # A client may name a composite checksum with or without its number of parts.
+        # A client may name a composite checksum with or without the number of parts.
         if value not in (checksums[header], checksums[header].partition("-")[0]):
             message = f"The {name} you specified did not match the calculated checksum."
             raise ApiError("BadDigest", message)

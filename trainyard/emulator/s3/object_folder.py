@@ -1,11 +1,12 @@
-"""The object store's directory: its lock, its index's seal, and files without a row at the start.
+"""The object store's directory: its lock, the seal of its index, and files without a row.
 
-A stop seals the index: it writes down size and CRC-32 of the file, and the next start compares
-them. A killed emulator leaves no seal; then SQLite checks the file, and every row is read.
+When the emulator stops, it seals the index: it writes size and CRC-32 of the index file, and the
+next start compares them. A killed emulator leaves no seal; then SQLite checks the file, and every
+row is read.
 
 A file in ``data/`` whose name ends with TRANSIT is being written or deleted, so no row refers to
-it. Every other file there holds the bytes of an object; if it has no row, the index has lost rows,
-and the start is refused. Nothing is deleted here.
+it. Every other file there contains the bytes of an object; if it has no row, the index has lost
+rows, and the start is refused. Nothing is deleted here.
 """
 
 import contextlib
@@ -27,15 +28,15 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.request_scope import S3Error
 from trainyard.emulator.s3.object_index import INDEX, Index
 
-# The bytes of the store's files: none leaves the store before it agrees with what the index kept.
+# The bytes of the store's files. They are returned only if they agree with the CRCs in the index.
 #
-# A disk, a copy of the state that was cut off, or another program may damage any file. A job must
-# not train on that, and a copy must not give it a good checksum.
+# A disk, an incomplete copy of the state, or another program may damage any file. A job must not
+# train on damaged data, and a copy must not give them a valid checksum.
 
 log = logging.getLogger(__name__)
 
-BLOCK = 1 << 20  # bytes that one CRC-32 is about
-_CHECK_AHEAD = 8 * BLOCK  # bytes that are checked before an answer begins: a range of most clients
+BLOCK = 1 << 20  # bytes per CRC-32
+_CHECK_AHEAD = 8 * BLOCK  # bytes checked before a response starts: most clients' range is smaller
 
 
 class BlockSums:
@@ -55,18 +56,20 @@ class BlockSums:
             view = view[len(piece) :]
 
     def to_bytes(self) -> bytes:
+        """Return the CRCs as bytes: one unsigned int in native order per block."""
         return self._crcs.tobytes()
 
 
 class StoredBytes(io.RawIOBase):
-    """A file of the store, open for reading; an overwrite or delete of its key does not affect it.
+    """A file of the store, open for reading; overwriting or deleting its key does not affect it.
+
+    Every method raises S3's ``InternalError`` if the file is damaged.
 
     Args:
         name: what the bytes are, for errors: ``s3://bucket/key``.
-        size: bytes that were put.
-        crcs: ``BlockSums.packed`` of them.
-
-    Every method raises S3's ``InternalError`` where the file is damaged.
+        path: the file.
+        size: number of bytes that were put.
+        crcs: result of ``BlockSums.to_bytes`` for them.
     """
 
     def __init__(self, name: str, path: Path, size: int, crcs: bytes) -> None:
@@ -81,7 +84,7 @@ class StoredBytes(io.RawIOBase):
         self._check_size(os.fstat(self._fd).st_size)
 
     def chunks(self, start: int, stop: int) -> Iterator[bytes]:
-        """Iterate over the bytes from ``start`` to ``stop``, at most a block at a time."""
+        """Iterate over the bytes from ``start`` to ``stop``, at most one block at a time."""
         while start < stop:
             place = start % BLOCK
             piece = self._read_block(start // BLOCK)[place : place + stop - start]
@@ -89,7 +92,7 @@ class StoredBytes(io.RawIOBase):
             start += len(piece)
 
     def verify(self, start: int, stop: int) -> None:
-        """Check the first MB of a range, while an error can still be the answer."""
+        """Check the first ``_CHECK_AHEAD`` bytes of a range, before a response is started."""
         for _ in self.chunks(start, min(stop, start + _CHECK_AHEAD)):
             pass
 
@@ -118,7 +121,8 @@ class StoredBytes(io.RawIOBase):
         super().close()
 
     def _read_block(self, number: int) -> bytes:
-        # One checked block is kept: readers ask for pieces that are smaller than it.
+        """Return the block with that number, after its CRC-32 was checked."""
+        # The last checked block is kept, because readers ask for pieces smaller than a block.
         if self._block[0] != number:
             data = os.pread(self._fd, BLOCK, number * BLOCK)
             if len(data) < min(BLOCK, self._size - number * BLOCK):
@@ -150,12 +154,15 @@ class StoredBytes(io.RawIOBase):
 
 _INTERRUPTED_FOLDER, _UNKNOWN = "interrupted", "unknown"
 SEAL = "index.seal"
-"""Name of the file with size and CRC-32 of the index, while no emulator is running."""
+"""Name of the file with size and CRC-32 of the index; it exists while no emulator is running."""
 
 
 def lock_folder(root: Path) -> int:
-    """Lock the directory; return the descriptor. Raise EmulatorError if another process has it."""
-    # The lock ends with the process, so a killed emulator leaves none behind.
+    """Lock the directory; return the descriptor of the lock.
+
+    Raises EmulatorError if another process has locked it.
+    """
+    # The lock ends with the process, so that a killed emulator leaves no lock.
     fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +175,7 @@ def lock_folder(root: Path) -> int:
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether another process has the directory."""
+    """Return whether another process has locked the directory."""
     try:
         os.close(lock_folder(root))
     except EmulatorError:
@@ -177,8 +184,10 @@ def is_locked(root: Path) -> bool:
 
 
 def need_index(root: Path) -> None:
-    """Raise EmulatorError if the index is missing or empty and files are in ``data/``, or if it is
-    not as the last stop left it.
+    """Raise EmulatorError if the index cannot be used.
+
+    That is so if it is missing or empty although there are files in ``data/``, or if it differs
+    from what the last stop sealed.
     """
     index, files = root / INDEX, sorted((root / "data").glob("*/*"))
     if files and not (index.exists() and index.stat().st_size):
@@ -198,9 +207,10 @@ def need_index(root: Path) -> None:
 
 
 def open_index(root: Path) -> Index:
-    """Open the index. Raises EmulatorError if it cannot be read; without a seal it is read whole.
+    """Open the index. Raises EmulatorError if it cannot be read.
 
-    The seal stays until the store is served.
+    Without a seal, all of it is read to check it. The seal is not removed yet: ``unseal`` does that
+    when the store is ready.
     """
     path = root / INDEX
     try:
@@ -210,7 +220,7 @@ def open_index(root: Path) -> Index:
             if not (root / SEAL).exists():
                 index.check()
             cleanups.pop_all()
-    # SQLite notices some damaged pages; with the others, a row cannot be decoded (``info_of``).
+    # SQLite notices only some damaged pages; for others, a row cannot be decoded (``info_of``).
     except (sqlite3.Error, ValueError, TypeError, AttributeError, OverflowError) as damage:
         raise EmulatorError(
             f"{path} cannot be read: {damage}. It names every object of S3, so nothing is served: "
@@ -220,17 +230,18 @@ def open_index(root: Path) -> Index:
 
 
 def seal(root: Path) -> None:
-    """Write down what the closed index is; on a full disk there is no seal."""
+    """Write size and CRC-32 of the closed index; if the disk is full, there is no seal."""
     with contextlib.suppress(OSError):
         atomic_file.write(root / SEAL, _sum(root / INDEX))
 
 
 def unseal(root: Path) -> None:
-    """Remove the seal: the index is about to change."""
+    """Remove the seal, because the index is about to change."""
     (root / SEAL).unlink(missing_ok=True)
 
 
 def _sum(path: Path) -> str:
+    """Return text with size and CRC-32 of the file."""
     if not path.exists():
         return "no file"
     crc = 0
@@ -241,18 +252,18 @@ def _sum(path: Path) -> str:
 
 
 def settle(root: Path, index: Index) -> None:
-    """Finish what a killed process began; set aside bytes that belong to no object.
+    """Finish what a killed process started; set aside bytes that belong to no object.
 
     Raises:
         EmulatorError: the index has lost rows.
     """
     names = index.blobs() - {""}
     files_by_name = {path.name: path for path in sorted((root / "data").glob("*/*"))}
-    # A put that was killed between its row and its rename left the bytes under their transit name.
+    # A put that was killed between its commit and its rename left the bytes under their old name.
     for name in names - files_by_name.keys():
         if transit_path := files_by_name.pop(name + TRANSIT, None):
             files_by_name[name] = transit_path.rename(transit_path.with_name(name))
-    # The start goes on: all other objects are whole, and only reads of these fail.
+    # The start continues: all other objects are complete, and only reads of these fail.
     if missing_names := names - files_by_name.keys():
         log.error(
             "%s names %d objects whose bytes are not in %s (%s): they cannot be read",
@@ -272,7 +283,10 @@ def settle(root: Path, index: Index) -> None:
 
 
 def _refuse(root: Path, unknown: list[Path], count: int) -> None:
-    """Raise EmulatorError if files are unknown, unless the user made an empty folder for them."""
+    """Raise EmulatorError if there are unknown files.
+
+    The user can allow them by creating an empty folder, to which they are moved.
+    """
     place = root / _UNKNOWN
     if unknown and not (place.is_dir() and not any(place.iterdir())):
         raise EmulatorError(
@@ -284,6 +298,7 @@ def _refuse(root: Path, unknown: list[Path], count: int) -> None:
 
 
 def _set_aside(place: Path, files: Iterable[Path], reason: str) -> None:
+    """Move the files to the folder ``place``, and log why."""
     count = size = 0
     for path in files:
         place.mkdir(exist_ok=True)
@@ -293,19 +308,18 @@ def _set_aside(place: Path, files: Iterable[Path], reason: str) -> None:
         log.warning("%d files (%.1f MB) are set aside in %s: %s", count, size / 1e6, place, reason)
 
 
-# Bytes on their way into the object store.
+# Bytes that are being written to the object store.
 
 TRANSIT = ".transit"
-"""Suffix of a file's name while no row refers to its bytes: before a put is done, and in a
-delete.
-"""
-CHUNK = 1 << 20  # bytes copied at a time: memory stays flat whatever an object's size
+"""Suffix of a file's name while no row refers to its bytes: before a put is complete, and during a
+delete."""
+CHUNK = 1 << 20  # bytes copied at a time, so that memory does not depend on the object's size
 
 
 class Blob:
-    """Bytes on their way into the store: ``write`` them, then :meth:`ObjectStore.commit`.
+    """Bytes to store: ``write`` them, then call :meth:`ObjectStore.commit`.
 
-    As a context manager it removes the bytes again unless they were committed.
+    As a context manager, it deletes the bytes at the end unless they were committed.
     """
 
     def __init__(self, data: Path) -> None:
@@ -331,12 +345,12 @@ class Blob:
         self._md5.update(chunk)
 
     def append(self, source: io.RawIOBase) -> None:
-        """Append the bytes of ``source`` without their MD5: for an object whose ETag is known."""
+        """Append the bytes of ``source`` without computing their MD5, if the ETag is known."""
         while chunk := source.read(CHUNK):
             self._put(chunk)
 
     def read(self) -> StoredBytes:
-        """Open the bytes so far for reading."""
+        """Open the bytes written so far for reading."""
         return StoredBytes(f"an uploaded part ({self.name})", self.path, self.size, self.crcs)
 
     def copy_from(self, source: BinaryIO) -> None:
@@ -345,7 +359,7 @@ class Blob:
 
     def _put(self, chunk: bytes) -> None:
         view = memoryview(chunk)
-        # An unbuffered write may take fewer bytes than it is given.
+        # An unbuffered write may write fewer bytes than it was given.
         while view:
             view = view[self._file.write(view) :]
         self._sums.update(chunk)
@@ -358,8 +372,8 @@ class Blob:
             self._file.close()
 
     def settle(self) -> None:
-        """Give the bytes their final name, since a row now refers to them."""
-        self.is_committed = True  # first: from now on the bytes must not be discarded
+        """Give the file its final name, because a row refers to it now."""
+        self.is_committed = True  # first, because from now on the bytes must not be deleted
         self.path = self.path.rename(self.path.with_name(self.name))
 
     def discard(self) -> None:

@@ -1,8 +1,8 @@
-"""The object store's index: an SQLite file; a write takes effect with its transaction.
+"""The index of the object store: an SQLite file; a change takes effect with its transaction.
 
-``objects`` has the current object of each key. ``versions`` has older versions, and delete markers,
-which are rows without bytes. A key whose current version is a marker has no row in ``objects``, so
-that ``objects`` alone shows what S3 shows.
+Table ``objects`` contains the current object of each key. Table ``versions`` contains older
+versions, and delete markers, which are rows without bytes. A key whose current version is a marker
+has no row in ``objects``, so that ``objects`` alone contains exactly what S3 shows.
 """
 
 import contextlib
@@ -41,13 +41,13 @@ CREATE TABLE IF NOT EXISTS versions ({_COLUMNS}, PRIMARY KEY (bucket, key, seq))
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """A version of one object, without its bytes."""
+    """The description of one version of an object, without its bytes."""
 
     key: str
     size: int
     """Size in bytes."""
     etag: str
-    """Hex MD5, with ``-<parts>`` after a multipart upload; without quotes."""
+    """MD5 in hex, with ``-<parts>`` after a multipart upload; without quotes."""
     last_modified: datetime
     """Time of the last write, UTC."""
     metadata: dict[str, str] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class ObjectInfo:
     seq: int = 0
     """Order of versions: greater than that of every older version of the key."""
     parts: tuple[dict, ...] = ()
-    """Size and checksum of each part of a multipart upload, by header names."""
+    """Size and checksum (by header name) of each part of a multipart upload."""
     blob: str = ""
-    """Name of the file with its bytes; empty for a delete marker."""
+    """Name of the file with the bytes; empty for a delete marker."""
     crcs: bytes = field(default=b"", repr=False)
-    """CRC-32 of each block of the bytes, as ``stored_bytes.BlockSums`` packs them."""
+    """CRC-32 of each block of the bytes, as ``object_folder.BlockSums.to_bytes`` returns them."""
 
     @property
     def marker(self) -> bool:
@@ -70,8 +70,9 @@ class ObjectInfo:
 
 
 class Index:
-    """Rows of the store. Thread-safe: hold :meth:`transaction` around statements that belong
-    together.
+    """The rows of the store.
+
+    It is thread-safe: hold :meth:`transaction` around statements that belong together.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,13 +80,14 @@ class Index:
         self._ballast = Ballast(path.with_name("ballast"))
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")  # a finished commit is on the disk
+        self._db.execute("PRAGMA synchronous=FULL")  # a completed commit is on disk
         self._db.executescript(_SCHEMA)
-        for table in ("objects", "versions"):  # an older version's index has fewer columns
+        # Raises an error for an index of an older version, which has fewer columns.
+        for table in ("objects", "versions"):
             self._db.execute(f"SELECT version, seq, parts, upload, crcs FROM {table} LIMIT 0")
 
     def check(self) -> None:
-        """Read everything. Raises sqlite3.Error or ValueError where a page or a row is damaged."""
+        """Read everything. Raises sqlite3.Error or ValueError if a page or a row is damaged."""
         [[verdict]] = self.run("PRAGMA quick_check(1)")
         if verdict != "ok":
             raise ValueError(verdict)
@@ -106,23 +108,23 @@ class Index:
 
     @contextlib.contextmanager
     def transaction(self, *, freeing: bool = False) -> Iterator[None]:
-        """Write all statements inside to the disk at the end, or none of them after an error.
+        """Write the statements inside the ``with`` block at its end; none of them after an error.
 
-        ``freeing``: the transaction frees space, and works on a full disk, too.
+        ``freeing`` says that the transaction frees space; it then works on a full disk, too.
         """
         with self.lock:
-            # A deletion may use the reserve of a full disk; any other write restores it first.
+            # A deletion may use the reserve on a full disk; any other write restores it first.
             self._ballast.drop() if freeing else self._ballast.take()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # SQLite rolls back itself when the disk is full
+                if self._db.in_transaction:  # SQLite itself rolls back if the disk is full
                     self._db.execute("ROLLBACK")
                 raise
 
-    # one key
+    # Statements about one key.
 
     def current(self, bucket: str, key: str) -> ObjectInfo | None:
         sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
@@ -141,7 +143,7 @@ class Index:
         return _first(self.run(sql, bucket, key.encode(), version))
 
     def find_upload(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
-        """Return the object that the multipart upload of that id became, or None."""
+        """Return the object that a multipart upload became, given its id; None if there is none."""
         for table in ("objects", "versions"):
             sql = f"SELECT * FROM {table} WHERE bucket = ? AND key = ? AND upload = ?"
             if rows := self.run(sql, bucket, key.encode(), upload):
@@ -152,13 +154,13 @@ class Index:
         self.run(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", *row)
 
     def remove(self, bucket: str, key: str, info: ObjectInfo) -> None:
-        """Remove that version, in whichever table it is."""
+        """Remove that version from the table that contains it."""
         for table in ("objects", "versions"):
             sql = f"DELETE FROM {table} WHERE bucket = ? AND key = ? AND version = ?"
             self.run(sql, bucket, key.encode(), info.version)
 
     def move(self, bucket: str, key: str, version: str, source: str, target: str) -> None:
-        """Move a version between ``objects`` and ``versions``."""
+        """Move a version between the tables ``objects`` and ``versions``."""
         condition, values = (
             "bucket = ? AND key = ? AND version = ?",
             (bucket, key.encode(), version),
@@ -171,24 +173,28 @@ class Index:
             sql = f"UPDATE {table} SET headers = ? WHERE bucket = ? AND key = ? AND version = ?"
             self.run(sql, json.dumps(headers), bucket, key.encode(), info.version)
 
-    # many keys
+    # Statements about many keys.
 
     def objects(self, bucket: str, low: bytes, end: bytes) -> Iterator[ObjectInfo]:
-        """Iterate over current objects in UTF-8 byte order; a snapshot only per page of 1,000."""
+        """Iterate over the current objects in the order of their keys as UTF-8 bytes.
+
+        Only each page of 1,000 objects is a snapshot.
+        """
         sql = "SELECT * FROM objects WHERE bucket=? AND key>=? AND key<? ORDER BY key LIMIT ?"
         while rows := self.run(sql, bucket, low, end, PAGE):
             yield from map(info_of, rows)
-            low = rows[-1][1] + b"\0"  # the least key after the last one
+            low = rows[-1][1] + b"\0"  # the smallest key after the last one
 
     def versions(
         self, bucket: str, low: bytes, end: bytes, below: int = _END
     ) -> Iterator[ObjectInfo]:
-        """Iterate over all versions, by key and newest first; of key ``low`` only those below
-        ``below``.
+        """Iterate over all versions, sorted by key, the newest first.
+
+        For the key ``low``, include only versions whose ``seq`` is less than ``below``.
         """
         condition = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
         sql = f"SELECT * FROM objects {condition} UNION ALL SELECT * FROM versions {condition}"
-        # Columns 2 and 10 are key and seq, as are places 1 and 9 of a row.
+        # Columns 2 and 10, counted from 1, are key and seq: indices 1 and 9 of a row.
         sql += " ORDER BY 2, 10 DESC LIMIT :page"
         while True:
             values = {"b": bucket, "low": low, "end": end, "below": below, "page": PAGE}
@@ -200,7 +206,7 @@ class Index:
             low, below = rows[-1][1], rows[-1][9]
 
     def blobs(self) -> set[str]:
-        """Return the names of all bytes that a row refers to."""
+        """Return the names of all files that a row refers to."""
         sql = "SELECT blob FROM objects UNION SELECT blob FROM versions"
         return {name for (name,) in self.run(sql)}
 
@@ -213,18 +219,20 @@ class Index:
 
 
 def version_id(seq: int) -> str:
-    """Return an id that contains ``seq``, so that a listing can continue after a deleted
-    version.
+    """Return an id that contains ``seq``.
+
+    So a listing can continue after a version that was deleted.
     """
     return f"{seq:016x}{uuid.uuid4().hex[:16]}"
 
 
 def seq_of(version: str) -> int | None:
-    """Return the ``seq`` in a version's id; None if it has none."""
+    """Return the ``seq`` in the id of a version; None if it contains none."""
     return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
 
 
 def info_of(row: tuple) -> ObjectInfo:
+    """Return the description in a row of ``objects`` or ``versions``."""
     _, key, blob, size, etag, modification_time, headers, metadata, version, seq, parts, _, crcs = (
         row
     )
@@ -247,16 +255,17 @@ def _first(rows: list[tuple]) -> ObjectInfo | None:
     return info_of(rows[0]) if rows else None
 
 
-# Disk space kept in reserve, so that something can be deleted when the disk is full.
+# Disk space that is kept in reserve, so that objects can be deleted when the disk is full.
 #
-# An index needs space to record a deletion: without any, nothing could be deleted.
+# The index needs space to record a deletion: without any, nothing could be deleted.
 
-SIZE = 1 << 20  # bytes: SQLite's journal of a deletion needs about ten pages of 4 kB
+SIZE = 1 << 20  # bytes; SQLite's journal of a deletion needs about ten pages of 4 kB
 
 
 class Ballast:
-    """A file that is deleted when less than its size is free, and created again when there is
-    space.
+    """A file that reserves disk space.
+
+    It is deleted if less space than its size is free, and created again if there is enough.
     """
 
     def __init__(self, path: Path) -> None:
@@ -264,13 +273,13 @@ class Ballast:
         self.take()
 
     def drop(self) -> None:
-        """Free the reserve if the disk is full; to be called before a deletion."""
+        """Free the reserve if the disk is full. Call this before a deletion."""
         if self._free() < SIZE:
             self._path.unlink(missing_ok=True)
 
     def take(self) -> None:
-        """Create the reserve if there is enough space; on a full disk it remains missing."""
-        # Twice its size: to take the reserve must not itself leave the disk full.
+        """Create the reserve if there is enough space; on a full disk it stays missing."""
+        # Require twice its size, so that the reserve itself does not fill the disk.
         if not self._path.exists() and self._free() > 2 * SIZE:
             with suppress(OSError):
                 self._path.write_bytes(b"\0" * SIZE)

@@ -36,20 +36,20 @@ from trainyard.emulator.s3.upload_body import Upload as Body
 READS = "if-match if-none-match if-modified-since if-unmodified-since range"
 """Headers that :func:`check_reading` and :func:`range_of` read."""
 SOURCE = "x-amz-copy-source-"
-"""Prefix of each condition on the source of a copy."""
-_MOST = 10**18  # stands for all larger numbers
+"""Prefix of the headers with conditions on the source of a copy."""
+_MOST = 10**18  # used in place of any larger number
 
 
 def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
-    """Return whether the client already has this object, which is a 304 on GET.
+    """Return whether the client already has this object, which means status 304 on a GET.
 
-    ``prefix`` precedes each header's name. Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2.
+    Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2. ``prefix`` precedes each header's name.
     """
     match = headers.get(f"{prefix}If-Match")
     unmodified_since = _date(headers.get(f"{prefix}If-Unmodified-Since"))
-    # HTTP's dates have whole seconds: what was sent as Last-Modified must compare as equal.
+    # Dates in HTTP have whole seconds: a date that we sent as Last-Modified must compare as equal.
     moment = info.last_modified.replace(microsecond=0)
-    # If-Unmodified-Since is ignored beside If-Match, and If-Modified-Since beside If-None-Match.
+    # If-Match makes If-Unmodified-Since ignored, and If-None-Match makes If-Modified-Since ignored.
     if match is not None:
         has_failed = not names(match, info.etag)
     else:
@@ -65,9 +65,7 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
 
 
 def check_source(headers: Headers, info: ObjectInfo) -> None:
-    """Raise ``PreconditionFailed`` if the source of a copy does not meet the client's
-    conditions.
-    """
+    """Raise ``PreconditionFailed`` if a copy's source does not meet the client's conditions."""
     if check_reading(headers, info, SOURCE):
         has_none_match = f"{SOURCE}If-None-Match" in headers
         raise precondition_failed(
@@ -76,9 +74,9 @@ def check_source(headers: Headers, info: ObjectInfo) -> None:
 
 
 def check_of_write(headers: Headers) -> Check:
-    """Return the check of If-Match and ``If-None-Match: *`` on the object that a write replaces.
+    """Return a check of If-Match and ``If-None-Match: *`` on the object that a write replaces.
 
-    Raises ``NotImplemented`` for combinations that S3 also refuses.
+    Raises ``NotImplemented`` for combinations that S3 refuses, too.
     """
     match, none_match = headers.get("If-Match"), headers.get("If-None-Match")
     if match is not None and none_match is not None:
@@ -107,7 +105,7 @@ def check_of_delete(match: str | None) -> Check:
 
 
 def need_match(match: str, current: ObjectInfo | None) -> None:
-    """Raise ``NoSuchKey``, or ``PreconditionFailed`` if the ETag differs."""
+    """Raise ``NoSuchKey`` if there is no object, ``PreconditionFailed`` if its ETag differs."""
     if current is None or current.marker:
         raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
     if not names(match, current.etag):
@@ -115,16 +113,17 @@ def need_match(match: str, current: ObjectInfo | None) -> None:
 
 
 def range_of(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (first byte, one past the last); None if the header means the whole object.
+    """Return (first byte, one past the last byte) of a Range header.
 
-    A missing or malformed header does (RFC 9110). Raises ``InvalidRange`` past the end.
+    Return None if the whole object is meant, which is so for a missing or malformed header (RFC
+    9110). Raises ``InvalidRange`` if the range starts after the end of the object.
     """
     match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
     if not match or match.groups() == ("", ""):
         return None
     first, last = (_number(text) for text in match.groups())
     if first is None:
-        # bytes=-500 are the last 500.
+        # bytes=-500 means the last 500 bytes.
         start, stop = max(size - (last or 0), 0), size
     elif last is not None and last < first:
         return None
@@ -138,9 +137,10 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def source_range(header: str | None, size: int) -> tuple[int, int]:
-    """Return the range of a copy's source: all bytes, or a range within them.
+    """Return (first byte, one past the last byte) of a copy's source; all bytes without a header.
 
-    Raises ``InvalidArgument``: S3 is stricter here than on a GET.
+    Raises ``InvalidArgument`` if the range is malformed or not within the source: S3 is stricter
+    here than on a GET.
     """
     if header is None:
         return 0, size
@@ -159,9 +159,9 @@ _OFFSETS = "first and last are the zero-based offsets of the first and last byte
 
 
 def number(text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:
-    """Return a number from a query or header, ``default`` if it is missing.
+    """Return the number that a query parameter or header contains; ``default`` if it is missing.
 
-    Raises ``InvalidArgument`` for text that is not a number from ``low`` to ``high``.
+    Raises ``InvalidArgument`` if the text is not a number from ``low`` to ``high``.
     """
     if text is None:
         return default
@@ -172,26 +172,27 @@ def number(text: str | None, name: str, default: int, low: int = 0, high: int = 
 
 
 def _number(digits: str) -> int | None:
+    """Return the number; None for an empty text."""
     if not digits:
         return None
-    # int() refuses a text of more than 4,300 digits, which a client may send.
+    # int() refuses texts of more than 4,300 digits, which a client may send.
     return int(digits) if len(digits) <= 18 else _MOST
 
 
 def _date(text: str | None) -> datetime | None:
-    """Return the date; None for an invalid one: such a condition is ignored (RFC 9110, 13.1.3)."""
+    """Return the date; None if it is invalid, because then it is ignored (RFC 9110, 13.1.3)."""
     if text is None:
         return None
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
-    # Python leaves -0000 without a zone; dates in HTTP are UTC.
+    # Python returns -0000 without a time zone; dates in HTTP are in UTC.
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def names(header: str, etag: str) -> bool:
-    """Return whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
+    """Return whether an If-Match or If-None-Match header names the ETag; ``*`` names any ETag."""
     return header.strip() == "*" or etag in [tag.strip(' "') for tag in header.split(",")]
 
 
@@ -200,20 +201,20 @@ def precondition_failed(condition: str, prefix: str = "") -> S3Error:
     return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})
 
 
-# Data stored with an object beside its bytes: returned headers, metadata, tags.
+# Data that is stored with an object in addition to its bytes: headers, metadata and tags.
 
 META = "x-amz-meta-"
 ACL = "x-amz-acl"
 TAGS = "x-amz-tagging"
 STORAGE = "x-amz-storage-class"
-_PLAIN = (  # returned by GET and HEAD as they were put
+_PLAIN = (  # GET and HEAD return these headers as they were put
     "Content-Type",
     "Content-Disposition",
     "Content-Language",
     "Cache-Control",
     "Expires",
 )
-_SPECIAL = (  # returned, too, if the value is one that can be kept
+_SPECIAL = (  # GET and HEAD return these, too, if the emulator accepts the value
     TAGS,
     STORAGE,
     "x-amz-website-redirect-location",
@@ -231,22 +232,23 @@ WRITING = {
 
 _FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
 _CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
-"""Storage classes whose objects can be read at once, like all of ours."""
+"""Storage classes whose objects can be read immediately, like all objects in the emulator."""
 _ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
 _OWNERS = "private bucket-owner-read bucket-owner-full-control"
 _ENCRYPTIONS = "AES256 aws:kms aws:kms:dsse"
-_MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
+_MOST_METADATA = 2048  # bytes of all names and values together (S3's limit)
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
 
 
 def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (headers, metadata) to store with the object. Refuse values that cannot be
-    honoured.
+    """Return (headers, metadata) to store with the object.
+
+    Raises an error for values that the emulator does not support.
     """
     headers = {
         name: request_headers[name] for name in (*_PLAIN, *_SPECIAL) if name in request_headers
     }
-    # aws-chunked is how the body travelled, not how the object is encoded: S3 does not keep it.
+    # aws-chunked describes only how the body was sent, not the object, so S3 does not store it.
     encoding = _FRAMING.sub("", request_headers.get("Content-Encoding", "")).strip(", ")
     if encoding:
         headers["Content-Encoding"] = encoding
@@ -262,13 +264,13 @@ def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, 
 
 
 def check_acl(request_headers: Headers) -> None:
-    """Raise ``NotImplemented`` for a canned list that gives others access."""
+    """Raise ``NotImplemented`` for a canned access control list that gives others access."""
     if (acl := request_headers.get(ACL)) not in (None, *_OWNERS.split()):
         raise _unimplemented_error(f"{ACL} {acl}")
 
 
 def metadata_of(request_headers: Headers) -> dict[str, str]:
-    """Return the user metadata. Raises ``MetadataTooLarge`` as S3 does."""
+    """Return the user metadata in a request. Raises ``MetadataTooLarge`` as S3 does."""
     metadata = {
         k[len(META) :].lower(): v for k, v in request_headers.items() if k.lower().startswith(META)
     }
@@ -281,6 +283,7 @@ def metadata_of(request_headers: Headers) -> dict[str, str]:
 
 
 def sums(info: ObjectInfo) -> dict[str, str]:
+    """Return the object's checksums, as a mapping of header to value."""
     return {k: v for k, v in info.headers.items() if k.startswith(PREFIX)}
 
 
@@ -298,14 +301,14 @@ def tags_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the headers with ``tags`` in place of their own tags."""
+    """Return the headers with their own tags replaced by ``tags``."""
     other_headers = {k: v for k, v in headers.items() if k != TAGS}
     text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
     return other_headers | ({TAGS: text} if tags else {})
 
 
 def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
-    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does; ``most`` is 50 for a bucket."""
+    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does; pass ``most`` 50 for a bucket."""
     names = [key for key, _ in tags]
     if len(tags) > most:
         kind = "Object" if most == _MOST_TAGS else "Bucket"
@@ -328,6 +331,7 @@ def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
 
 
 def _check_tag_header(header: str, tags: list[tuple[str, str]]) -> None:
+    """Check the tags in the tagging header of a request. Raises the errors of ``check_tags``."""
     if len({key for key, _ in tags}) < len(tags):
         fields = {"ArgumentName": TAGS, "ArgumentValue": header}
         message = (
@@ -339,18 +343,21 @@ def _check_tag_header(header: str, tags: list[tuple[str, str]]) -> None:
 
 
 _TAG = re.compile(r"[\w\s.:/=+\-@]*")
-"""Letters, digits, spaces and a few signs may stand in a tag."""
+"""Characters that a tag may contain: letters, digits, spaces and a few signs."""
 
 
 def _check_class(headers: dict[str, str]) -> None:
-    """Raise ``InvalidStorageClass``, or ``NotImplemented`` for archives, which need a restore."""
+    """Raise ``InvalidStorageClass``, or ``NotImplemented`` for archives, which need a restore.
+
+    The class STANDARD is removed from ``headers``.
+    """
     storage_class = headers.get(STORAGE, "STANDARD")
     if storage_class in _ARCHIVES.split():
         raise _unimplemented_error(f"the storage class {storage_class}")
     if storage_class not in _CLASSES.split():
         raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
     if storage_class == "STANDARD":
-        headers.pop(STORAGE, None)  # S3 names every class but this one
+        headers.pop(STORAGE, None)  # S3 returns the header for every class except this one
 
 
 def _unimplemented_error(feature: str) -> ApiError:
@@ -364,7 +371,7 @@ SOURCES = {
     *(f"{SOURCE}{name}" for name in READS.split() if name != "range"),
 }
 _DIRECTIVES = {f"x-amz-{name}-directive" for name in ("metadata", "tagging", "object-annotation")}
-_OVERRIDES = {  # query parameter of a presigned GET -> header of its answer
+_OVERRIDES = {  # query parameter of a presigned GET -> header of the response
     f"response-{name.lower()}": name
     for name in (
         "Content-Type",
@@ -380,9 +387,11 @@ _READING = {*_OVERRIDES, "versionId", "partNumber", "x-amz-checksum-mode", *READ
 
 @dataclass(frozen=True, slots=True)
 class Objects:
+    """Requests on one object."""
+
     store: ObjectStore
 
-    # reading
+    # Requests that read.
 
     @operation("GetObject", heeds=_READING)
     def get(self, request: Request, bucket: str, key: str) -> Response:
@@ -404,7 +413,7 @@ class Objects:
         info = self.store.head(bucket, key, request.args.get("versionId"))
         return _describe(request, info)[0]
 
-    # writing
+    # Requests that write.
 
     @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
     def put(self, request: Request, bucket: str, key: str) -> Response:
@@ -433,7 +442,7 @@ class Objects:
         with stored_bytes, self.store.blob() as blob:
             _need_change(request, origin == (bucket, key))
             if _directive(request, "metadata") == "COPY":
-                # A copy does not inherit storage class, encryption, redirect or tags.
+                # A copy does not take over storage class, encryption, redirect and tags.
                 plain_headers = {
                     k: v for k, v in source.headers.items() if not k.startswith("x-amz-")
                 }
@@ -447,7 +456,8 @@ class Objects:
                 blob,
                 metadata=metadata,
                 headers=with_tags(headers, tags) | checksums,
-                # The copy of a multipart object is one piece, whose ETag is the MD5 of its bytes.
+                # The copy of a multipart object is a single piece: its ETag is the MD5 of its
+                # bytes. None makes ``commit`` compute it.
                 etag=None if "-" in source.etag else source.etag,
                 check=check,
             )
@@ -470,7 +480,7 @@ class Objects:
 
 
 class Reader:
-    """The body of an answer: bytes ``start`` to ``stop`` of an object, which it closes."""
+    """The body of a response: bytes ``start`` to ``stop`` of an object; it closes the object."""
 
     def __init__(self, stored_bytes: StoredBytes, start: int, stop: int) -> None:
         self._stored_bytes, self._chunks = stored_bytes, stored_bytes.chunks(start, stop)
@@ -489,6 +499,7 @@ def check_target(store: ObjectStore, bucket: str, key: str) -> None:
 
 
 def receive(request: Request, blob: Blob, extra_algorithm: str = "") -> dict[str, str]:
+    """Write the body of a request to ``blob``; return the checksums to store, by header."""
     body = Body(request, extra_algorithm)
     for chunk in body.chunks():
         blob.write(chunk)
@@ -500,8 +511,8 @@ def open_source(
 ) -> tuple[ObjectInfo, StoredBytes, tuple[str, str]]:
     """Return the object to copy, its bytes, and its (bucket, key).
 
-    The version is the one in the query. Raises ``PreconditionFailed`` if it does not meet the
-    client's conditions.
+    The copied version is the one in the query of the copy-source header. Raises
+    ``PreconditionFailed`` if the object does not meet the client's conditions.
     """
     source_path, _, version = request.headers[COPY].partition("?versionId=")
     bucket, _, key = unquote(source_path).lstrip("/").partition("/")
@@ -529,7 +540,7 @@ def copy_elements(etag: str, modification_time: str, checksums: dict[str, str]) 
 
 
 def elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
-    """Return checksums, given by header, as elements of a document: ``ChecksumSHA256``."""
+    """Return checksums, given by header, as elements of a document, such as ``ChecksumSHA256``."""
     return [
         ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
         for k, v in checksums.items()
@@ -537,12 +548,12 @@ def elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def version_header(info: ObjectInfo) -> dict[str, str]:
-    """Return the version's header if the bucket kept versions when the object was written."""
+    """Return the version's header; empty if the object was written without versioning."""
     return {"x-amz-version-id": info.version} if info.seq else {}
 
 
 def written_version(info: ObjectInfo) -> dict[str, str]:
-    """Return the header of a written version; S3 omits it once versioning is suspended."""
+    """Return the header of a version just written; S3 omits it once versioning is suspended."""
     return version_header(info) if info.version != NULL else {}
 
 
@@ -558,7 +569,7 @@ def encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
-    """Return the answer to GET or HEAD without its body, and the range of bytes for the body."""
+    """Return the response to GET or HEAD without its body, and the range of bytes for the body."""
     same = check_reading(request.headers, info)
     headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
     headers |= version_header(info)
@@ -583,8 +594,9 @@ def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
 
 
 def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, dict[str, str]]:
-    """Return the bytes that a Range or a partNumber asks for, and their checksum (none for a
-    range).
+    """Return the bytes that a Range or a partNumber asks for, and their checksums by header.
+
+    The range is None for the whole object. A Range has no checksum.
     """
     part_number = request.args.get("partNumber")
     header = request.headers.get("Range")
@@ -619,7 +631,7 @@ def _directive(request: Request, name: str) -> str:
 
 
 def _need_change(request: Request, itself: bool) -> None:
-    """Refuse a copy onto itself that changes nothing (CopyObject's documentation)."""
+    """Raise ``InvalidRequest`` for a copy onto itself that changes nothing (see CopyObject)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
     changes = changing & {name.lower() for name, _ in request.headers} - {COPY}
@@ -636,8 +648,9 @@ def _need_change(request: Request, itself: bool) -> None:
 def _copy_bytes(
     request: Request, source: ObjectInfo, stored_bytes: StoredBytes, blob: Blob
 ) -> dict[str, str]:
-    """Copy the bytes; return the copy's checksum: the source's, or the one that the client
-    wants.
+    """Copy the bytes to ``blob``, and return the checksum of the copy, by header.
+
+    It is the checksum that the client asks for, or of the same algorithm as the source's.
     """
     source_sums = sums(source)
     names = [k.removeprefix(PREFIX) for k in source_sums if k != TYPE]
@@ -645,7 +658,7 @@ def _copy_bytes(
     if algorithm and algorithm not in ALGORITHMS:
         raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
     if "-" not in source.etag and (not algorithm or algorithm in names):
-        # The source's ETag and checksum hold for the copy, so nothing is hashed again.
+        # The ETag and the checksum of the source are valid for the copy: nothing is hashed again.
         blob.append(stored_bytes)
         return source_sums
     checksum = ALGORITHMS[algorithm]() if algorithm else None

@@ -1,14 +1,14 @@
-"""The file-backed object store under the emulator's S3.
+"""The file-backed object store of the emulator's S3.
 
     <root>/index.sqlite        one row per bucket and per version of an object: the commit point
     <root>/data/ab/ab12...     the bytes of one version, under a name that is never reused
-    <root>/interrupted/        bytes of puts and deletes that a kill cut short
-    <root>/lock                held while a store is open: one process owns a directory
+    <root>/interrupted/        bytes of puts and deletes that were interrupted when the process died
+    <root>/lock                locked while a store is open: one process owns a directory
 
-A key never becomes a file name, so ``a`` and ``a/b`` can both exist. A put is complete exactly when
-its row is: bytes are written and fsynced first, then one SQLite transaction makes them the object.
-Until then, and while they are deleted, their name ends with ``.transit`` (``object_folder`` handles
-files without a row at the start).
+A key never becomes a file name, so ``a`` and ``a/b`` can both exist. A put is complete when its row
+exists: the bytes are written and fsynced first, and then one SQLite transaction makes them the
+object. Before that, and while they are deleted, the name of their file ends with ``.transit``. When
+the store starts, ``object_folder`` handles files without a row.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ from trainyard.emulator.s3.object_folder import (
 )
 from trainyard.emulator.s3.object_index import NULL, Index, ObjectInfo, version_id
 
-# The table of buckets: their names, owners, and the documents that are set on them.
+# The table of buckets: their names, their owners, and the documents that are set on them.
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # S3's bucket naming rules
 OWNER = "owner"
-"""Name of the bucket setting for the account that it belongs to, if that is not the emulator's
-own."""
+"""Name of the bucket setting with the account that owns the bucket, if that is not the emulator's
+default account."""
 
 
 class BucketTable:
-    """Buckets without their objects. Its methods are thread-safe."""
+    """Buckets without their objects. The methods are thread-safe."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -55,7 +55,7 @@ class BucketTable:
         """(bucket, key or prefix) of reads from buckets that did not exist, in order."""
 
     def create_bucket(self, bucket: str) -> None:
-        """Create a bucket. Idempotent, as in us-east-1."""
+        """Create a bucket; do nothing if the account already has it, as in us-east-1."""
         if not _BUCKET.fullmatch(bucket):
             fields = {"BucketName": bucket}
             raise S3Error("InvalidBucketName", "The specified bucket is not valid.", fields=fields)
@@ -82,8 +82,9 @@ class BucketTable:
         return self.setting(bucket, OWNER) or ACCOUNT
 
     def need_owner(self, bucket: str, expected_owner: str | None) -> None:
-        """Raise ``AccessDenied`` if the bucket exists, and belongs to another account than
-        ``expected_owner``.
+        """Raise ``AccessDenied`` if the bucket does not belong to account ``expected_owner``.
+
+        Do nothing if no owner is expected, or if the bucket does not exist.
         """
         if (
             expected_owner
@@ -98,6 +99,7 @@ class BucketTable:
         return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
 
     def delete_bucket(self, bucket: str) -> None:
+        """Delete an empty bucket. Raises ``BucketNotEmpty`` if it contains objects or versions."""
         with self.index.transaction(freeing=True):
             self.need_bucket(bucket)
             for table in ("objects", "versions"):
@@ -110,8 +112,10 @@ class BucketTable:
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
     def need_bucket(self, bucket: str, expected_owner: str | None = None) -> None:
-        """Raise ``NoSuchBucket`` if it is missing. ``expected_owner``: key or prefix about to be
-        read.
+        """Raise ``NoSuchBucket`` if the bucket does not exist.
+
+        ``expected_owner`` is the key or prefix that the caller is about to read (not an account);
+        it is recorded in ``missing_buckets``. None if nothing is read.
         """
         if not self.has_bucket(bucket):
             if expected_owner is not None and len(self.missing_buckets) < 1000:
@@ -143,9 +147,10 @@ VERSIONING = "versioning"
 """Name of the bucket setting for versioning: ``Enabled``, ``Suspended``, or missing."""
 
 Check = Callable[[ObjectInfo | None], None]
-"""Gets the object that a write replaces, or a delete removes; raises :class:`ApiError` to prevent
-it."""
+"""Function that gets the object which a write replaces or a delete removes, or None; it raises
+:class:`ApiError` to prevent that."""
 Leave = Callable[[ObjectInfo | None], None]
+"""Function that marks the bytes of an object as no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +158,17 @@ class DeleteResult:
     """The result of a delete."""
 
     version: str = ""
-    """Id of the deleted version, or of the new marker; empty in a bucket without versions."""
+    """Id of the deleted version or of the new marker; empty in a bucket without versioning."""
     marker: bool = False
-    """True if a delete marker was created or deleted."""
+    """Whether a delete marker was created or deleted."""
 
 
 class ObjectStore(BucketTable):
-    """Buckets and objects under one directory. Its methods are thread-safe.
+    """Buckets and objects in one directory. The methods are thread-safe.
 
     ``version`` None means the current version.
 
-    Raises :class:`EmulatorError` when another process has the directory open, and :class:`ApiError`
+    Raises :class:`EmulatorError` if another process has opened the directory, and :class:`ApiError`
     (``NoSuchBucket``, ``NoSuchKey``, ...) for what S3 refuses.
     """
 
@@ -171,7 +176,7 @@ class ObjectStore(BucketTable):
         self.root = root
         self._data = root / "data"
         self._data.mkdir(parents=True, exist_ok=True)
-        # The lock comes first: a directory that another process writes is not even read.
+        # Take the lock first: a directory that another process writes must not even be read.
         self._owner = lock_folder(root)
         with contextlib.ExitStack() as cleanups:
             cleanups.callback(os.close, self._owner)
@@ -179,20 +184,23 @@ class ObjectStore(BucketTable):
             super().__init__(open_index(root))
             cleanups.callback(self.index.close)
             settle(root, self.index)
-            # Last: after a start that fails the next one compares the seal again.
+            # Last, so that after a failed start the next one compares the seal again.
             unseal(root)
             cleanups.pop_all()
 
     def close(self) -> None:
         self.index.close()
-        # SQLite's file is whole once it is closed, and nobody may write it before it is sealed.
+        # The SQLite file is complete once it is closed, and no one may write it before it is
+        # sealed.
         seal(self.root)
         os.close(self._owner)
 
-    # reading
+    # Methods that read.
 
     def head(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
-        """Return the object. Raises ``NoSuchKey``, ``NoSuchVersion``; ``MethodNotAllowed`` for a
+        """Return the description of an object.
+
+        Raises ``NoSuchKey`` or ``NoSuchVersion`` if there is none, and ``MethodNotAllowed`` for a
         delete marker.
         """
         if version is None:
@@ -221,18 +229,21 @@ class ObjectStore(BucketTable):
         return self.index.current(bucket, key) is not None
 
     def path(self, bucket: str, key: str, version: str | None = None) -> Path:
-        """Return the file with the object's bytes, which are not checked: to compare or damage
-        them. An overwrite or delete of the key may unlink it.
+        """Return the file with the object's bytes, to compare or to damage them.
+
+        The bytes are not checked. An overwrite or a delete of the key may unlink the file.
         """
         return self._path(self.head(bucket, key, version).blob)
 
     def open(
         self, bucket: str, key: str, version: str | None = None
     ) -> tuple[ObjectInfo, StoredBytes]:
-        """Return the object and its bytes. Raises ``InternalError`` if they are damaged; so does
-        reading them.
+        """Return the object and its bytes.
+
+        Raises ``InternalError`` if the bytes are damaged; reading them may raise it, too.
         """
-        # Under the lock, so that no write unlinks the file between its row and the open.
+        # Under the lock, so that no write unlinks the file after its row was read and before it is
+        # opened.
         with self.index.lock:
             info = self.head(bucket, key, version)
             name = f"s3://{bucket}/{key}"
@@ -244,19 +255,19 @@ class ObjectStore(BucketTable):
             return stored_bytes.readall()
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
-        """Iterate over objects whose key starts with ``prefix``, in UTF-8 byte order, from
-        ``start`` on.
+        """Iterate over objects whose key starts with ``prefix``, from ``start`` on.
 
-        A snapshot only per page of 1,000: a put during a long listing may or may not be seen.
+        The order is that of the keys as UTF-8 bytes. Only each page of 1,000 objects is a snapshot:
+        a put during a long listing may or may not be included.
         """
         self.need_bucket(bucket, prefix)
         low, end = max(prefix.encode(), start), successor(prefix.encode())
         yield from self.index.objects(bucket, low, end)
 
-    # writing
+    # Methods that write.
 
     def blob(self) -> Blob:
-        """Return an empty blob to write into: ``with store.blob() as blob: …; store.commit(…)``."""
+        """Return an empty blob to write to: ``with store.blob() as blob: …; store.commit(…)``."""
         return Blob(self._data)
 
     def commit(
@@ -272,13 +283,13 @@ class ObjectStore(BucketTable):
         upload: str = "",
         check: Check | None = None,
     ) -> ObjectInfo:
-        """Make ``blob`` the object ``bucket/key``, durably and at once.
+        """Make ``blob`` the object ``bucket/key``, durably and atomically.
 
-        The previous object stays as an older version if the bucket keeps versions. ``upload``: id
-        of the multipart upload that it comes from. Raises the errors of ``check``.
+        If the bucket keeps versions, the previous object stays as an older version. ``upload`` is
+        the id of the multipart upload that the object comes from. Raises the errors of ``check``.
         """
         check_key(key)
-        # The bytes, and then their name, are on the disk before a row refers to them.
+        # The bytes and then their file name must be on disk before a row refers to them.
         blob.close()
         sync(blob.path.parent)
         with self._writing(blob) as leave:
@@ -328,7 +339,7 @@ class ObjectStore(BucketTable):
     def set_headers(
         self, bucket: str, key: str, version: str | None, change: Callable[[ObjectInfo], dict]
     ) -> ObjectInfo:
-        """Replace the returned headers (tags are one of them) by the result of ``change``."""
+        """Replace the stored headers of an object, which include its tags, by ``change(info)``."""
         with self.index.transaction():
             info = self.head(bucket, key, version)
             self.index.set_headers(bucket, key, info, change(info))
@@ -337,10 +348,10 @@ class ObjectStore(BucketTable):
     def delete(
         self, bucket: str, key: str, version: str | None = None, *, check: Check | None = None
     ) -> DeleteResult:
-        """Delete a key or version; no error if it is missing, as in S3. Raises the errors of
-        ``check``.
+        """Delete a key or a version; do nothing if it does not exist, as in S3.
 
-        Without a version, a bucket that keeps versions gets a delete marker.
+        Without ``version``, a bucket that keeps versions gets a delete marker. Raises the errors of
+        ``check``.
         """
         with self._writing(freeing=True) as leave:
             versioning = self.setting(bucket, VERSIONING)
@@ -357,7 +368,7 @@ class ObjectStore(BucketTable):
                 result = DeleteResult(marker_version, marker=True)
             elif target:
                 self.index.remove(bucket, key, target)
-                # The newest version that remains becomes the object, unless it is a marker.
+                # The newest remaining version becomes the object, unless it is a delete marker.
                 if self.index.current(bucket, key) is None:
                     newest = self.index.latest(bucket, key)
                     if newest and not newest.marker:
@@ -368,24 +379,28 @@ class ObjectStore(BucketTable):
                 result = DeleteResult(version or "")
         return result
 
-    # inside
+    # Internal methods.
 
     @contextlib.contextmanager
     def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
-        """Run a transaction that makes ``blob`` an object; the yielded call takes replaced ones."""
+        """Run a transaction that makes ``blob`` an object.
+
+        Yields a function to call with each object whose bytes are no longer needed. They are
+        unlinked after the commit.
+        """
         leaving: list[ObjectInfo | None] = []
         paths: list[Path] = []
         with self.index.lock:
             try:
                 with self.index.transaction(freeing=freeing):
                     yield leaving.append
-                    # Replaced bytes step aside before the commit. After a kill the next start
-                    # gives them their name again if their row is there; else they are no object's.
+                    # Rename replaced bytes before the commit. If the process dies, the next start
+                    # renames them back if their row still exists; if not, no object needs them.
                     for path in (self._path(info.blob) for info in leaving if info and info.blob):
                         with contextlib.suppress(FileNotFoundError):
                             paths.append(path.rename(path.with_name(path.name + TRANSIT)))
             except BaseException:
-                # Nothing was committed: the old bytes take their names again.
+                # Nothing was committed: give the old bytes their names back.
                 for path in paths:
                     path.rename(path.with_suffix(""))
                 raise
@@ -397,10 +412,13 @@ class ObjectStore(BucketTable):
     def _step_back(
         self, bucket: str, key: str, old: ObjectInfo | None, versioning: str | None
     ) -> ObjectInfo | None:
-        """Make room for a newer version; return the version whose bytes are no longer needed."""
+        """Make the old object give way to a newer version.
+
+        Return the version whose bytes are no longer needed; None if there is none.
+        """
         if versioning == "Enabled":
             replaced_version = None
-        elif versioning:  # suspended: the version "null" is replaced, in whichever table it is
+        elif versioning:  # suspended: version "null" is replaced, in whichever table it is
             replaced_version = self.index.version(bucket, key, NULL)
         else:
             replaced_version = old
@@ -411,11 +429,12 @@ class ObjectStore(BucketTable):
         return replaced_version
 
     def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
-        """Return the time in ns, or a greater number if the clock was set back."""
+        """Return a number for a new version: the time in ns, or more if the clock was set back."""
         behind = self.index.latest(bucket, key)
         return max(time.time_ns(), *(info.seq + 1 for info in (old, behind) if info), 0)
 
     def _version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        """Return a version; None if it does not exist. Raises ``InvalidArgument`` for a bad id."""
         if not _VERSION.fullmatch(version):
             fields = {"ArgumentName": "versionId", "ArgumentValue": version}
             raise S3Error("InvalidArgument", "Invalid version id specified", fields=fields)
@@ -434,15 +453,15 @@ def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
 
 
 def successor(prefix: bytes) -> bytes:
-    """Return the smallest byte string above every key that starts with ``prefix``, which is UTF-8.
+    """Return the smallest byte string that is above every key starting with ``prefix``, in UTF-8.
 
-    UTF-8 has no byte 0xff, so the last byte can always be raised by one.
+    UTF-8 never contains the byte 0xff, so the last byte can always be increased by one.
     """
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
 
 
 def check_key(key: str) -> None:
-    """Check S3's limit of a key: 1 to 1,024 bytes of UTF-8."""
+    """Raise an error unless the key has 1 to 1,024 bytes in UTF-8, which is S3's limit."""
     if not key:
         raise ApiError("InvalidArgument", "An object key must not be empty.")
     if len(key.encode()) > 1024:

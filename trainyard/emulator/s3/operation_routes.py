@@ -1,7 +1,8 @@
-"""The table of methods that answer operations, and of the request's parts that they respect.
+"""The table of methods that handle operations, and the parts of requests that each respects.
 
-Each method registers itself where it is written. Any other part of a request (a parameter, a
-header) is refused by name before anything happens: an answer that ignores it would be wrong.
+Each method registers itself with the decorator :func:`operation`. A request with any other part (a
+parameter or a header) is refused by the name of that part before anything happens, because a
+response that ignores it would be wrong.
 """
 
 import functools
@@ -20,16 +21,16 @@ from werkzeug import Response as AnyResponse
 
 from trainyard.emulator.request_scope import ApiError, S3Error
 
-# S3's XML, written and read.
+# Writing and reading S3's XML.
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PREFIX = f"{{{NAMESPACE}}}"
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold but a key can: listings then use url encoding."""
+"""Characters that a key can contain but XML 1.0 cannot: listings then use url encoding."""
 
 
 class Response(AnyResponse):
-    """A response without a default Content-Type: S3 sends none without a document."""
+    """A response without a default Content-Type, because S3 sends none without a document."""
 
     default_mimetype = None
 
@@ -42,7 +43,7 @@ Tree: TypeAlias = "Iterable[tuple[str, str | int | bool | Tree]]"
 
 
 def document(tag: str, children: "Tree | str", status: int = 200) -> Response:
-    """Return a document with these children, or with a text alone."""
+    """Return a response with an XML document that has these children, or only a text."""
     root = ElementTree.Element(tag, xmlns=NAMESPACE)
     if isinstance(children, str):
         root.text = children
@@ -53,12 +54,13 @@ def document(tag: str, children: "Tree | str", status: int = 200) -> Response:
 
 
 def error(failure: ApiError, resource: str, request_id: str = "") -> Response:
+    """Return the response to a failed request, as S3's error document."""
     children = [("Code", failure.code), ("Message", failure.message)]
     more = failure if isinstance(failure, S3Error) else None
     children += list(more.fields.items()) if more else []
     children.append(("Resource", resource))
     children += [("RequestId", request_id)] if request_id else []
-    root = ElementTree.Element("Error")  # S3's errors carry no namespace
+    root = ElementTree.Element("Error")  # S3's error documents have no namespace
     _fill(root, children)
     body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     headers = more.headers if more else {}
@@ -71,7 +73,10 @@ MALFORMED_XML = (
 
 
 def parse(body: bytes) -> ElementTree.Element:
-    """Return the document with S3's namespace removed from its tags. Raises ``MalformedXML``."""
+    """Return the parsed document, with S3's namespace removed from its tags.
+
+    Raises ``MalformedXML``.
+    """
     try:
         root = ElementTree.fromstring(body)
     except ElementTree.ParseError as wrong:
@@ -84,7 +89,7 @@ def parse(body: bytes) -> ElementTree.Element:
 
 
 def text(element: ElementTree.Element, tag: str) -> str:
-    """Return the text of a required child. Raises ``MalformedXML``."""
+    """Return the text of a required child. Raises ``MalformedXML`` if the child is missing."""
     value = element.findtext(tag)
     if value is None:
         raise ApiError("MalformedXML", f"{element.tag} lacks {tag}.")
@@ -106,10 +111,10 @@ def _fill(parent: ElementTree.Element, children: Tree) -> None:
             _fill(child, value)
 
 
-# The operations of S3, found for a request by botocore's model of the service.
+# The operations of S3; botocore's model of the service says which one a request means.
 #
 # S3 distinguishes operations by names in the query: ``DELETE /bucket?metadataTable`` is another
-# operation than ``DELETE /bucket``. The model knows all of them, so an unsupported operation is
+# operation than ``DELETE /bucket``. The model contains all of them, so an unsupported operation is
 # refused by its own name, and is never mistaken for the plain one.
 
 Level = Literal["service", "bucket", "object"]
@@ -117,14 +122,14 @@ Level = Literal["service", "bucket", "object"]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of S3, as it appears in requests."""
+    """An operation of S3, and what identifies it in a request."""
 
     name: str
     """Name of the operation, e.g. ``GetObject``."""
     static: tuple[tuple[str, str], ...] = ()
-    """Fixed names in its query, each with its value, or an empty text for any value."""
+    """Fixed names in the query, each with its value; an empty value means any value."""
     query: frozenset[str] = frozenset()
-    """Further names that its query must have."""
+    """Further names that the query must contain."""
     headers: frozenset[str] = frozenset()
     """Headers that distinguish it from other operations on the same path."""
 
@@ -137,16 +142,17 @@ class Operation:
         )
 
     def weight(self) -> int:
-        """Return the number of conditions: of several operations that fit, the most specific is
-        meant.
+        """Return the number of conditions.
+
+        If several operations fit a request, the one with the most conditions is meant.
         """
         return len(self.static) + len(self.query) + len(self.headers)
 
 
 def operation_of(level: Level, request: Request) -> Operation | None:
-    """Return the operation that the request names; None if S3 has none with that method there.
+    """Return the operation that a request means; None if S3 has none for that method and level.
 
-    A client may name the operation by ``x-id``; otherwise S3's own rule decides.
+    A client may name the operation by ``x-id``; without it S3's own rule decides.
     """
     fitting = [
         candidate
@@ -163,13 +169,14 @@ def operation_of(level: Level, request: Request) -> Operation | None:
 
 @functools.cache
 def _table() -> dict[tuple[Level, str], list[Operation]]:
+    """Return a mapping of (level, HTTP method) to the operations in botocore's model."""
     model = botocore.session.get_session().get_service_model("s3")
     table: dict[tuple[Level, str], list[Operation]] = {}
     for name in model.operation_names:
         operation = model.operation_model(name)
-        if not operation.deprecated:  # PutBucketLifecycle: the same path as its successor
+        if not operation.deprecated:  # PutBucketLifecycle has the same path as its successor
             path = urlsplit(operation.http["requestUri"]).path
-            # /WriteGetObjectResponse counts as a request on a bucket of that name.
+            # /WriteGetObjectResponse is treated as a request on a bucket of that name.
             level: Level = (
                 "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
             )
@@ -178,40 +185,44 @@ def _table() -> dict[tuple[Level, str], list[Operation]]:
 
 
 def _read(operation: OperationModel) -> Operation:
+    """Return an operation of botocore's model as :class:`Operation`."""
     static = tuple(parse_qsl(urlsplit(operation.http["requestUri"]).query, keep_blank_values=True))
     parameters: dict[str, set[str]] = {"querystring": set(), "header": set()}
     for member in operation.input_shape.required_members if operation.input_shape else ():
         location = operation.input_shape.members[member].serialization
-        # What stands in the path or the body distinguishes no operations: its set is dropped.
+        # Members in the path or the body do not distinguish operations: they go to a set that is
+        # discarded.
         parameters.get(location.get("location"), set()).add(location.get("name", ""))
-    headers = set() if static else parameters["header"]  # without these, it is found by name
+    headers = set() if static else parameters["header"]  # names in the query are enough
     return Operation(
         operation.name, static, frozenset(parameters["querystring"]), frozenset(headers)
     )
 
 
 Answer = Callable[[Any, Request, str, str], Response]
-"""A method that gets the request, its bucket and its key; an empty text if there is none."""
+"""Method that gets a request, its bucket and its key; these are empty texts if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
+    """A method that handles an operation, and the parts of requests that it respects."""
+
     answer: Answer
     heeds: frozenset[str]
-    """Names of query parameters and headers, in lower case; ``x-amz-meta-*`` means all that start
-    so."""
+    """Names of query parameters and headers, in lower case; ``x-amz-meta-*`` means all names that
+    start with ``x-amz-meta-``."""
 
 
 ROUTES: dict[str, Route] = {}
-"""Routes by operation name."""
+"""Mapping of an operation's name to its route."""
 
 _ALWAYS = frozenset(
-    # signatures, framing of the body, the caller's name: respected where these are handled
+    # Signatures, framing of the body and the caller's name: other modules respect these.
     "x-amz-date x-amz-content-sha256 x-amz-security-token x-amz-decoded-content-length "
     "x-amz-trailer x-amz-te x-amz-expected-bucket-owner x-amz-sdk-checksum-algorithm "
-    # accepted without effect: nobody pays for requests here, and no object is in an archive
+    # Accepted without effect: no one pays for requests here, and no object is in an archive.
     "x-amz-request-payer x-amz-user-agent x-amz-optional-object-attributes "
-    # sent by AWS's C++ SDK, and so by pyarrow, about its own model
+    # Sent by AWS's C++ SDK, which pyarrow uses, about the SDK's own model.
     "x-amz-api-version".split()
 )
 _SIGNING = frozenset({"AWSAccessKeyId", "Signature", "Expires", "x-id"})
@@ -221,9 +232,14 @@ _CONDITIONS = frozenset(
 
 
 def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer], Answer]:
-    """Register the method that answers the operations of these names.
+    """Register the decorated method as the one that handles the operations ``names``.
 
-    Raises ValueError when another method is already registered.
+    Args:
+        names: names of operations, such as ``GetObject``.
+        heeds: names of the query parameters and headers that the method respects.
+
+    Raises:
+        ValueError: another method is already registered for an operation.
     """
     heed_names = frozenset(heeds.split() if isinstance(heeds, str) else heeds)
 
@@ -237,7 +253,10 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
 
 
 def find(level: Level, request: Request) -> Answer:
-    """Return the method for the request. Raises ``NotImplemented``, a 501, if there is none."""
+    """Return the method that handles a request.
+
+    Raises ``NotImplemented``, a 501, if there is none, or if it ignores a part of the request.
+    """
     s3_operation = operation_of(level, request)
     if s3_operation is None:
         raise _unimplemented_error(f"{request.method} on this")
@@ -251,12 +270,13 @@ def find(level: Level, request: Request) -> Answer:
 
 
 def is_heeded(route: Route, name: str) -> bool:
-    """Return whether the operation's method respects that parameter or header."""
+    """Return whether the operation's method respects that query parameter or header."""
     prefixes = (pattern[:-1] for pattern in route.heeds if pattern.endswith("*"))
     return name in route.heeds or any(name.startswith(prefix) for prefix in prefixes)
 
 
 def _iterate_names(s3_operation: Operation, request: Request) -> Iterator[str]:
+    """Iterate over the parts of a request that its method has to respect."""
     static = {name for name, _ in s3_operation.static}
     for name in request.args:
         if name not in static and name not in _SIGNING and not name.startswith("X-Amz-"):
@@ -271,4 +291,4 @@ def _iterate_names(s3_operation: Operation, request: Request) -> Iterator[str]:
 
 def _unimplemented_error(feature: str) -> ApiError:
     message = f"The emulator's S3 does not implement {feature}."
-    return ApiError("NotImplemented", message, 501)  # S3's own status; botocore does not retry it
+    return ApiError("NotImplemented", message, 501)  # S3's status, which botocore does not retry

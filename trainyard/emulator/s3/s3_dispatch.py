@@ -1,4 +1,4 @@
-"""Routes an S3 request to the method that answers it."""
+"""Pass each S3 request to the method that handles it; handle multipart uploads and versioning."""
 
 import logging
 import re
@@ -61,12 +61,12 @@ from trainyard.emulator.s3.upload_body import (
 
 log = logging.getLogger(__name__)
 
-# bucket.localhost and bucket.s3.localhost; an address or plain localhost means path style
+# bucket.localhost and bucket.s3.localhost. An IP address or plain localhost means path style.
 _VIRTUAL_HOST = re.compile(r"(?P<bucket>.+?)(\.s3)?\.localhost(:\d+)?")
 
 
 class S3:
-    """Answers S3's REST API from an :class:`ObjectStore`; never raises :class:`ApiError`."""
+    """Handles S3's REST API with an :class:`ObjectStore`; never raises :class:`ApiError`."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store, uploads = store, Uploads(store)
@@ -81,10 +81,11 @@ class S3:
         self._rooms: dict[str, object] = {type(room).__name__: room for room in rooms}
 
     def answer(self, request: Request) -> Response:
+        """Return the response to a request; errors become S3's error documents."""
         request_id = uuid.uuid4().hex
         try:
             bucket, key = target(request)
-            # A presigned URL has some headers in its query.
+            # A presigned URL contains some headers in its query.
             for name, value in request.args.items():
                 if name.startswith("x-amz-"):
                     request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
@@ -95,7 +96,7 @@ class S3:
             response = method(room, request, bucket, key)
         except ApiError as failure:
             log.debug("s3: %s %s: %s", request.method, request.path, failure)
-            # The store does not know the request's method, and writes GET.
+            # The store does not know the method of the request, and always writes GET.
             if isinstance(failure, S3Error) and "Method" in failure.fields:
                 failure.fields["Method"] = request.method
             response = operation_routes.error(failure, request.path, request_id)
@@ -103,21 +104,24 @@ class S3:
         return response
 
     def preflight(self, request: Request) -> Response:
-        """Refuse a CORS preflight: pages of other origins are not served."""
+        """Refuse a CORS preflight request: pages of other origins get no access."""
         message = "Insufficient information. Origin request header needed."
         return operation_routes.error(ApiError("BadRequest", message), request.path)
 
 
 def virtual_bucket(request: Request) -> str:
-    """Return the bucket in the host's name; empty in path style."""
+    """Return the bucket in the name of the host; an empty text in path style."""
     match = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
     return match["bucket"] if match else ""
 
 
 def target(request: Request) -> tuple[str, str]:
-    """Return (bucket, key) from the raw path: WSGI's PATH_INFO loses ``%2F`` and damages UTF-8."""
+    """Return (bucket, key) from the raw path.
+
+    WSGI's PATH_INFO cannot be used: it loses ``%2F`` and damages UTF-8.
+    """
     raw = request.environ["RAW_URI"].partition("?")[0]
-    # The request line may have the absolute form (RFC 9112, 3.2.2).
+    # The request line may contain an absolute URI (RFC 9112, 3.2.2).
     raw = re.sub(r"^https?://[^/]*", "", raw)
     try:
         path = unquote_to_bytes(raw).decode().removeprefix("/")
@@ -134,11 +138,13 @@ def target(request: Request) -> tuple[str, str]:
 _RANGE = "x-amz-copy-source-range"
 _ALGORITHM = PREFIX + "algorithm"
 _SIZE = "x-amz-mp-object-size"
-_PAGE = 1000  # largest page, in parts (S3's limit)
+_PAGE = 1000  # most parts in one response (S3's limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
+    """Requests on a multipart upload and its parts."""
+
     store: ObjectStore
     uploads: Uploads
 
@@ -221,22 +227,25 @@ class Parts:
         claims: dict[str, str],
         check: Check,
     ) -> ObjectInfo:
-        """Return the object that the upload became, by this request or by another."""
+        """Return the object that the upload became, through this request or through another."""
         if info := self._find_completed(name, bucket, key):
             return info
         try:
             upload = self.uploads.find(name, bucket, key)
-        except ApiError:  # another request may have ended it in between
+        except ApiError:  # another request may have completed or aborted it since the check
             if info := self._find_completed(name, bucket, key):
                 return info
             raise
-        # Of two requests at once the second waits here, and then gets the first one's object.
+        # The second of two concurrent requests waits here, and then gets the object of the first.
         with upload.ending:
             info = self._find_completed(name, bucket, key)
             return info or self.uploads.complete(upload, request_tree, claims, check)
 
     def _find_completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
-        """Return the object for a client that repeats its request, also after a restart."""
+        """Return the object of a completed upload; None if it is not complete.
+
+        So a client may repeat its request, even after a restart of the emulator.
+        """
         return self.store.index.find_upload(bucket, key, upload)
 
     @operation("AbortMultipartUpload", heeds="uploadId")
@@ -274,6 +283,7 @@ class Parts:
 
 
 def _place(request: Request) -> int:
+    """Return the part number in a request. Raises ``InvalidArgument`` if it is not valid."""
     text = request.args["partNumber"]
     try:
         return number(text, "partNumber", 1, 1, MAX_PARTS)
@@ -284,7 +294,10 @@ def _place(request: Request) -> int:
 
 
 def _kind(algorithm: str, checksum_type: str | None) -> str:
-    """Return the type of the whole's checksum. Raises ``InvalidRequest`` for an impossible type."""
+    """Return the type of the whole object's checksum.
+
+    Raises ``InvalidRequest`` if the algorithm does not have that type.
+    """
     if not algorithm:
         if checksum_type:
             message = "The x-amz-checksum-type header can only be used with the "
@@ -293,7 +306,7 @@ def _kind(algorithm: str, checksum_type: str | None) -> str:
     if algorithm not in ALGORITHMS:
         raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
     kind = checksum_type or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
-    # S3 has CRC64NVME only over whole objects, and SHAs only over the parts' digests.
+    # S3 has CRC64NVME only over whole objects, and SHAs only over the digests of the parts.
     possible = {"crc64nvme": ("FULL_OBJECT",)}.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
     if kind not in possible or (kind == "FULL_OBJECT" and algorithm not in LINEAR):
         message = f"The {kind} checksum type cannot be used with the {algorithm} checksum "
@@ -302,7 +315,7 @@ def _kind(algorithm: str, checksum_type: str | None) -> str:
 
 
 def _need_algorithm(upload: Upload, request: Request) -> None:
-    """Raise ``InvalidRequest`` if a part has another kind of checksum than the upload."""
+    """Raise ``InvalidRequest`` if a part has another checksum algorithm than its upload."""
     checksum_headers = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
     checksum_headers += (
         [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
@@ -315,11 +328,13 @@ def _need_algorithm(upload: Upload, request: Request) -> None:
         raise ApiError("InvalidRequest", message)
 
 
-# A bucket's versioning: its setting, and the listing of all versions.
+# The versioning of a bucket: its setting, and the listing of all versions.
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
+    """Requests on the versioning of a bucket, and on its versions."""
+
     store: ObjectStore
 
     @operation("GetBucketVersioning")
@@ -386,8 +401,9 @@ class Versions:
         return read_page(versions, request, marker, limit)
 
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
-        """Return where a listing starts: after all of the marker's versions, or after the named
-        one.
+        """Return where a listing starts, as (first key, number that versions must be below).
+
+        It starts after all versions of the marker, or after the named one.
         """
         if not version:
             return (marker.encode() + b"\0" if marker else b""), 2**63 - 1
@@ -398,6 +414,7 @@ class Versions:
         return marker.encode(), seq
 
     def _entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:
+        """Return the XML element of a version or a delete marker."""
         entry: list = [("Key", encode(request, info.key)), ("VersionId", info.version)]
         entry.append(("IsLatest", self._is_latest(bucket, info)))
         entry.append(("LastModified", operation_routes.timestamp(info.last_modified)))

@@ -1,9 +1,9 @@
-"""Uploaded bodies: aws-chunked framing is removed, and every claimed checksum verified.
+"""Read uploaded bodies: remove aws-chunked framing, and verify every checksum that is claimed.
 
 Formats: "Signature calculations for the Authorization header: transferring payload in multiple
 chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
-every upload, in a header or in a trailer after the last chunk. If chunks are signed, each signature
-is checked.
+every upload, in a header or in a trailer after the last chunk. If the chunks are signed, the
+signature of each is checked.
 """
 
 import base64
@@ -21,19 +21,20 @@ from werkzeug.exceptions import ClientDisconnected
 from trainyard.emulator.request_scope import ApiError, S3Error
 from trainyard.emulator.s3.object_folder import CHUNK
 
-# S3's checksums, computed of bytes in chunks, and of joined parts.
+# S3's checksums, computed of bytes in chunks, or combined from the checksums of parts.
 #
-# Python's library has CRC32 and the hashes; CRC32C and CRC64NVME are here (parameters: the RevEng
-# catalogue's CRC-32/ISCSI and CRC-64/NVME). They process many lanes of a chunk at once, each step
-# a table look-up by :meth:`bytes.translate`, and fold the lanes: a CRC is linear over GF(2).
+# Python's library has CRC32 and the hashes; CRC32C and CRC64NVME are implemented here (parameters:
+# the RevEng catalogue's CRC-32/ISCSI and CRC-64/NVME). They split a chunk into lanes of _LANE bytes
+# and process all lanes at the same time: each step is a table look-up by :meth:`bytes.translate`.
+# The CRCs of the lanes are then combined, which is possible because a CRC is linear over GF(2).
 
 PREFIX = "x-amz-checksum-"
 TYPE = PREFIX + "type"
-_LANE = 1024  # bytes of each lane; a power of two
+_LANE = 1024  # bytes per lane; must be a power of two
 
 
 class Sum(Protocol):
-    """The interface of :mod:`hashlib`'s objects."""
+    """The part of the interface of :mod:`hashlib`'s objects that is used here."""
 
     def update(self, chunk: bytes, /) -> None: ...
     def digest(self) -> bytes: ...
@@ -62,20 +63,21 @@ class _Poly:
         return value
 
     def skip(self, state: int, count: int) -> int:
-        """Return the state after ``count`` zero bytes."""
+        """Return the state of the CRC after ``count`` more zero bytes."""
         for power in range(count.bit_length()):
             if count >> power & 1:
                 state = _apply(self._power_images(power), state)
         return state
 
     def _power_images(self, power: int) -> list[int]:
-        """Return the images of each bit of a state after 2**power zero bytes."""
+        """Return the image of each bit of a state after 2**power zero bytes."""
         while len(self._powers) <= power:
             last = self._powers[-1]
             self._powers.append([_apply(last, image) for image in last])
         return self._powers[power]
 
     def run(self, state: int, chunk: bytes) -> int:
+        """Return the state of the CRC after the bytes of ``chunk``."""
         lanes = len(chunk) // _LANE
         if lanes > 1:
             head = chunk[: lanes * _LANE]
@@ -90,7 +92,10 @@ class _Poly:
         return state
 
     def _lanes(self, chunk: bytes, lanes: int) -> list[int]:
-        """Return each lane's CRC from a state of 0; plane k has byte k of each lane's state."""
+        """Return the CRC of each lane, computed from state 0.
+
+        Plane k contains byte k of the states of all lanes.
+        """
         state, low = 0, (1 << 8 * lanes) - 1
         for offset in range(_LANE):
             index = state & low ^ int.from_bytes(chunk[offset::_LANE], "little")
@@ -102,6 +107,7 @@ class _Poly:
 
 
 def _apply(images: list[int], value: int) -> int:
+    """Return the image of ``value`` under a linear map that is given by the image of each bit."""
     result, bit = 0, 0
     while value:
         if value & 1:
@@ -158,7 +164,7 @@ UNSUPPORTED_ALGORITHM = (
     "[CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
 )
 LINEAR = ("crc32", "crc32c", "crc64nvme")
-"""Algorithms for which the object's checksum follows from its parts' checksums."""
+"""Algorithms for which the object's checksum can be computed from its parts' checksums."""
 
 
 def encode_sum(checksum: Sum) -> str:
@@ -166,7 +172,7 @@ def encode_sum(checksum: Sum) -> str:
 
 
 def composite(name: str, parts: list[str]) -> str:
-    """Return S3's COMPOSITE checksum: that of the parts' checksums, and their number."""
+    """Return S3's COMPOSITE checksum: the checksum of the parts' checksums, and their number."""
     checksum = ALGORITHMS[name]()
     for part in parts:
         checksum.update(base64.b64decode(part))
@@ -174,8 +180,9 @@ def composite(name: str, parts: list[str]) -> str:
 
 
 def full_object(name: str, parts: list[tuple[str, int]]) -> str:
-    """Return S3's FULL_OBJECT checksum from (checksum, bytes) of each part; ``name`` is in
-    LINEAR.
+    """Return S3's FULL_OBJECT checksum from the (checksum, size in bytes) of each part.
+
+    ``name`` is one of ``LINEAR``.
     """
     poly, total = _poly(name), 0
     for text, size in parts:
@@ -189,7 +196,7 @@ _LINE = 8192  # longest accepted chunk header or trailer line, in bytes
 
 
 SIGNATURE_KEY = "trainyard.signed"
-"""Key of the WSGI environment for the request's valid signature, a :class:`Signed`."""
+"""Key of the WSGI environment with the request's valid signature, a :class:`RequestSignature`."""
 
 
 class RequestSignature(Protocol):
@@ -203,7 +210,7 @@ class RequestSignature(Protocol):
 class Upload:
     """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
 
-    ``extra_algorithm``: that of a checksum that is computed if the client sends none.
+    ``extra_algorithm`` is computed if the client sends no checksum; empty for none.
     """
 
     def __init__(self, request: Request, extra_algorithm: str = "") -> None:
@@ -223,8 +230,9 @@ class Upload:
         self._chain = _Chain(request.environ[SIGNATURE_KEY]) if is_signed else None
 
     def chunks(self) -> Iterator[bytes]:
-        """Iterate over the bytes of the object, at most 1 MiB at a time. Raises
-        ``IncompleteBody``.
+        """Iterate over the bytes of the object, at most 1 MiB at a time.
+
+        Raises ``IncompleteBody``.
         """
         size = 0
         try:
@@ -244,10 +252,10 @@ class Upload:
             raise _incomplete(f"{size_claim} bytes were declared, {size} arrived")
 
     def verify(self) -> dict[str, str]:
-        """Return the checksum to store with the object, by header.
+        """Return the checksum to store with the object, as a mapping of header to value.
 
-        Raises ``BadDigest`` if the received bytes have another checksum, and ``InvalidRequest`` for
-        an invalid value.
+        Raises ``BadDigest`` if the received bytes have another checksum than the claimed one, and
+        ``InvalidRequest`` for an invalid claim.
         """
         if "content-md5" in self._hashes:
             self._check("content-md5", self._md5 or "", "BadDigest")
@@ -262,12 +270,14 @@ class Upload:
         return checksums
 
     def _check(self, name: str, claim: str, code: str) -> None:
+        """Raise an error with this code if the checksum ``name`` differs from the claim."""
         checksum = encode_sum(self._hashes[name])
         if checksum != claim:
             _need_digest(name, claim, len(base64.b64decode(checksum)))
             raise _wrong_digest(name, claim, checksum, code)
 
     def _make_hashes(self, trailer: str, extra_algorithm: str) -> dict[str, Sum]:
+        """Return the hashes to compute; refuse checksums that S3 does not accept."""
         hashes: dict[str, Sum] = {}
         if self._md5 is not None:
             hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
@@ -284,10 +294,11 @@ class Upload:
                 raise ApiError("NotImplemented", message, 501)
             hashes[name] = ALGORITHMS[algorithm]()
         if re.fullmatch(r"[0-9a-f]{64}", self._payload_hash) and not hashes:
-            hashes["signed"] = hashlib.sha256()  # slow, so only if the body has no other checksum
+            hashes["signed"] = hashlib.sha256()  # slow, so only if there is no other checksum
         return hashes
 
     def _need_announced(self, claim_names: set[str]) -> None:
+        """Raise ``InvalidRequest`` if the announced checksum algorithm is not the one sent."""
         algorithm = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
         if algorithm and not claim_names and self._md5 is None:
             message = (
@@ -308,8 +319,9 @@ _NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
 
 
 def document(request: Request) -> bytes:
-    """Return the whole body of a request that is a document. Raises the errors of
-    :class:`Upload`.
+    """Return the whole body of a request, if it is a document.
+
+    Raises the errors of :class:`Upload`, and ``MaxMessageLengthExceeded`` if it is too large.
     """
     body, parts, size = Upload(request), [], 0
     for chunk in body.chunks():
@@ -336,6 +348,7 @@ def _wrong_digest(name: str, claim: str, checksum: str, code: str) -> S3Error:
 
 
 def _need_digest(name: str, claim: str, size: int) -> None:
+    """Raise an error if the claim is not the base64 encoding of a digest of ``size`` bytes."""
     try:
         right = len(base64.b64decode(claim, validate=True)) == size
     except ValueError:
@@ -349,7 +362,7 @@ def _need_digest(name: str, claim: str, size: int) -> None:
 
 
 class _Chain:
-    """The signatures of an upload's chunks, each of which includes the previous one."""
+    """The signatures of an upload's chunks; each signature includes the previous one."""
 
     def __init__(self, seed: RequestSignature) -> None:
         self._seed, self._last, self._hash = seed, seed.signature, hashlib.sha256()
@@ -362,7 +375,10 @@ class _Chain:
         return self._hash.digest() != hashlib.sha256().digest()
 
     def close(self, claim: str, kind: str = "PAYLOAD") -> None:
-        """Check the end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
+        """Check the signature of a chunk or of the trailers, at its end.
+
+        Raises ``SignatureDoesNotMatch``.
+        """
         self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
         self._hash = hashlib.sha256()
         if not hmac.compare_digest(self._last, claim):
@@ -371,8 +387,9 @@ class _Chain:
 
 
 def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
-    """Decode ``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers
-    ``CRLF``.
+    """Iterate over the decoded bytes of an aws-chunked body.
+
+    Its form is ``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``.
     """
     size = None
     while size != 0:
@@ -388,14 +405,14 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
             yield chunk
         if chain:
             chain.close(signature)
-        # The last chunk, of size 0, has no CRLF of its own: the trailers follow at once.
+        # The last chunk has size 0 and no CRLF of its own: the trailers follow immediately.
         if size and stream.read(2) != b"\r\n":
             raise _incomplete("a chunk is not followed by CRLF")
     _read_trailers(stream, claims, chain)
 
 
 def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> None:
-    """Add the checksums that the trailers claim to ``claims``; check the trailers' signature."""
+    """Add the checksums in the trailers to ``claims``, and check the signature of the trailers."""
     while line := stream.readline(_LINE).strip():
         name, _, value = line.decode("latin-1").partition(":")
         if name.lower().startswith(PREFIX):
@@ -404,13 +421,13 @@ def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | No
             chain.close(value.strip(), "TRAILER")
         elif chain:
             chain.update(f"{name.lower()}:{value.strip()}\n".encode())
-    # Trailers that no signature covers are refused: no signature equals the empty claim.
+    # Refuse trailers that no signature covers: the empty claim never equals a signature.
     if chain and chain.open():
         chain.close("", "TRAILER")
 
 
 def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
-    """Return (bytes of the chunk, its signature or an empty text)."""
+    """Return (size of the chunk in bytes, its signature or an empty text)."""
     line = stream.readline(_LINE)
     match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
     if not match:

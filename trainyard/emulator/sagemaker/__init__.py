@@ -1,6 +1,7 @@
-"""SageMaker of the emulator: its API, and what each request has started.
+"""SageMaker in the emulator: its API, and the jobs, pipelines and endpoints that it starts.
 
-``sagemaker_api.py`` routes the calls; ``pipelines/`` runs definitions, ``jobs/`` training and
-processing, ``tuning/``, ``transform/`` and ``endpoints/`` what they are named after, ``resources/``
-is what is only stored. Processes of jobs start in ``trainyard.emulator.containers``.
+``sagemaker_api.py`` routes the requests. ``pipelines/`` runs pipeline definitions, ``jobs/`` runs
+training and processing jobs, and ``tuning/``, ``transform/`` and ``endpoints/`` do what their names
+say. ``resources.py`` handles the kinds of resources that are only stored. The processes of jobs are
+started in ``trainyard.emulator.containers``.
 """

@@ -1,4 +1,4 @@
-"""Tokens of callback steps that wait for an answer, and the two calls that answer one."""
+"""Tokens of callback steps that wait for a response, and the two operations that respond to one."""
 
 import json
 import secrets
@@ -14,26 +14,30 @@ _LETTERS = string.ascii_letters + string.digits
 
 @dataclass(slots=True)
 class WaitingStep:
-    """A waiting step. ``answer`` is None until it is answered, or the emulator ends."""
+    """A callback step that waits. ``answer`` is None until a response arrives; it stays None if the
+    emulator stops first.
+    """
 
     token: str
     execution: str
     arguments: dict
     output_parameters: list[str]
-    """Names of the output parameters that a success must bring."""
+    """Names of the output parameters that a success response must contain."""
     answer_event: threading.Event = field(default_factory=threading.Event)
     answer: dict | None = None
     request: str | None = None
-    """ClientRequestToken of the call that answered it."""
+    """ClientRequestToken of the request that responded to the step."""
 
     def message(self, status: str) -> str:
-        """Return the message that the step's queue gets."""
+        """Return the JSON message that is sent to the step's queue."""
         message = {"token": self.token, "pipelineExecutionArn": self.execution}
         return json.dumps(message | {"arguments": self.arguments, "status": status})
 
 
 class Callbacks:
-    """The callback steps since the emulator started. Its methods are thread-safe."""
+    """The callback steps that were started since the emulator started. Its methods are
+    thread-safe.
+    """
 
     def __init__(self) -> None:
         self._all: dict[str, WaitingStep] = {}
@@ -46,21 +50,25 @@ class Callbacks:
         }
 
     def open(self, execution: str, arguments: dict, output_parameters: list[str]) -> WaitingStep:
-        """Create a new token: ten letters and digits, as on AWS."""
+        """Register a waiting step under a new token of ten letters and digits, as on AWS."""
         token = "".join(secrets.choice(_LETTERS) for _ in range(10))
         with self._lock:
             self._all[token] = WaitingStep(token, execution, arguments, output_parameters)
             return self._all[token]
 
     def waits(self, token: str) -> WaitingStep | None:
-        """Return the step that waits with that token; None if it was answered or an earlier
-        emulator's.
+        """Return the step that waits with that token. Return None if it has had its response, or if
+        the token is unknown, for example because it was issued before the emulator was restarted.
         """
         waiting = self._all.get(token)
         return None if waiting is None or waiting.answer_event.is_set() else waiting
 
     def accept_success(self, request: dict) -> dict:
-        """Raise ``ValidationException`` if a declared output is missing; the step then waits on."""
+        """Handle SendPipelineExecutionStepSuccess.
+
+        Raises ``ValidationException`` if a declared output parameter is missing; the step then
+        keeps waiting.
+        """
         outputs = request.get("OutputParameters", [])
         values = {output["Name"]: output["Value"] for output in outputs}
         return self._take(request, {"outputs": values})
@@ -69,19 +77,24 @@ class Callbacks:
         return self._take(request, {"failure": request.get("FailureReason", "")})
 
     def close(self) -> None:
-        """End all waiting."""
+        """Wake all steps that still wait, without a response."""
         with self._lock:
             for waiting in self._all.values():
                 waiting.answer_event.set()
 
     def _take(self, request: dict, answer: dict) -> dict:
+        """Store the response for the step with the request's token, and wake the step.
+
+        Raises ``ResourceNotFound`` if the token is unknown, and ``ValidationException`` if the step
+        already has a response or an output parameter is missing.
+        """
         token, id_ = request["CallbackToken"], request.get("ClientRequestToken")
         with self._lock:
             if token not in self._all:
                 message = f"Callback token '{token}' does not exist."
                 raise ApiError("ResourceNotFound", message)
             waiting = self._all[token]
-            # The same call again, by its ClientRequestToken, gets the same answer.
+            # A repeated request, recognized by its ClientRequestToken, gets the same response.
             if waiting.answer_event.is_set() and not (id_ and waiting.request == id_):
                 raise invalid(f"Callback token '{token}' was answered already.")
             if "outputs" in answer:

@@ -1,13 +1,13 @@
-"""The model registry: model package groups and packages, each kept in a JSON file of its own.
+"""The model registry: model package groups and model packages, each stored in its own JSON file.
 
-<state>/registry/ModelPackageGroup/<name>.json
-<state>/registry/ModelPackage/<group>/<version>.json, ModelPackage/<name>.json without a group
+<state>/registry/ModelPackageGroup/<name>.json <state>/registry/ModelPackage/<group>/<version>.json,
+ModelPackage/<name>.json without a group
 
-moto has most of these operations, in memory and with defects that lose data (an update wipes
-what it omits, a duplicate group is accepted, nothing can be deleted), so they are answered here:
-requests are checked against botocore's model of the service, stored as they came, and described
-with the times and versions at which they really were made, and by whom. Not kept: validation
-profiles (nothing is validated: every package is ``Completed`` at once).
+moto has most of these operations, but in memory and with defects that lose data (an update erases
+the members that it omits, a duplicate group is accepted, nothing can be deleted). So they are
+implemented here: requests are checked against botocore's model of the service, stored as they came,
+and described with the times, versions and creators that they really have. Validation profiles are
+not kept: nothing is validated, and every package is ``Completed`` immediately.
 """
 
 import threading
@@ -41,7 +41,7 @@ _UPDATE_MEMBERS = (
 
 
 class _RegistryKind(Kind):
-    """A kind of the registry, with SageMaker's other words for what is missing or there."""
+    """A kind of resource in the registry, whose error messages differ from those of other kinds."""
 
     def missing(self, arn: str, verb: str = "Describe") -> ApiError:
         return invalid(f"{self._words().title()} {arn} does not exist.")
@@ -50,7 +50,7 @@ class _RegistryKind(Kind):
         return invalid(f"{self._words().title()} already exists: {arn}")
 
 
-# the largest page, and the oldest first: API reference
+# The default page size is the largest, and the default order is the oldest first: API reference.
 GROUP = _RegistryKind(
     "ModelPackageGroup", "model-package-group", "a name for versions", "Ascending", 100
 )
@@ -58,9 +58,11 @@ PACKAGE = _RegistryKind("ModelPackage", "model-package", "a record of a model", 
 
 
 class Registry(Store):
-    """Groups and packages. ``changed`` is called with packages that are new, approved or rejected.
+    """Model package groups and model packages.
 
-    Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
+    ``on_change`` is called with the description of each package that is new, or whose approval
+    status was set. Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as
+    AWS does.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Registry(Store):
     # groups
 
     def _create_group(self, request: dict) -> dict:
-        # a version number is never given out twice, as on AWS
+        # ``_next`` is the next version number: as on AWS, a number is never used twice.
         members = {"CreatedBy": _user(), "ModelPackageGroupStatus": "Completed", "_next": 1}
         return self._add(GROUP, request["ModelPackageGroupName"], request | members)
 
@@ -117,7 +119,9 @@ class Registry(Store):
         return {}
 
     def policy(self, arn: str) -> str | None:
-        """Return the resource policy of a group, by its ARN or that of one of its packages."""
+        """Return the resource policy of a group, found by the group's ARN or by that of one of its
+        packages. Return None if it has none.
+        """
         name = arn.partition(":model-package")[2].partition("/")[2].partition("/")[0]
         return self._items["ModelPackageGroup"].get(GROUP.arn(name), {}).get("_policy")
 
@@ -138,7 +142,8 @@ class Registry(Store):
         }
         if group_name:
             group = self._find(GROUP, request)
-            # The number is taken first: if the package then fails, it is not given to another one.
+            # The number is taken first. If creating the package then fails, no other package gets
+            # it.
             version, package_group = group["_next"], group["ModelPackageGroupName"]
             self._save(GROUP, group | {"_next": version + 1})
             package |= {"ModelPackageGroupName": package_group, "ModelPackageVersion": version}
@@ -153,7 +158,7 @@ class Registry(Store):
         self._on_change(self._describe(PACKAGE, request))
 
     def _update_package(self, request: dict) -> dict:
-        """Change only the members that the call names."""
+        """Change only the members that the request contains."""
         package = dict(self._find(PACKAGE, {"ModelPackageName": request["ModelPackageArn"]}))
         package |= {k: request[k] for k in _UPDATE_MEMBERS if k in request}
         metadata = package.get("CustomerMetadataProperties", {})
@@ -170,7 +175,7 @@ class Registry(Store):
             self._notify_change(package)
         return {"ModelPackageArn": package["ModelPackageArn"]}
 
-    # inside
+    # internals
 
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
         if kind is GROUP:
@@ -198,7 +203,9 @@ class Registry(Store):
 
 
 def find_arn(operation: str, request: dict) -> str:
-    """Return the ARN of the group or package of a request to the registry, if it has one."""
+    """Return the ARN of the group or package in a request to the registry. Return an empty string
+    if there is none.
+    """
     if operation not in _TAGGING and "ModelPackage" not in operation:
         return ""
     members = ("ModelPackageGroupName", "ModelPackageName", "ModelPackageArn", "ResourceArn")
@@ -206,7 +213,9 @@ def find_arn(operation: str, request: dict) -> str:
 
 
 def refuse_foreign(group: str) -> None:
-    """Refuse the ARN of a group in another region, or in an account that does not exist here."""
+    """Raise ``ValidationException`` if ``group`` is the ARN of a group in another region than the
+    request's, or in an account that does not exist here.
+    """
     if group.startswith("arn:") and region_of(group) != region():
         raise invalid(f"{group} is in another region than the request's, {region()}.")
     if group.startswith("arn:") and account_of(group) not in EXISTING:
@@ -214,7 +223,7 @@ def refuse_foreign(group: str) -> None:
 
 
 def _user() -> dict:
-    """Return who makes the request, as UserContext."""
+    """Return the caller as the UserContext of the API; empty if it is not known."""
     return {"IamIdentity": {"Arn": caller()}} if caller() else {}
 
 
@@ -222,7 +231,7 @@ def _user() -> dict:
 
 
 class Tags:
-    """Tags by ARN, in one file."""
+    """Tags by ARN, stored in one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -249,10 +258,12 @@ class Tags:
         return {}
 
     def forget(self, arn: str) -> None:
-        """Forget the tags of a deleted resource: a new one of its name starts without tags."""
+        """Delete the tags of a deleted resource, so that a new resource with its name starts
+        without tags.
+        """
         with self._lock:
             if self._tags.pop(arn, None) is not None:
-                self._keep()  # its resource is gone, whatever the disk says
+                self._keep()  # no error if the disk is full: the resource is already deleted
 
     def _write(self) -> None:
         with self._lock:

@@ -1,7 +1,7 @@
-"""Pruning: deletes old executions from a state directory, with their jobs, logs and results.
+"""Pruning: delete old pipeline executions from a state directory, with jobs, logs and results.
 
-Kept are the sources and references of registered packages, everything that a pipeline's latest
-definition names, and everything that the step cache may still answer from.
+Kept are the sources and references of registered packages, everything that the latest definition of
+a pipeline names, and everything that the step cache may still reuse.
 """
 
 import bisect
@@ -23,34 +23,40 @@ from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.sagemaker.pipelines import step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import parse
 
-# An execution and its jobs are one unit: they are kept or deleted together. A job that was not
+# An execution and its jobs form a unit, which is kept or deleted as a whole. A job that was not
 # started by an execution is a unit by itself.
 
 
 ROOTS = ("S3OutputPath", "Values")
-"""Keys whose URI is not the object itself: jobs write below it, or it is part of a joined text."""
+"""Keys whose S3 URI is not that of an object: jobs write to locations below it, or it is part of a
+joined text.
+"""
 
 
 @dataclass(slots=True)
 class Unit:
-    """Records that are kept or deleted together. ``directories``: of executions and jobs."""
+    """Records that are kept or deleted together. ``directories`` are those of executions and
+    jobs.
+    """
 
     name: str
     creation_time: float
-    """Creation time, in seconds since the epoch."""
+    """Creation time in seconds since the epoch."""
     directories: list[Path] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
     """Names of the jobs that the unit started."""
     uses: set[str] = field(default_factory=set)
-    """Names of all jobs whose results it holds, including those reused by the cache."""
+    """Names of all jobs whose results the unit uses, including those that the cache reused."""
     package_arn: str = ""
-    """ARN of an existing package that the unit produced; empty if there is none."""
+    """ARN (after ``model-package/``) of an existing package that the unit produced. Empty if there
+    is none.
+    """
     cached_step: str = ""
-    """A step whose result the cache may still reuse; empty if there is none."""
+    """Name of a step whose result the cache may still reuse. Empty if there is none."""
 
 
 class References:
-    """The references in the documents of a state directory."""
+    """The references between the documents of a state directory."""
 
     def __init__(self, state: Path) -> None:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
@@ -68,15 +74,19 @@ class References:
         """The units, the oldest first."""
 
     def list_outputs(self, unit: Unit) -> set[str]:
-        """Return URIs that the unit's own jobs wrote to."""
+        """Return the URIs to which the unit's own jobs wrote."""
         return {uri for name in unit.jobs for uri in _iterate_outputs(self._jobs[name])}
 
     def read(self, unit: Unit) -> set[str]:
-        """Return URIs that the unit's jobs read: uploads for them, and results of other jobs."""
+        """Return the URIs that the unit's jobs read: files uploaded for them, and results of other
+        jobs.
+        """
         return self._list_uris(unit.jobs) - self.list_outputs(unit)
 
     def list_references(self, units: Iterable[Unit]) -> set[str]:
-        """Return URIs referenced by these units, and by packages, models and current pipelines."""
+        """Return the URIs to which these units refer, or packages, models and current pipeline
+        definitions.
+        """
         return self._permanent_uris | self._list_uris(
             {j for unit in units for j in (*unit.jobs, *unit.uses)}
         )
@@ -122,7 +132,7 @@ def _made_by(execution: str, name: str) -> bool:
 
 
 def uris(document: Any) -> Iterator[str]:
-    """Iterate over every S3 URI in the document, without values of the keys in ROOTS."""
+    """Iterate over every S3 URI in the document, except those below the keys in ROOTS."""
     if isinstance(document, dict):
         for key, value in document.items():
             if key not in ROOTS:
@@ -135,7 +145,9 @@ def uris(document: Any) -> Iterator[str]:
 
 
 def _iterate_outputs(job: dict) -> Iterator[str]:
-    """Iterate over URIs that the job wrote to: outputs (also of a failed job) and checkpoints."""
+    """Iterate over the URIs to which the job wrote: outputs (also those of a failed job) and
+    checkpoints.
+    """
     description = job["describe"]
     yield from job["outputs"]
     for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
@@ -148,7 +160,9 @@ def _iterate_outputs(job: dict) -> Iterator[str]:
 
 
 def _find_cached_step(directory: Path, record: dict) -> str:
-    """Return a step whose result the cache may still reuse; empty when there is none."""
+    """Return the name of a step whose result the cache may still reuse. Return an empty string if
+    there is none.
+    """
     for name, step in record["steps"].items():
         if step.get("signature") and step["StepStatus"] == "Succeeded":
             steps = _parse_cached((directory / "definition.json").read_text()).steps
@@ -171,7 +185,9 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """Return models, which name their artifacts, and others but where endpoints are to write."""
+    """Return the stored models, which refer to their artifacts, and the other stored resources
+    except endpoint configurations, which only say where endpoints will write.
+    """
     paths = state.glob("stored/*/*.json")
     return [read_json(path) for path in paths if path.parent.name != "EndpointConfig"]
 
@@ -182,18 +198,18 @@ DAY = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PruningPlan:
-    """Units and objects to delete, objects as (bucket, key). ``size``: bytes of the state
-    before.
+    """The units to delete, and the objects to delete as (bucket, key). ``size`` is the size of the
+    state before, in bytes.
     """
 
     size: int
     units: list[Unit] = field(default_factory=list)
     objects: set[tuple[str, str]] = field(default_factory=set)
     freed_bytes: int = 0
-    """Bytes that deleting the units and objects frees."""
+    """Number of bytes that deleting the units and objects frees."""
 
     def summary(self, verb: str) -> str:
-        """Return one line: number of units and objects, bytes freed and total bytes."""
+        """Return one line with the number of units and objects, the bytes freed and the total."""
         return (
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
             f"{verb}: {self.freed_bytes / 1e6:,.1f} of {self.size / 1e6:,.1f} MB"
@@ -209,13 +225,14 @@ def choose(
     include_cached: bool = False,
     inputs: bool = False,
 ) -> PruningPlan:
-    """Choose units older than ``seconds``, and the oldest until at most ``limit`` bytes are left.
+    """Choose the units older than ``seconds``, and then the oldest until at most ``limit`` bytes
+    remain.
 
-    ``store``: the objects of that state. ``include_cached``: also delete what the step cache may
-    answer from. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
+    ``store`` has the objects of that state. ``include_cached``: also delete what the step cache may
+    reuse. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
 
     Raises:
-        EmulatorError: unreadable records are set aside; they may refer to what would be deleted.
+        EmulatorError: unreadable records were set aside; they may refer to what would be deleted.
     """
     size = size_of(state)
     if seconds is None and (limit is None or size <= limit):
@@ -245,27 +262,30 @@ def choose(
 
     if limit is None:
         return of_oldest(old)
-    # More units never free fewer bytes, so their number is found by bisection.
+    # Deleting more units never frees fewer bytes, so the smallest sufficient number is found by
+    # bisection.
     counts = range(old, len(deletable_units) + 1)
     least = bisect.bisect_left(counts, True, key=lambda n: size - of_oldest(n).freed_bytes <= limit)
     return of_oldest(counts[min(least, len(counts) - 1)])
 
 
 def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
-    """Delete what was chosen. An interrupted deletion is completed by the next."""
-    # Objects first: if this is interrupted, the cache finds no step whose results are gone.
+    """Delete what the plan contains. If this is interrupted, the next pruning completes it."""
+    # Objects are deleted first. If this is interrupted, the records that lead to the objects still
+    # exist, and the cache does not reuse a step whose results are missing, because it checks them.
     for bucket, key in sorted(plan.objects):
         store.delete(bucket, key)
     for unit in plan.units:
         for stream in _streams(unit, state):
             stream.unlink()
-        for directory in reversed(unit.directories):  # the execution last: it names its jobs
+        # The execution last, because it names its jobs.
+        for directory in reversed(unit.directories):
             shutil.rmtree(directory)
 
 
 def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
-    """Delete until the state has at most ``keep_gb`` GB, sparing what may be needed; return
-    messages.
+    """Delete until the state has at most ``keep_gb`` GB, without what may still be needed. Return
+    messages for the user.
     """
     try:
         plan = choose(state, store, None, int(keep_gb * GB))
@@ -283,8 +303,9 @@ def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
 
 
 def _drop_needed(candidates: list[Unit], references: References) -> list[Unit]:
-    """Return the units without those whose results a kept unit uses."""
-    # Who is kept may use yet another one's results: repeated until nobody is added.
+    """Return the candidates without those whose results a unit that is kept uses."""
+    # A unit that is kept for this reason may use results of another candidate, so repeat until
+    # nothing changes.
     while True:
         candidate_names = {unit.name for unit in candidates}
         used = {
@@ -303,9 +324,10 @@ def _objects(
     inputs: bool,
     foreign_keys: set[tuple[str, str]],
 ) -> dict[tuple[str, str], int]:
-    """Return the bytes of each (bucket, key) that only these units wrote, or read.
+    """Return the objects that only these units wrote or read: a mapping of (bucket, key) to the
+    size in bytes.
 
-    ``foreign_keys``: objects that other regions and accounts refer to.
+    ``foreign_keys`` are objects to which other regions and accounts refer.
     """
     candidate_names = {unit.name for unit in candidates}
     kept_keys = _keys(
@@ -321,7 +343,7 @@ def _objects(
     for bucket, prefix in _keys(uris_to_prune):
         if prefix and store.has_bucket(bucket):
             for info in store.list(bucket, prefix):
-                # An object stays if a reference names it, or any prefix of it.
+                # An object is kept if a reference names it or any prefix of its key.
                 beginnings = (info.key[:length] for length in range(len(info.key) + 1))
                 if not any((bucket, beginning) in kept_keys for beginning in beginnings):
                     sizes[bucket, info.key] = info.size
@@ -329,31 +351,32 @@ def _objects(
 
 
 def _find_foreign_keys(state: Path) -> set[tuple[str, str]]:
-    """Return objects referenced by other regions and accounts: they are not pruned, and S3 is
-    shared.
+    """Return the objects to which other regions and accounts refer. They are not pruned here, and
+    all share the same S3.
     """
     others = [References(path) for path in folders(state)[1:]]
     return {key for other in others for key in _keys(other.list_references(other.units))}
 
 
 def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (bucket, key) of each valid S3 URI."""
+    """Return the (bucket, key) of each valid S3 URI."""
     keys = set()
     for uri in uris:
         try:
             keys.add(split_uri(uri))
         except ClientFault:
-            continue  # a text that only starts like a URI
+            continue  # a text that only starts like an S3 URI
     return keys
 
 
 def _streams(unit: Unit, state: Path) -> list[Path]:
+    """Return the files of the log streams of the unit's jobs."""
     starts = [quote(f"{job}/", safe="") for job in unit.jobs]
     return [path for start in starts for path in state.glob(f"logs/*/{start}*")]
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder."""
+    """Return the size in bytes of a file, or of all files below a folder."""
     if not path.is_dir():
         return path.stat().st_size
     return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())

@@ -2,9 +2,9 @@
 
 <root>/<kind>/<name>.json
 
-moto has these operations, in memory; it loses members (an experiment's Description), accepts a name
-twice and fails on what is missing. Here a resource is described by the members that it was created
-with. Its creator is not stored.
+moto has these operations, but in memory. It also loses members (an experiment's Description),
+accepts a name twice and raises on resources that are missing. Here a resource is described by the
+members with which it was created. Its creator is not stored.
 """
 
 import functools
@@ -20,7 +20,8 @@ from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, page, sort_items
 from trainyard.emulator.request_shapes import check, model
 
-# Kinds of resources that SageMaker only stores, with the facts of botocore's model.
+# Kinds of resources that SageMaker only stores. Their members and errors come from botocore's model
+# of the service.
 
 _SCHEDULE = "only a monitoring schedule would read it, and CreateMonitoringSchedule is refused"
 _USER_RECORD = "a record that its user fills in: no work belongs to it"
@@ -30,25 +31,27 @@ _USER_RECORD = "a record that its user fills in: no work belongs to it"
 class Kind:
     """A kind of resource: ``name`` as in its operations, ``resource`` as in its ARN.
 
-    ``why``: the reason why storing it is enough. ``page``: results of a page, if a request names
-    no number.
+    ``reason`` says why storing it is enough. ``page`` is the number of results of a page if a
+    request does not set one.
     """
 
     name: str
     resource: str
     reason: str
     order: str = "Descending"
-    """List...'s default order, where the API reference names one."""
+    """Default order of its List operation, if the API reference names one."""
     page: int = 10
 
     def operation(self, verb: str) -> OperationModel | None:
-        """Return the model of one of its operations, or None; List takes the plural."""
+        """Return botocore's model of the kind's operation ``verb``, or None if there is none. List
+        has the kind's plural in its name.
+        """
         name = f"{verb}{self.name}{'s' if verb == 'List' else ''}"
         return model().operation_model(name) if name in model().operation_names else None
 
     @functools.cached_property
     def key(self) -> str:
-        """The member with its name, such as ``ModelName``."""
+        """The request member that contains its name, such as ``ModelName``."""
         return _shape(self.operation("Describe"), "input").required_members[0]
 
     @functools.cached_property
@@ -57,20 +60,24 @@ class Kind:
 
     @functools.cached_property
     def description_members(self) -> frozenset[str]:
-        """Members of Describe...'s answer."""
+        """Members of the response of its Describe operation."""
         return frozenset(_shape(self.operation("Describe"), "output").members)
 
     @functools.cached_property
     def listing(self) -> tuple[str, frozenset[str]]:
-        """The list in List...'s answer, and the members of its items."""
+        """The name of the list in the response of its List operation, and the members of the list's
+        items.
+        """
         return items_of(self.operation("List"))
 
     def arn(self, name: str) -> str:
-        """Return the ARN: SageMaker lower-cases names in it, and finds them in any case."""
+        """Return the ARN. SageMaker writes the name in lower case in it, and finds a resource in
+        any case.
+        """
         return make_arn("sagemaker", f"{self.resource}/{name.lower()}")
 
     def missing(self, arn: str, verb: str = "Describe") -> ApiError:
-        """Return the operation's error for a missing resource."""
+        """Return the error that the operation ``verb`` raises for a missing resource."""
         message = f'Could not find {self._words()} "{arn}".'
         return ApiError(_code(self.operation(verb), "ResourceNotFound"), message)
 
@@ -79,12 +86,14 @@ class Kind:
         return ApiError(_code(self.operation("Create"), "ResourceInUse", "Conflict"), message)
 
     def _words(self) -> str:
-        """Return the kind as in SageMaker's messages: ``endpoint configuration``."""
+        """Return the kind as SageMaker's messages name it, such as ``endpoint configuration``."""
         return self.resource.replace("-", " ").replace("config", "configuration")
 
 
 def items_of(operation: OperationModel | None) -> tuple[str, frozenset[str]]:
-    """Return the list in the answer of a List... operation, and the members of its items."""
+    """Return the name of the list in the response of a List operation, and the members of its
+    items.
+    """
     members = _shape(operation, "output").members
     name = next(name for name in members if name != "NextToken")
     return name, frozenset(members[name].member.members)
@@ -96,7 +105,9 @@ def _shape(operation: OperationModel | None, side: str) -> Shape:
 
 
 def _code(operation: OperationModel | None, *beginnings: str) -> str:
-    """Return the operation's first own error that starts so; else ``ValidationException``."""
+    """Return the name of the operation's first error that starts with one of ``beginnings``. Return
+    ``ValidationException`` if it has none.
+    """
     error_names = [shape.name for shape in operation.error_shapes] if operation else []
     return next(
         (name for name in error_names if name.startswith(beginnings)), "ValidationException"
@@ -147,7 +158,9 @@ _NEEDS = (
 
 
 def refusal(operation: str, request: dict) -> ApiError:
-    """Return an error naming the operation and what it would need, or the missing resource."""
+    """Return the error for an operation that is not implemented, with what it would need; for tag
+    operations, the error that the resource does not exist.
+    """
     if operation in ("AddTags", "ListTags", "DeleteTags"):
         message = f"ResourceArn {request.get('ResourceArn')!r}: this resource does not exist here."
         return ApiError("ValidationException", message)
@@ -164,12 +177,12 @@ def name_requirement(operation: str) -> str:
 
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
-_TAGS = 50  # of a page
+_TAGS = 50  # tags per page
 Operation = Callable[[dict], dict]
 
 
 class Store:
-    """Answers the operations that :meth:`owns` names. Its methods are thread-safe.
+    """Perform the operations for which :meth:`owns` is true. Its methods are thread-safe.
 
     Raises :class:`ApiError` as AWS does.
     """
@@ -178,7 +191,7 @@ class Store:
         self._root, self._kinds = root, kinds
         self._lock = threading.RLock()
         self._items: dict[str, dict[str, dict]] = {kind.name: {} for kind in kinds}
-        """Kind → ARN → record, the oldest first."""
+        """Kind to ARN to record, the oldest first."""
         self._operations = {k: v for kind in kinds for k, v in self._table(kind).items()}
         self._operations |= self._special() | {
             "AddTags": self._add_tags,
@@ -189,7 +202,8 @@ class Store:
         }
         for kind in kinds:
             records = [read_json(path) for path in (root / kind.name).glob("**/*.json")]
-            # Versions of a group that were created at the same moment keep their own order.
+            # Sort by version, too, because versions of a group may have been created at the same
+            # moment.
             for record in sorted(
                 records,
                 key=lambda r: (float(r["CreationTime"]), r.get("ModelPackageVersion", 0)),
@@ -197,7 +211,7 @@ class Store:
                 self._items[kind.name][record[kind.arn_key]] = record
 
     def _special(self) -> dict[str, Operation]:
-        """Return the operations that one kind has, or answers in its own way."""
+        """Return the operations that only one kind has, or that it handles in its own way."""
         return {}
 
     def owns(self, operation: str, request: dict) -> bool:
@@ -206,8 +220,8 @@ class Store:
         return operation in self._operations
 
     def handle(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
-        """Answer an operation. ``own_members``: members of the created resource that no client
-        sets.
+        """Perform an operation. ``own_members`` are members of the created resource that no client
+        can set.
         """
         check(operation, request)
         with self._lock:
@@ -234,7 +248,9 @@ class Store:
         return self._add(kind, request[kind.key], request | {"LastModifiedTime": time.time()})
 
     def _add(self, kind: Kind, name: str, members: dict) -> dict:
-        """Store a new resource; return its ARN."""
+        """Store a new resource and return its ARN as the response. Raises the kind's error if it
+        exists.
+        """
         if (arn := kind.arn(name)) in self._items[kind.name]:
             raise kind.existing(arn)
         record = {k: v for k, v in members.items() if k not in ("Tags", "ClientToken")}
@@ -255,7 +271,9 @@ class Store:
         return page(name, [summary(kind, r, members) for r in records], request, kind.page)
 
     def _update(self, kind: Kind, request: dict) -> dict:
-        """Add the named entries to maps and remove those to remove; set other members."""
+        """Set the members of the request. Members of a trial component that are maps are merged,
+        and entries that ``...ToRemove`` names are removed.
+        """
         record = dict(self._find(kind, request, "Update"))
         for key, value in request.items():
             if key.endswith("ToRemove"):
@@ -293,17 +311,17 @@ class Store:
 
     def _find_resource(self, request: dict) -> tuple[Kind, dict]:
         kind = self._by_arn(request["ResourceArn"])
-        assert kind is not None  # owns has asked
+        assert kind is not None  # ``owns`` was checked before
         return kind, self._find(kind, {kind.key: request["ResourceArn"]})
 
     def _by_arn(self, arn: str) -> Kind | None:
         resource = arn.rpartition(":")[2].partition("/")[0]
         return next((kind for kind in self._kinds if kind.resource == resource), None)
 
-    # inside
+    # internals
 
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
-        """Return the record with that name or ARN."""
+        """Return the record with that name or ARN. Raises the kind's error if it is missing."""
         name = request[kind.key]
         arn = name.lower() if name.startswith("arn:") else kind.arn(name)
         if arn not in self._items[kind.name]:
@@ -315,7 +333,7 @@ class Store:
         return self._root / kind.name / f"{name}.json"
 
     def _save(self, kind: Kind, record: dict) -> None:
-        # The disk first: what it refuses is not in memory either.
+        # Write to disk first: if that fails, memory must not have the record either.
         write_json(self._path(kind, record), record)
         self._items[kind.name][record[kind.arn_key]] = record
 
@@ -331,7 +349,9 @@ class Store:
 
 
 def describe_record(kind: Kind, record: dict) -> dict:
-    """Return members that have a value; the creator is not known."""
+    """Return the members of the Describe response that have a value. Creators are empty, because
+    they are not stored.
+    """
     nobody: dict = {
         key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.description_members
     }
@@ -346,7 +366,9 @@ def describe_record(kind: Kind, record: dict) -> dict:
 
 
 def summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
-    """Return a list's item; a job definition gets the names that a schedule has for it."""
+    """Return an item of a list. A job definition also gets the names that monitoring schedules use
+    for its members.
+    """
     aliases = {
         "MonitoringJobDefinitionName": record.get(kind.key),
         "MonitoringJobDefinitionArn": record[kind.arn_key],
@@ -363,13 +385,13 @@ def summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
 
 
 def endpoint(record: dict) -> str | None:
-    """Return the endpoint that a job definition examines."""
+    """Return the name of the endpoint that a job definition examines, or None."""
     inputs = [v for k, v in record.items() if k.endswith("JobInput")]
     return next((i.get("EndpointInput", {}).get("EndpointName") for i in inputs), None)
 
 
 def _arn_for(kind: Kind, verb: str, record: dict) -> dict:
-    """Return the ARN, if the operation's answer has it."""
+    """Return the ARN as the response, if the operation's response contains it; otherwise {}."""
     operation = kind.operation(verb)
     answer_shape = operation.output_shape if operation else None
     return {kind.arn_key: record[kind.arn_key]} if answer_shape and answer_shape.members else {}
@@ -384,15 +406,15 @@ _CARD, _EXPERIMENT = _KINDS_BY_NAME["ModelCard"], _KINDS_BY_NAME["Experiment"]
 
 
 class ResourceStore(Store):
-    """All of these in a state directory, with what experiments and cards have beside."""
+    """All resources in a state directory that are only stored, with the additional operations of
+    experiments and model cards.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, KINDS)
 
     def records(self, kind: str) -> list[dict]:
-        """Return Describe's answer for each resource of a kind, the oldest first; used by
-        Search.
-        """
+        """Return the description of each resource of a kind, the oldest first. Search uses it."""
         with self._lock:
             return [
                 describe_record(_KINDS_BY_NAME[kind], record)
@@ -462,8 +484,8 @@ class ResourceStore(Store):
         )
 
     def _belongs(self, kind: Kind, record: dict, request: dict) -> bool:
-        """Return whether a trial or component belongs to the requested experiment, trial or
-        component.
+        """Return whether a trial or component belongs to the experiment, trial or component in the
+        request.
         """
         experiment, trial = request.get("ExperimentName"), request.get("TrialName")
         trials = record.get("_trials", []) if kind is _COMPONENT else [record.get("TrialName")]

@@ -1,4 +1,4 @@
-"""SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
+"""The SageMaker service: operations on pipelines, executions, jobs, endpoints and tags."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -37,19 +37,21 @@ _OWN_KINDS = (
     *("pipeline", "training-job", "processing-job", "transform-job"),
     *("hyper-parameter-tuning-job", "endpoint"),
 )
-"""Kinds of resource whose tags are kept here."""
+"""Kinds of resources whose tags are stored in ``self._tags``."""
 
 
 class SageMaker:
-    """SageMaker: JSON requests in, JSON answers out, times as seconds since the epoch.
+    """The SageMaker service of one region: takes JSON requests and returns JSON responses, with
+    times in seconds since the epoch.
 
-    ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)`` answers
-    operations that run nothing, above all the model registry's. ``stop_grace``: seconds from
-    SIGTERM to SIGKILL for a stopped job. ``python``: the interpreter that replaces images. ``aws``:
-    this emulator as its own client. ``handle`` raises :class:`ApiError`.
+    ``state`` is the directory for pipelines, executions and jobs. ``forward(operation, request)``
+    performs operations that run nothing, above all those of the model registry. ``stop_grace`` is
+    the number of seconds from SIGTERM to SIGKILL for a stopped job. ``python`` is the interpreter
+    that replaces images. ``aws`` is this emulator as its own client. ``handle`` raises
+    :class:`ApiError`.
 
-    A room has ``operations()``, name → function that answers; to add a room, add a line to
-    ``_rooms``.
+    A room is a part of the service: a mapping of operation names to the functions that perform
+    them. To add a room, add a line to ``_rooms``.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class SageMaker:
         self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
 
     def owns(self, operation: str) -> bool:
-        """Return whether the operation is answered here, and not by moto."""
+        """Return whether this class performs the operation, and not ``forward``."""
         return operation in self._operations
 
     def handle(self, operation: str, request: dict) -> dict:
@@ -123,22 +125,24 @@ class SageMaker:
 
     @property
     def metrics(self) -> Metrics:
-        """Metrics measured in this region."""
+        """The metrics measured in this region."""
         return self._cloudwatch.metrics
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
-        """Answer InvokeEndpoint, a request to ``sagemaker-runtime``."""
+        """Handle InvokeEndpoint, a request to ``sagemaker-runtime``."""
         return self._endpoints.invoke(path, body, headers)
 
     def begin(self) -> None:
-        """Resume what an earlier emulator left; to be called when this one serves."""
+        """Resume what an earlier emulator left unfinished. Call it when this emulator accepts
+        requests.
+        """
         self._cloudwatch.begin()
         self._events.begin()
         self._functions.resume()
 
     def other(self, service: str, request: Request) -> Response | None:
-        """Return the answer to a request to another service that runs something; None if it does
-        not.
+        """Return the response to a request to another service. Return None if the service is not
+        handled here.
         """
         if service == "monitoring":
             return self._cloudwatch.answer(request)
@@ -147,13 +151,13 @@ class SageMaker:
         return self._functions.answer(request) if service == "lambda" else None
 
     def package_changed(self, package: dict) -> None:
-        """Send the event of a new, approved or rejected package of the registry."""
+        """Send the event of a new, approved or rejected model package."""
         self._events.changes.of_package(package)
 
     def close(self) -> None:
-        """Stop every execution, job and endpoint; return when none of their processes is left."""
-        # What starts jobs stops before the jobs; its threads end once the jobs that they wait for
-        # have.
+        """Stop every execution, job and endpoint. Return when none of their processes is left."""
+        # Whatever starts jobs is stopped before the jobs. Its threads end when the jobs that they
+        # wait for have ended, so they are joined after that.
         self._endpoints.close()
         self._executions.close()
         self._callbacks.close()
@@ -166,7 +170,7 @@ class SageMaker:
         self._events.close()
 
     def _answer(self, operation: str, request: dict) -> dict:
-        """Answer an operation that a step calls: one of ours or the registry's."""
+        """Perform an operation that a step calls: one of this class's or one of ``forward``'s."""
         if self.owns(operation):
             return self.handle(operation, request)
         return self._forward(operation, request)
@@ -204,7 +208,8 @@ class SageMaker:
             self._tags.forget(jobs.delete(kind, request[name]))
             return {}
 
-        deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}  # as SageMaker has it
+        # SageMaker has no DeleteTransformJob.
+        deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}
         return deletes | {
             f"Create{kind}Job": self._store_tags(plain, key),
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
@@ -213,7 +218,9 @@ class SageMaker:
         }
 
     def _settle_callback(self, answer: Operation) -> Operation:
-        """Return ``answer`` for a callback, which waits until its step's end is on disk."""
+        """Return ``answer``, which responds to a callback, extended to wait until the end of its
+        step is on disk.
+        """
 
         def answer_and_wait(request: dict) -> dict:
             result = answer(request)
@@ -246,7 +253,7 @@ class SageMaker:
         """Return ``delete`` extended to delete the resource's tags."""
 
         def delete_with_tags(request: dict) -> dict:
-            # The ARN is read first: afterwards nothing describes the endpoint.
+            # Read the ARN first: after the deletion the resource cannot be described.
             arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
             answer = delete(request)
             self._tags.forget(arn)
@@ -255,7 +262,7 @@ class SageMaker:
         return delete_with_tags
 
     def _for_own(self, operation: str, handle: Operation) -> Operation:
-        """Return ``handle`` for the ARNs of pipelines, executions and jobs; others are
+        """Return ``handle`` for the ARNs of pipelines, jobs and endpoints. Other ARNs are
         forwarded.
         """
 

@@ -1,7 +1,7 @@
-"""Search: resources of a kind, filtered, nested, sorted, in pages.
+"""Search: find resources of a kind by filters, with nested filters, sorting and pages.
 
-It calls the List and Describe operations of each kind, so it finds what they show. Refused by name
-are kinds that this emulator does not keep, or keeps without such a description.
+It calls the List and Describe operations of each kind, so it finds what they show. It refuses kinds
+that this emulator does not store or cannot describe.
 """
 
 import logging
@@ -15,14 +15,16 @@ from trainyard.emulator.request_shapes import model
 from trainyard.language.definition_document import JOB_ENDED
 
 Ask = Callable[[str, dict], dict]
-"""Answers an operation of SageMaker. Raises ApiError."""
+"""Function that performs a SageMaker operation. Raises ApiError."""
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How to find all resources of a kind: ``listing`` returns summaries in ``field``; each has
-    ``key``, whose value ``describe`` accepts as ``parameter``.
+    """How to find all resources of a kind.
+
+    The operation ``listing`` returns summaries in the member ``field``. The value of a summary's
+    ``key`` is the ``parameter`` of the operation ``describe``. ``arn`` is the member with the ARN.
     """
 
     listing: str
@@ -62,15 +64,15 @@ KINDS = {
 }
 EXECUTION = "PipelineExecution"
 PARAMETERS, TAGS = "PipelineParameters", "Tags"
-"""Members that are only looked up for records whose filter, order or answer needs them."""
+"""Members that are only looked up if a filter, the order or the response needs them."""
 _LISTING_FILTERS = {"ListModelPackages": {"ModelPackageType": "Both"}}
 
 
 class Executions(Protocol):
-    """The executions, of which there may be tens of thousands."""
+    """The executions of pipelines, of which there may be tens of thousands."""
 
     def answers(self) -> Iterable[Record]:
-        """Return DescribePipelineExecution's answer for each execution whose pipeline exists."""
+        """Return the description of each execution whose pipeline exists."""
         ...
 
     def list_parameters(self, arn: str) -> list[dict[str, str]]:
@@ -79,7 +81,7 @@ class Executions(Protocol):
 
 
 def search(ask: Ask, executions: Executions, request: dict) -> dict:
-    """Return the answer to Search."""
+    """Return the response of Search."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):
         raise _invalid(
@@ -124,7 +126,7 @@ def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
     for summary in _pages(ask, kind.listing, kind.field, _LISTING_FILTERS.get(kind.listing, {})):
         try:
             record = ask(kind.describe, {kind.parameter: summary[kind.key]})
-        except ApiError as error:  # it was deleted meanwhile
+        except ApiError as error:  # it was deleted after it was listed
             if error.status >= 500:
                 raise
             continue
@@ -145,8 +147,8 @@ def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Reco
 
 
 def _holds(expression: dict, record: Record) -> bool:
-    """Return whether all filters, nested filters and sub-expressions match; with Or, whether any
-    does.
+    """Return whether the record matches all filters, nested filters and sub-expressions; with the
+    operator Or, whether it matches any of them.
     """
     parts = [
         _passes(condition, _values(record, condition["Name"]))
@@ -164,7 +166,7 @@ def _holds(expression: dict, record: Record) -> bool:
 
 
 def _has_nested_match(nested_filter: dict, record: Record) -> bool:
-    """Return whether one element of the list passes all filters."""
+    """Return whether one element of the nested list passes all filters."""
     name = nested_filter["NestedPropertyName"]
     for element in _elements(record, name):
         names = (
@@ -177,7 +179,9 @@ def _has_nested_match(nested_filter: dict, record: Record) -> bool:
 
 
 def _elements(record: Any, name: str) -> list[Any]:
-    """Return the values at a dotted name, with the elements of lists on the way and at its end."""
+    """Return the values at a dotted name. Lists on the way and at the end are replaced by their
+    elements.
+    """
     values = [record]
     for part in name.split("."):
         inner = [value.get(part) for value in values if isinstance(value, dict)]
@@ -187,8 +191,9 @@ def _elements(record: Any, name: str) -> list[Any]:
 
 
 def _values(record: Record, name: str) -> list[Any]:
-    """Return the values of ``name``: ``Tags.key`` is a tag's value, ``Metrics.name`` a metric's,
-    ``HyperParameters.a.b`` one of a name with dots; otherwise the values at the dotted name.
+    """Return the values of ``name``: ``Tags.key`` is the value of a tag, ``Metrics.name`` that of a
+    metric, and ``HyperParameters.a.b`` that of a hyperparameter whose name has dots. Any other name
+    is a dotted path.
     """
     head, _, rest = name.partition(".")
     if not rest and not isinstance(value := record.get(head), list):  # the most frequent case
@@ -230,7 +235,9 @@ def _compares(operator: str, value: Any, operand: str) -> bool:
 
 
 def _order(value: Any, operand: Any) -> int:
-    """Return -1, 0 or 1: compare as numbers or times if both are, else as text."""
+    """Compare two values and return -1, 0 or 1. They are compared as numbers or times if both are,
+    and otherwise as text.
+    """
     number, other = _number(value), _number(operand)
     if number is not None and other is not None:
         return (number > other) - (number < other)
@@ -239,8 +246,10 @@ def _order(value: Any, operand: Any) -> int:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, or a time in ISO 8601 as seconds since the epoch; None for other values."""
-    # float() would take True for 1.
+    """Return a number, or a time in ISO 8601 as seconds since the epoch. Return None for any other
+    value.
+    """
+    # float() would convert True to 1.
     if isinstance(value, bool):
         return None
     try:
@@ -259,7 +268,9 @@ def _text(value: Any) -> str:
 
 
 def _sort_records(records: list[Record], request: dict) -> list[Record]:
-    """Sort by SortBy, default LastModifiedTime with newest first; missing values come last."""
+    """Sort by SortBy (default LastModifiedTime, the newest first). Records without a value come
+    last.
+    """
     name = request.get("SortBy", "LastModifiedTime")
     newest = request.get("SortOrder", "Descending") == "Descending"
     having, lacking = [], []
@@ -269,7 +280,7 @@ def _sort_records(records: list[Record], request: dict) -> list[Record]:
         else:
             lacking.append(record)
     numbers = [_number(value) for value, _ in having]
-    # As numbers only if all of them are: a mixture is sorted as text.
+    # Sort as numbers only if all values are numbers; a mixture is sorted as text.
     keys: list[Any] = numbers if None not in numbers else [_text(value) for value, _ in having]
     order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
     return [having[place][1] for place in order] + lacking
@@ -279,15 +290,16 @@ def _invalid(message: str) -> ApiError:
     return ApiError("ValidationException", message)
 
 
-# Experiments and trials that a pipeline asks for, and a trial component for each of its jobs.
+# Experiments and trials that a pipeline's configuration names, and a trial component for each of
+# its jobs.
 
 log = logging.getLogger(__name__)
 
 
 class Experiments:
-    """Creates the experiments, trials and components of a region's jobs and executions.
+    """Create the experiments, trials and trial components of a region's jobs and executions.
 
-    ``forward``: answers the operations on experiments; its third argument has members that only
+    ``forward`` performs the operations on experiments. Its third argument has members that only
     SageMaker itself sets.
     """
 
@@ -295,17 +307,17 @@ class Experiments:
         self._forward = forward
 
     def ensure(self, config: Mapping[str, str]) -> None:
-        """Create the experiment and the trial, unless they exist."""
+        """Create the experiment and the trial if they do not exist."""
         experiment = {"ExperimentName": config["ExperimentName"]}
         trial = {"TrialName": config["TrialName"]}
         self._ensure("Experiment", experiment, {})
         self._ensure("Trial", trial, experiment)
 
     def check(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the request to create a job, with the trial of its component.
+        """Return the request to create a job, completed with the trial of its component.
 
         Raises:
-            ApiError: the experiment or the trial does not exist, or a run is named.
+            ApiError: the experiment or the trial does not exist, or RunName is set.
         """
         if not (config := dict(request.get("ExperimentConfig", {}))):
             return request
@@ -314,13 +326,13 @@ class Experiments:
             raise ApiError("ValidationException", message)
         for name in config.keys() & {"ExperimentName", "TrialName"}:
             self._forward(f"Describe{name.removesuffix('Name')}", {name: config[name]})
-        if "ExperimentName" in config:  # without a trial a new one is created
+        if "ExperimentName" in config:  # if no trial is named, create one
             self.ensure({"TrialName": request[f"{kind}JobName"]} | config)
             config.setdefault("TrialName", request[f"{kind}JobName"])
         return request | {"ExperimentConfig": config}
 
     def of_job(self, kind: str, record: dict[str, Any]) -> None:
-        """Create the component of a job that has ended and was created with an ExperimentConfig."""
+        """Create the trial component of a job that has ended and has an ExperimentConfig."""
         config = record.get("ExperimentConfig")
         if not config or record[f"{kind}JobStatus"] not in JOB_ENDED:
             return
@@ -339,7 +351,7 @@ class Experiments:
             self._forward("CreateTrialComponent", request, {"Source": source})
             if trial := config.get("TrialName"):
                 self._forward("AssociateTrialComponent", component | {"TrialName": trial})
-        except ApiError as failure:  # reported twice, or the trial was deleted meanwhile
+        except ApiError as failure:  # the end was reported twice, or the trial was deleted
             log.warning("%s: its trial component: %s", arn, failure)
 
     def _ensure(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:

@@ -1,6 +1,6 @@
-"""What moto answers: IAM, STS, SQS, SNS, KMS, ECR, EC2, CloudFormation and a few more, in memory.
+"""The services that moto provides: IAM, STS, SQS, SNS, KMS, ECR, EC2, CloudFormation and others.
 
-``moto_operations`` is the one list of operations that may be answered; everything else is refused
-by name. ``stack_resources`` are what a CloudFormation stack may create, ``own_role`` the role of
-the session.
+Their data is in memory only. ``moto_operations`` is the one list of the supported operations; all
+others are refused by name. ``stack_resources`` contains the resources that a CloudFormation stack
+may create in this SageMaker.
 """

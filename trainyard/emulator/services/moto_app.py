@@ -1,6 +1,7 @@
-"""moto's server, unpatched, for every service that the emulator lacks, except SageMaker.
+"""moto's server, unpatched, for every service that the emulator does not implement itself.
 
-moto keeps its state in memory: these services (IAM, Events, ...) start empty.
+moto's SageMaker is not used. moto keeps its data in memory: its services (IAM, Events, ...) start
+empty.
 """
 
 import contextlib
@@ -23,29 +24,29 @@ from trainyard.emulator.request_scope import account, region
 log = logging.getLogger(__name__)
 
 _ACCOUNT = "HTTP_X_MOTO_ACCOUNT_ID"
-"""moto's header for the account; whatever a client sends in it does not count."""
+"""WSGI key of moto's header for the account; a value that a client sends is overwritten."""
 
 
 class Moto:
-    """moto's WSGI application behind one lock: its backends are plain dictionaries."""
+    """moto's WSGI application behind one lock, because its backends are plain dictionaries."""
 
     def __init__(self) -> None:
         self._app = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.Lock()
-        # moto's state belongs to the process, and state directories must not share it.
+        # moto's data belongs to the process, and two state directories must not share it.
         environ = EnvironBuilder(path="/moto-api/reset", method="POST").get_environ()
         _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
         if not status.startswith("200"):
             raise EmulatorError(f"moto cannot be reset: it answered {status}")
 
     def answer(self, request: Request, service: str, account_id: str = "") -> Response:
-        """Return the answer to any request, with moto's HTML errors in the service's own form.
+        """Return the response to a request; moto's HTML errors become errors of the service.
 
-        ``account_id``: the account to ask, if it is not the current one.
+        ``account_id`` is the account to use, if it is not the current one.
         """
-        request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
+        request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # moto reads it once more
         request.environ[_ACCOUNT] = account_id or account()
-        # A long poll of a queue waits without the lock: others fill the queue meanwhile.
+        # A long poll of a queue waits without the lock, so that other requests can fill the queue.
         target = request.headers.get("X-Amz-Target", "")
         form_action = f"AmazonSQS.{request.form.get('Action')}"
         polls = "AmazonSQS.ReceiveMessage" in (target, form_action)
@@ -57,7 +58,7 @@ class Moto:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:
                 return refuse_operation(request, str(missing))
-            except ModuleNotFoundError as missing:  # of the many that only some services need
+            except ModuleNotFoundError as missing:  # a package that only some services need
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return refuse_operation(request, detail)
             if status.startswith("200") and applies(request.get_data()):
@@ -67,18 +68,18 @@ class Moto:
         return Response(body, status, headers)
 
     def load_managed_policies(self) -> None:
-        """Add AWS's own policies to the current account's IAM."""
+        """Add AWS's managed policies to the IAM of the current account."""
         with self._lock:
             account_policies.load()
 
 
 def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:
-    """Return a 400 in the service's protocol: botocore retries a 500 and cannot parse HTML."""
+    """Return a 400 in the service's protocol, because botocore retries a 500 and fails on HTML."""
     target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
     operation = operation or target or request.form.get("Action", "")
     operation = operation or f"{request.method} {request.path}"
     message = f"The emulator does not implement {operation}. {detail}".strip()
-    log.info(message)  # the client is told; many ask only in case it is there, as the SDK does
+    log.info(message)  # only info: many clients, like the SDK, try an operation that may be missing
     if "Action" in request.form:  # the query protocol: IAM, STS
         return query_error("InvalidAction", message)
     body = {"__type": "UnknownOperationException", "message": message}
@@ -87,7 +88,7 @@ def refuse_operation(request: Request, detail: str, operation: str = "") -> Resp
 
 
 def query_error(code: str, message: str, status: int = 400) -> Response:
-    """Return an error in the query protocol's form: IAM, STS."""
+    """Return an error response of the query protocol, which IAM and STS use."""
     body = (
         "<ErrorResponse><Error><Type>Sender</Type>"
         f"<Code>{code}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
@@ -97,21 +98,24 @@ def query_error(code: str, message: str, status: int = 400) -> Response:
 
 # Roles of a CloudFormation stack that was updated: moto keeps their old policies and trust.
 #
-# By these, roles are held to IAM (trainyard.emulator.iam), so they become the template's.
+# IAM checks (trainyard.emulator.iam) use these, so they are replaced by those of the template.
 
 
 def applies(body: bytes) -> bool:
-    """Return whether a request with that body updates a stack, or may do so by a change set."""
+    """Return whether a request with that body updates a stack, or executes a change set."""
     return b"Action=UpdateStack&" in body or b"Action=ExecuteChangeSet&" in body
 
 
 def settle(form: Mapping[str, str]) -> None:
-    """Give the roles of a request's stack, in this thread's region, what its template says now."""
+    """Set the roles of the stack that a request updated to what its template says now.
+
+    The stack is in the account and region of the current thread.
+    """
     from moto.cloudformation.models import cloudformation_backends
     from moto.cloudformation.parsing import clean_json
 
     backend = cloudformation_backends[account()][region()]
-    # A change set that is named by its ARN needs no stack's name.
+    # A request that names a change set by its ARN need not name the stack.
     stack = form.get("StackName") or backend.change_sets[form["ChangeSetName"]].stack_name
     resources = backend.get_stack(stack).resource_map
     for name, document in resources._resource_json_map.items():

@@ -1,7 +1,8 @@
-"""What moto answers: services that only store, or really do what they report (a queue, a key).
+"""The operations that moto may answer: those that only store, or really do what they report.
 
-All else is refused by name before moto is asked: it answers ``SUCCEEDED`` for a Glue job that was
-never run, and its CloudFormation creates a bucket in an S3 that is not this emulator's.
+Examples are a queue and a key. All other operations are refused by name before moto gets them: it
+returns ``SUCCEEDED`` for a Glue job that never ran, and its CloudFormation creates a bucket in an
+S3 that is not the emulator's.
 """
 
 import ast
@@ -32,22 +33,24 @@ ANSWERED_OPERATIONS = {
     "ssm": r"\w*(Parameter|Tags)\w*",
     "sts": r"\w+",
 }
-"""Signing name → the operations that moto answers."""
+"""Mapping of a service's signing name to a pattern of the operations that moto answers."""
 STACK_RESOURCES = re.compile(
     "AWS::(IAM|SecretsManager|SQS|SNS|KMS|DynamoDB|ECR)::.*|AWS::SSM::Parameter"
     "|AWS::EC2::(VPC|Subnet|SecurityGroup|Route|InternetGateway).*"
     "|AWS::SageMaker::(Pipeline|ModelPackageGroup)"
 )
-"""Types that CloudFormation may create: moto creates them in services that are really used here,
-and stack_resources in this SageMaker.
+"""Types of resources that CloudFormation may create.
+
+moto creates most of them, in services that the emulator really uses; ``stack_resources`` creates
+SageMaker's.
 """
 _TYPE = re.compile(r"""["']?Type["']?\s*:\s*["']?((?:AWS|Custom|Alexa)::[\w:<>]+)""")
 
 
 def refusal(service: str, request: Request) -> tuple[str, str] | None:
-    """Return (operation, what it would need) of a request that moto must not answer.
+    """Return (operation, what it would need) of a request that moto must not answer; else None.
 
-    ``service``: the name that it is signed for. None for other requests.
+    ``service`` is the name that the request is signed for.
     """
     operation = operation_of(service, request)
     if service not in ANSWERED_OPERATIONS or not re.fullmatch(
@@ -62,7 +65,7 @@ def refusal(service: str, request: Request) -> tuple[str, str] | None:
 
 
 def operation_of(service: str, request: Request) -> str:
-    """Return the operation's name; empty if no model of botocore's has it."""
+    """Return the name of the operation; empty if no service of botocore has it."""
     if target := request.headers.get("X-Amz-Target", ""):
         return target.rpartition(".")[2]
     if action := request.form.get("Action") or request.args.get("Action"):
@@ -75,13 +78,14 @@ def operation_of(service: str, request: Request) -> str:
 
 @functools.cache
 def _names() -> frozenset[str]:
+    """Return the names of all services that botocore knows."""
     return frozenset(Loader().list_available_services("service-2"))
 
 
 def _stack(operation: str, request: Request) -> tuple[str, str] | None:
     """Refuse a stack with a type that moto would create outside the emulator's own services."""
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
-    resources = {kind for kind in types if kind.count("::") == 2}  # more: a parameter's type
+    resources = {kind for kind in types if kind.count("::") == 2}  # others: types of parameters
     if foreign := sorted(kind for kind in resources if not STACK_RESOURCES.fullmatch(kind)):
         services = f"{', '.join(foreign)} created where they belong: use their own services"
         return operation, services
@@ -98,17 +102,18 @@ def _message(operation: str, request: Request) -> tuple[str, str] | None:
     return None
 
 
-# Members of a request that moto's IAM takes and never looks at, read from its source.
+# Members of a request that moto's IAM accepts and never reads, found in its source code.
 #
-# moto's methods ask for each member by its name. A member whose name a method does not hold has no
-# effect: a user's PermissionsBoundary, say, which would limit nobody.
+# moto's methods read each member by its name. If a method does not contain the name of a member,
+# the member has no effect: for example a user's PermissionsBoundary would limit no one.
 
 _PROTOCOL_MEMBERS = {"Action", "Version"}
 
 
 def dropped_members(request: Request) -> list[str]:
-    """Return the names of a request to IAM that moto would drop; none for an operation that it has
-    not.
+    """Return the members of a request to IAM that moto would ignore.
+
+    Return none if moto does not have the operation.
     """
     texts = _texts(request.values.get("Action", ""))
     names = {name.partition(".")[0] for name in request.values if not name.startswith("X-Amz-")}
@@ -121,10 +126,11 @@ def dropped_members(request: Request) -> list[str]:
 
 @functools.cache
 def _texts(operation: str) -> frozenset[str]:
-    """Return every text in moto's method for the operation, and in those of its own that it
-    calls.
+    """Return every string constant in moto's method for the operation and in those that it calls.
+
+    Return an empty set if moto does not have the operation.
     """
-    from moto.core.utils import camelcase_to_underscores  # 0.3 s with IAM: see managed_policies
+    from moto.core.utils import camelcase_to_underscores  # here, as it takes 0.3 s with IAM
 
     methods = _methods()
     pending, texts, visited_names = [camelcase_to_underscores(operation)], set[str](), set[str]()
@@ -143,6 +149,7 @@ def _texts(operation: str) -> frozenset[str]:
 
 @functools.cache
 def _methods() -> dict[str, ast.FunctionDef]:
+    """Return the syntax trees of the methods of moto's IAM, by name."""
     from moto.iam.responses import IamResponse
 
     tree = ast.parse(inspect.getsource(IamResponse))

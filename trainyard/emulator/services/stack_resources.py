@@ -1,9 +1,9 @@
-"""SageMaker's resources of a CloudFormation stack, created in this emulator's SageMaker.
+"""SageMaker resources of a CloudFormation stack, created in this emulator's SageMaker.
 
-moto runs the stack: parameters, conditions, references, order, change sets. It finds the classes
-here because they are subclasses of its CloudFormationModel. A request that SageMaker refuses ends
-the stack's request with the reason; a stack that was to be created is then gone, where AWS keeps
-it, rolled back.
+moto runs the stack: parameters, conditions, references, order and change sets. It finds the classes
+of this module because they are subclasses of its CloudFormationModel. If SageMaker refuses a
+resource, the request on the stack fails with the reason. A stack that was to be created is then
+deleted, whereas AWS keeps it in the status of a rolled-back stack.
 """
 
 import io
@@ -24,16 +24,19 @@ Call = Callable[[str, dict], dict]
 
 
 class Answering:
-    """Answers the stacks' requests. moto's state belongs to the process, and so does this."""
+    """Holds the function that answers SageMaker requests of stacks.
+
+    It belongs to the process, as moto's data does.
+    """
 
     call: Call
 
 
 def _call_sagemaker(operation: str, request: Mapping[str, Any], resource_name: str) -> dict:
-    """Return SageMaker's answer.
+    """Return SageMaker's response to an operation.
 
     Raises:
-        ValidationError: it refuses; the message names the resource.
+        ValidationError: SageMaker refuses; the message names the resource.
     """
     try:
         return Answering.call(operation, {k: v for k, v in request.items() if v is not None})
@@ -46,6 +49,7 @@ def _call_sagemaker(operation: str, request: Mapping[str, Any], resource_name: s
 def _properties(
     resource_name: str, document: Mapping[str, Any], allowed_keys: frozenset[str]
 ) -> dict[str, Any]:
+    """Return the resource's properties that are set. Raises ValidationError for unknown ones."""
     properties = document.get("Properties", {})
     if unknown := sorted(set(properties) - allowed_keys):
         raise ValidationError(
@@ -55,7 +59,7 @@ def _properties(
 
 
 class StackPipeline(CloudFormationModel):
-    """``AWS::SageMaker::Pipeline``; Ref gives its name."""
+    """``AWS::SageMaker::Pipeline``; Ref returns its name."""
 
     PROPERTY_NAMES: ClassVar = frozenset(
         "PipelineName PipelineDisplayName PipelineDescription PipelineDefinition RoleArn "
@@ -118,7 +122,7 @@ class StackPipeline(CloudFormationModel):
 
 
 def _request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that CreatePipeline and UpdatePipeline share."""
+    """Return the members that CreatePipeline and UpdatePipeline have in common."""
     definition = properties.get("PipelineDefinition", {})
     place = definition.get("PipelineDefinitionS3Location")
     parallel = properties.get("ParallelismConfiguration")
@@ -137,7 +141,7 @@ def _request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StackPackageGroup(CloudFormationModel):
-    """``AWS::SageMaker::ModelPackageGroup``; Ref gives its ARN. Only its tags can change."""
+    """``AWS::SageMaker::ModelPackageGroup``; Ref returns its ARN. Only its tags can change."""
 
     PROPERTY_NAMES: ClassVar = frozenset(
         "ModelPackageGroupName ModelPackageGroupDescription ModelPackageGroupPolicy Tags".split()
@@ -205,7 +209,7 @@ class StackPackageGroup(CloudFormationModel):
 
 
 def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]) -> None:
-    """Give the resource these tags, and take all others from it."""
+    """Set the tags of a resource to ``tags``; remove all others."""
     existing_tags = _call_sagemaker("ListTags", {"ResourceArn": resource.arn}, resource.name)[
         "Tags"
     ]
@@ -219,8 +223,9 @@ def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]
 
 
 def missing_change_set(request: Request) -> str:
-    """Return the name of the change set that a request is about and that does not exist, which moto
-    calls a stack that does not; else an empty text.
+    """Return the name of the change set that a request names, if it does not exist; else "".
+
+    It is checked here because moto reports a stack that does not exist instead.
     """
     name = request.form.get("ChangeSetName", "")
     sets = cloudformation_backends[account()][region()].change_sets
@@ -230,7 +235,7 @@ def missing_change_set(request: Request) -> str:
 
 
 def roll_back(name: str) -> None:
-    """Delete a stack of that name whose creation was refused, with all that it had created."""
+    """Delete the stack of that name whose creation was refused, with all that it has created."""
     backend = cloudformation_backends[account()][region()]
     for stack in list(backend.stacks.values()):
         if stack.name == name and stack.status in ("CREATE_IN_PROGRESS", "REVIEW_IN_PROGRESS"):
@@ -238,10 +243,12 @@ def roll_back(name: str) -> None:
 
 
 def with_body(request: Request, objects: ObjectStore) -> Request:
-    """Return the request with the template that its TemplateURL names, read from this S3.
+    """Return the request with the text of the template that its TemplateURL names.
+
+    The template is read from this S3.
 
     Raises:
-        ApiError: this S3 holds no object at the address.
+        ApiError: this S3 has no object at the address.
     """
     form = request.form.to_dict()
     url = urlsplit(form.pop("TemplateURL"))
@@ -253,5 +260,5 @@ def with_body(request: Request, objects: ObjectStore) -> Request:
     data = urlencode(form).encode()
     overrides = {"wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}
     result = Request({**request.environ, **overrides})
-    result.get_data()  # cached: whoever reads the form first would leave nothing for moto
+    result.get_data()  # cached, because moto could not read the form after another reader
     return result

@@ -1,8 +1,8 @@
-"""ONE table of step types: everything that validate, plan, permissions, runs and the emulator know.
+"""The table of step types, which validate, plan, permissions, runs and the emulator share.
 
-To add a type, write an entry into the module of its family, or a module of its own: every
-:class:`StepType` of a module in this package is in the table. Sources: the SDK's classes (3.27),
-botocore's model and the developer guide; an entry names the source where only one has the fact.
+To add a type, add a :class:`StepType` to the module of its family, or to a new module: all of them
+in the modules of this package are in the table. The sources are the SDK's classes (3.27),
+botocore's model and the developer guide; an entry names its source if only one has the fact.
 """
 
 import importlib
@@ -19,16 +19,16 @@ def _collect_types() -> Iterator[StepType]:
 
 
 STEP_TYPES: Mapping[str, StepType] = {kind.name: kind for kind in _collect_types()}
-"""Value of ``Type`` → its step type."""
+"""Mapping of a value of ``Type`` to its step type."""
 
 NESTED_KEYS = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
-"""Names of Arguments, of any type, that hold further steps."""
+"""Names of the arguments, of any step type, that contain further steps."""
 
 _UNKNOWN = StepType(name="", nests=NESTED_KEYS)
 
 
 def step_type(name: object) -> StepType:
-    """Return the step type whose ``Type`` is ``name``; an empty one if it is unknown."""
+    """Return the step type with the name ``name``; one without properties if it is unknown."""
     return STEP_TYPES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
 
 

@@ -1,4 +1,6 @@
-"""Steps that the pipeline service does itself: branches, loops, failures, lineage, deletion."""
+"""Step types that the pipeline service executes itself: branches, loops, failures, lineage,
+deletion.
+"""
 
 from trainyard.language.step_types.step_type import (
     ANYTHING,

@@ -1,4 +1,4 @@
-"""Steps that start a SageMaker job."""
+"""Step types that start a SageMaker job."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,15 +43,17 @@ TRANSFORM_JOB = Job(
 )
 
 DRIVERS = "/opt/ml/input/data/sm_drivers"
-"""Folder of SDK v3's drivers in a container: the channel that the SDK adds to a training job."""
+"""Folder with SDK v3's drivers in a training container: the channel that the SDK adds to the job.
+The drivers are the scripts that start the user's script."""
 PROGRAM, FOLDER = "sagemaker_program", "sagemaker_submit_directory"
-"""Hyperparameters that name a file and its folder to the sagemaker-training toolkit."""
+"""Hyperparameters that tell the sagemaker-training toolkit which file to run, and its folder."""
 
 
 def starts_drivers(request: Mapping[str, Any]) -> bool:
-    """Return whether the toolkit is told to run a program beside the drivers, which starts them.
+    """Return whether hyperparameters make the toolkit run a program in the drivers' folder, which
+    starts the drivers.
 
-    ``request``: CreateTrainingJob's, or a TrainingJobDefinition of a tuning job.
+    ``request`` is that of CreateTrainingJob, or a TrainingJobDefinition of a tuning job.
     """
     hyperparameters = request.get("HyperParameters") or request.get("StaticHyperParameters") or {}
     return hyperparameters.get(FOLDER) == DRIVERS and isinstance(hyperparameters.get(PROGRAM), str)
@@ -62,7 +64,7 @@ TRAINING = StepType(
     request="CreateTrainingJobRequest",
     describe="DescribeTrainingJobResponse",
     made_up="TrainingJobName",
-    # Serverless jobs made the first three optional in botocore's model.
+    # The first three are optional in botocore's model, because serverless jobs do not have them.
     choices=(
         *(
             Choice(
@@ -104,7 +106,7 @@ TRAINING = StepType(
     role="RoleArn",
     job=TRAINING_JOB,
 )
-"""The SDK's @step and notebook job are of this type, too."""
+"""The steps of the SDK's ``@step`` and of notebook jobs are also of this type."""
 
 PROCESSING = StepType(
     name="Processing",
@@ -160,7 +162,7 @@ TRANSFORM = StepType(
     metadata="TransformJob",
     job=TRANSFORM_JOB,
 )
-"""ModelName names the model to use; the job assumes the role of that model."""
+"""It has no role: the job assumes the role of the model in ModelName."""
 
 TUNING = StepType(
     name="Tuning",
@@ -187,7 +189,7 @@ TUNING = StepType(
     is_retried=True,
     metadata="TuningJob",
 )
-"""Its jobs' roles, machines and images stand in the training definitions."""
+"""It has no role and job: those of its jobs are in the training definitions."""
 
 AUTOML = StepType(
     name="AutoML",
@@ -229,4 +231,5 @@ JOB = StepType(
     is_retried=True,
     role="RoleArn",
 )
-"""The SDK's JobStep takes cache_config and retry_policies; AWS's pages do not mention the type."""
+"""AWS's pages do not mention this type. That it can be cached and retried follows from the SDK's
+JobStep, which has cache_config and retry_policies."""

@@ -1,4 +1,4 @@
-"""Steps that create, register and serve models."""
+"""Step types that create, register and serve models."""
 
 from trainyard.language.step_types.job_steps import (
     DOCUMENTED_SOURCE,
@@ -59,8 +59,8 @@ ENDPOINT = StepType(
     describe="DescribeEndpointOutput",
     is_cached=True,
 )
-"""Cached, and not retried, according to the SDK's EndpointStep; AWS's JSON schema has no
-RetryPolicies on it."""
+"""It can be cached and not retried, according to the SDK's EndpointStep; in AWS's JSON schema it
+has no RetryPolicies."""
 
 INFERENCE_COMPONENT = StepType(
     name="InferenceComponent",

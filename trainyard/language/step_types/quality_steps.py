@@ -1,4 +1,4 @@
-"""Steps that compare data or a model with a baseline, in a processing job."""
+"""Step types that compare data or a model with a baseline in a processing job."""
 
 from trainyard.language.step_types.job_steps import PROCESSING_JOB
 from trainyard.language.step_types.step_type import (
@@ -20,7 +20,8 @@ _CHECK = {
 _CONSTRAINTS = ("CalculatedBaselineConstraints", "BaselineUsedForDriftCheckConstraints")
 _STATISTICS = ("CalculatedBaselineStatistics", "BaselineUsedForDriftCheckStatistics")
 
-# RetryPolicies: AWS's JSON schema of definitions has them on both; the SDK's classes set none.
+# Both types can be retried: AWS's JSON schema of definitions has RetryPolicies for them, although
+# the SDK's classes set none.
 QUALITY_CHECK = StepType(
     name="QualityCheck",
     request="CreateProcessingJobRequest",

@@ -1,4 +1,4 @@
-"""Steps whose work another service does, or a program or person that reads a queue."""
+"""Step types whose work another service does, or a program or person that reads a queue."""
 
 from trainyard.language.step_types.step_type import (
     ANYTHING,

@@ -1,4 +1,4 @@
-"""A type of step: every fact of the language about it, read by all tools."""
+"""The description of a step type: everything that the language says about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from trainyard.language.retries import CAUSES, LIMITS
 
-# Shapes in botocore's form, for structures that no service model describes.
+# Shapes in botocore's form, for structures that are not in botocore's service models.
 
 Body = Mapping[str, Any]
 
@@ -19,27 +19,27 @@ NULLABLE_BOOLEAN: Body = {"type": "boolean", "nullable": True}
 
 
 def structure(*required_names: str, **members: Any) -> dict[str, Any]:
-    """Return a structure; ``required`` are names of members."""
+    """Return the shape of a structure; ``members`` are shapes, some of them required."""
     return {"type": "structure", "members": members, "required": list(required_names)}
 
 
 def list_of(member: Body, **limits: int) -> dict[str, Any]:
-    """Return a list; ``limits`` are min and max."""
+    """Return the shape of a list; ``limits`` are ``min`` and ``max``."""
     return {"type": "list", "member": member, **limits}
 
 
 def map_of(value: Body) -> dict[str, Any]:
-    """Return a map with string keys."""
+    """Return the shape of a map with strings as keys."""
     return {"type": "map", "key": STRING, "value": value}
 
 
 def one_of(*values: str) -> dict[str, Any]:
-    """Return a string with an enum."""
+    """Return the shape of a string that must be one of the values."""
     return {"type": "string", "enum": list(values)}
 
 
 def number(kind: str, least: float, most: float | None = None) -> dict[str, Any]:
-    """Return an ``integer`` or a ``float`` within bounds."""
+    """Return the shape of an ``integer`` or ``float`` (``kind``) within bounds."""
     return {"type": kind, "min": least, **({} if most is None else {"max": most})}
 
 
@@ -48,31 +48,31 @@ class Job:
     """A kind of SageMaker job."""
 
     api: str
-    """Name in Create…, Describe… and Stop… operations: ``TrainingJob``."""
+    """Name in the operations Create…, Describe… and Stop…, such as ``TrainingJob``."""
 
     resource: str
-    """Resource type in its ARN: ``training-job``."""
+    """Resource type in its ARN, such as ``training-job``."""
 
     log_group: str
     """Log group, which is also the namespace of its metrics (developer guide, "CloudWatch Logs
     for Amazon SageMaker AI" and "Metrics for monitoring")."""
 
     machines: Literal["training", "processing", "transform"]
-    """Price list and quotas of its instances."""
+    """Kind of instances, which decides on prices and quotas."""
 
     instances: str
-    """Path of InstanceType and InstanceCount in its request."""
+    """Path in its request of the structure with InstanceType and InstanceCount."""
 
     image: str = ""
-    """Path of the container image in its request; empty if it names none."""
+    """Path in its request of the container image; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Members of Arguments of which one must be given, a rule that botocore's model lacks."""
+    """Members of Arguments of which one must be given. botocore's model does not have this rule."""
 
     keys: tuple[str | int, ...] = ()
-    """Path to the structure that has them; 0 stands for every item of a list."""
+    """Path of the structure that has the members; 0 means every item of a list."""
 
     members: tuple[str, ...]
     source: str
@@ -82,110 +82,113 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedMember:
-    """A member of ``request`` that CreatePipeline does not take in a step."""
+    """A member of a step type's ``request`` that CreatePipeline refuses in a step."""
 
     member: str
     keys: tuple[str | int, ...] = ()
-    """Path to the structure that has it, as in :class:`Choice`."""
+    """Path of the structure that has the member, as in :class:`Choice`."""
 
     instead: str = ""
-    """What does the same; empty if nothing does."""
+    """What has the same effect; empty if nothing has."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepType:
-    """A type of step. Facts for a single tool are with that tool, under ``name``."""
+    """A type of step. What only one tool needs to know is in that tool, by ``name``."""
 
     name: str
     """Value of ``Type`` in a definition."""
 
     request: str | None = None
-    """Request of botocore's model whose members its Arguments are."""
+    """Request in botocore's model whose members are the step's Arguments; None if there is none."""
 
     arguments: Body = field(default_factory=structure)
-    """Shape of its Arguments if they are not a request."""
+    """Shape of its Arguments if ``request`` is None."""
 
     describe: str | None = None
-    """Shape of botocore's model that its properties have, as the SDK names it.
+    """Shape in botocore's model that its properties have, as the SDK names it.
 
-    Without it, and without ``properties``, the step offers nothing to others."""
+    If this is None and ``properties`` is empty, other steps cannot refer to the step's
+    properties."""
 
     listing: str | None = None
-    """Second such shape, whose members are properties, too."""
+    """Second such shape, whose members are also properties."""
 
     variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Member of Arguments → (request, describe) if the step has it."""
+    """Mapping of a member of Arguments to the (request, describe) of steps that have it."""
 
     service: str = "sagemaker"
-    """Name of the service with these shapes in botocore."""
+    """Name of the service in botocore that has these shapes."""
 
     properties: Body = field(default_factory=dict)
-    """Properties that the SDK's step class declares: in place of ``describe``, or beside it."""
+    """Properties that the SDK's step class declares, instead of or in addition to ``describe``."""
 
     open_members: tuple[str, ...] = ()
-    """Properties that are JSON in a string, into which a reference may reach."""
+    """Properties that are JSON in a string; references may refer to members inside."""
 
     made_up: str = ""
-    """Required member of ``request`` that the service makes up; the SDK trims it."""
+    """Required member of ``request`` that the service sets itself; the SDK removes it."""
 
     refused_members: tuple[RefusedMember, ...] = ()
 
     choices: tuple[Choice, ...] = ()
     fields: Body = field(default_factory=dict)
-    """Fields of the step, besides Arguments and those that every step has."""
+    """Fields of the step, in addition to Arguments and those that every step has."""
 
     required_members: tuple[str, ...] = ()
-    """Names of required ``fields``."""
+    """Names of the required ``fields``."""
 
     nests: tuple[str, ...] = ()
-    """Arguments that hold further steps."""
+    """Arguments that contain further steps."""
 
     is_cached: bool = False
     """True if it may have a CacheConfig."""
 
     cache_key: tuple[str, ...] = ()
-    """Arguments that form its cache key, ``A.B`` for a member of one; empty for a type whose key no
-    tool here computes."""
+    """Arguments that form its cache key; ``A.B`` is a member of one. Empty for a type whose key is
+    not computed here."""
 
     is_retried: bool = False
     """True if it may have RetryPolicies."""
 
     metadata: str = ""
-    """Member in the Metadata of an execution's step; empty if that is ``name``."""
+    """Member in the Metadata of an execution's step; empty if it is ``name``."""
 
     role: str = ""
-    """Member of Arguments with the role that its work assumes; empty: the pipeline's role."""
+    """Member of Arguments with the role that its job assumes; empty if that is the pipeline's."""
 
     job: Job | None = None
-    """Kind of job that it starts."""
+    """Kind of job that it starts; None if it starts none, or several."""
 
     is_charged: bool = True
     """True if it may cost something."""
 
     @property
     def metadata_key(self) -> str:
-        """Member of an execution step's Metadata that names what the step created."""
+        """Member in the Metadata of an execution's step that names what the step created."""
         return self.metadata or self.name
 
     @property
     def sole_job(self) -> Job | None:
-        """Its job, if the step is nothing else; a check step also compares its job's results."""
+        """Its job if the step does nothing but run it; None for a check step, which also compares
+        the job's results.
+        """
         return self.job if self.job and self.job.api == self.metadata_key else None
 
     @property
     def outputs(self) -> bool:
-        """True if each step declares its own outputs: ``OutputParameters['x']``."""
+        """True if each step of the type declares its own outputs (``OutputParameters['x']``)."""
         return "OutputParameters" in self.fields
 
     def shape_names(self, arguments: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """Return the request and the describe shape of a step with these Arguments."""
+        """Return the names of the request and describe shapes of a step with these Arguments."""
         matches = (names for member, names in self.variants.items() if member in arguments)
         return next(matches, (self.request, self.describe))
 
     def step_shape(self) -> dict[str, Any]:
-        """Return all fields of such a step, as a structure in botocore's form."""
+        """Return the shape of a step of this type with all its fields, in botocore's form."""
         members = {
             **COMMON,
             **({"CacheConfig": CACHE} if self.is_cached else {}),
@@ -203,7 +206,7 @@ COMMON = {
     "DisplayName": {"type": "string", "max": 256},
     "Description": {"type": "string", "max": 3072},
 }
-"""Fields of every step. Lengths: botocore's StepDisplayName and StepDescription."""
+"""Fields of every step. The lengths are those of botocore's StepDisplayName and StepDescription."""
 
 CACHE = structure("Enabled", Enabled=BOOLEAN, ExpireAfter={"type": "string", "min": 1})
 RETRY = structure(

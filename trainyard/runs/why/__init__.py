@@ -1,4 +1,4 @@
-"""Find why a run failed: its first cause, the lines that show it, and what to do.
+"""Find out why an execution failed: its first cause, the log lines that show it, and how to fix it.
 
 ``read_evidence`` gathers what the service keeps, ``diagnosis`` tries ``known_causes``,
 ``logged_exceptions`` and ``failed_conditions`` in order, ``run_display`` shows it. To add a

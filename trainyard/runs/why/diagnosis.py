@@ -1,9 +1,12 @@
 """Find the first cause in the evidence of a failed step.
 
-The service's own message counts first, where it is the cause itself (no capacity, a spot
-interruption, a time limit, a missing permission). Else the earliest line that names a cause, or the
-earliest exception: what other ranks and launchers print afterwards follows from it. ``certainty``
+If the service's own message is the cause (no capacity, a spot interruption, a time limit, a missing
+permission), that is the result. Else it is the earliest line that names a cause, or the earliest
+exception, because what other ranks and launchers print afterwards follows from it. ``certainty``
 says how sure that is. If no cause is found, the result says so.
+
+A "clue" is a line that hints at a cause, "work" are lines that a program logs while it runs
+normally.
 """
 
 import re
@@ -28,27 +31,31 @@ from trainyard.runs.why.logged_exceptions import (
     tells,
 )
 
-# The lines of a failed step that hint at its cause, and how certain the cause is.
+# Find the lines of a failed step that hint at its cause, and decide how certain the cause is.
 
 Certainty = Literal["certain", "likely", "unknown"]
 
 SURVIVAL_LINES = 200
-"""Ordinary further lines of its machine after which an exception, or a text, was not fatal."""
+"""If a machine logged this many lines of work after a line, the line was not about what ended the
+program."""
 
 AFTERMATH = 2_000
-"""Largest number of a machine's last lines to examine; lines about a failure don't count."""
+"""Largest number of a machine's last lines that are examined."""
 
 AFTERWARDS = 30
-"""Ordinary lines that may follow the exception of a program that ends: summaries, clean-up."""
+"""Largest number of lines of work, such as summaries and clean-up, that a program may log between
+its fatal exception and its end."""
 
 AT_ONCE = 3
-"""Ordinary lines that may follow a plain line of error, which a program can print and continue."""
+"""Largest number of lines of work that may follow a fatal error message without an exception. It is
+smaller than ``AFTERWARDS`` because a program can print such a message and continue."""
 
 _AFTERMATH = re.compile(
     r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
     r"|wandb: |\S+:\d+:\d+ \[\d+\] NCCL INFO )"
 )
-"""Lines that follow a failure without being work: rules, native frames, torchrun's table."""
+"""Match lines that follow a failure and are not work: horizontal rules, native frames, torchrun's
+table."""
 
 FAILING = re.compile(
     r"(?i)\b(?:error|fatal|fail(?:ed|ure)|critical|cannot|can't|could not|couldn't"
@@ -58,7 +65,7 @@ FAILING = re.compile(
     r"|not (?:found|authorized|supported)"
     r"|only supported|supported only|(?:does|do) not exist|refused)\b"
 )
-"""Words of a line about a failure, and not about something usual."""
+"""Match words of lines that are about a failure."""
 
 HARMLESS = re.compile(
     r"pip's dependency resolver does not currently|Unable to register cu\w+ factory"
@@ -69,7 +76,7 @@ HARMLESS = re.compile(
     r"|socket\.cpp.{0,200}\(errno: 97 |NCCL INFO NET/OFI Setting "
     r"|NCCL INFO (?:NCCL_\w+ set |Bootstrap ?: ?Using|NET/\w+ ?: (?:Using|dlerror=))"
 )
-"""Lines that healthy jobs log, too."""
+"""Match lines that look like errors, and that healthy jobs also log."""
 
 _OF_AWS = "aws/"
 _AWS = re.compile(
@@ -80,21 +87,21 @@ _FOREIGN = re.compile(
     r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli)[a-z]\w*\."
     r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
 )
-"""Exceptions of other packages, and Python's own: other services have Throttled, Denied and
-InternalServerError, too."""
+"""Match exceptions of packages that do not talk to AWS, and Python's own. Their names do not prove
+an error of AWS, because other services also have Throttled, Denied and InternalServerError."""
 
 LIVES_ON = re.compile(
     r"(?i)\b(?:(?:using|with|by|to) (?:the )?defaults?|will be (?:ignored|skipped|initiali[sz]ed)"
     r"|ignor(?:ed|ing)|skipp(?:ed|ing)|left out|falling back|instead|disabled|optional|continuing"
     r"|starting (?:from scratch|fresh)|trying \d|attempt \d+ of)\b"
 )
-"""Words by which a line says that the program has dealt with the problem."""
+"""Match words by which a line says that the program has dealt with the problem and continues."""
 
 _HEDGES = re.compile(
     r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
     r"|make sure|ensure|either|check (?:if|that|whether))\b"
 )
-"""Words after which a message only supposes or advises."""
+"""Match words after which a message only supposes or advises something."""
 
 _DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
 """Causes that end a process without a message, and may be why another process failed."""
@@ -102,7 +109,7 @@ _DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
 _FATAL = re.compile(
     r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \("
 )
-"""Beginning of a line that a program prints only when it ends."""
+"""Match the beginning of a line that a program prints only when it ends."""
 
 _WENT_ON = re.compile(
     r"(?i)\b(?:training|job|run|script|step|upload|evaluation|pipeline)\b.{0,30}"
@@ -111,7 +118,7 @@ _WENT_ON = re.compile(
     r"|\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d+.{0,60}\b(?:loss|acc\w*|lr|perplexity|auc)\b"
     r"|\b\d+%\|.{0,60}it/s"
 )
-"""Lines of a program that continues: its progress, and that it has finished its work."""
+"""Match lines of a program that continues: its progress, or that it has finished its work."""
 
 _FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
 
@@ -121,35 +128,40 @@ class Clue:
     """A line that hints at the cause."""
 
     number: int
-    """Number of the line among all lines."""
+    """Index of the line among all lines."""
 
     line: Line
     level: Level
-    """Place in the order of causes."""
+    """What the line proves (see ``Signature.level``), which decides its place in the order."""
 
     origin: tuple[Signature, re.Match[str]] | LoggedException
+    """The signature that it matches, with the match; or else the exception that it reports."""
+
     is_exact: bool = True
     """True if it was recognised by the exact words that a program, or AWS, prints."""
 
     exception: LoggedException | None = None
-    """Exception on whose line it stands."""
+    """Exception whose traceback the line ends; None if there is none."""
 
     is_handled: bool = False
     """True if another exception was raised while this one was handled."""
 
     @property
     def name(self) -> str:
-        """Name of the signature; else the exception's kind."""
+        """Name of the signature, or else the kind of the exception."""
         return self.origin.kind if isinstance(self.origin, LoggedException) else self.origin[0].name
 
     @property
     def word(self) -> LoggedException | None:
-        """Exception that the line names."""
+        """Exception that the line names, with or without a traceback; None if it names none."""
         return self.exception or parse_exception(self.line)
 
 
 def find_clues(lines: Sequence[Line]) -> list[Clue]:
-    """Return the clues in the lines, except those after which their machine continued for long."""
+    """Return the clues in the lines, in the order of the lines.
+
+    Lines after which their machine continued to work for long are left out.
+    """
     fatal = _fatal(lines)
     every = _add_places([*read_exceptions(lines)])
     exceptions = {exception.number: exception for exception in every if exception.follows is None}
@@ -169,9 +181,10 @@ def find_clues(lines: Sequence[Line]) -> list[Clue]:
 
 
 def _add_places(every: list[LoggedException]) -> list[LoggedException]:
-    """Return the exceptions with their places. The first of a chain that has only frames of
-    libraries gets the place of the next one that has another, for only that traceback shows the
-    caller.
+    """Return the exceptions with their places completed.
+
+    If the first exception of a chain has only frames of libraries, it gets the place of the next
+    exception in the chain that has another frame, because only that traceback shows the caller.
     """
     calls: dict[int | None, str] = {}
     for exception in every:
@@ -184,8 +197,15 @@ def _add_places(every: list[LoggedException]) -> list[LoggedException]:
 
 
 def _choose_handled(first: Clue, exception: LoggedException, clue: Clue | None) -> Clue:
-    """Return the first clue of a chain whose handling raised another exception. If the second is
-    known and the first is not, the second was the failure; else the first was, but not certainly.
+    """Return the first clue of a chain, adjusted because handling it raised another exception.
+
+    If the later exception matches a signature and the first does not, the later was the failure,
+    so the first clue is lowered to "likely". Else the first one was the failure, but not certainly.
+
+    Args:
+        first: clue of the chain's first exception.
+        exception: exception that was raised while the first was handled.
+        clue: clue of ``exception``, if there is one.
     """
     if first.exception and first.exception.message and first.exception.message in exception.message:
         return first
@@ -195,10 +215,12 @@ def _choose_handled(first: Clue, exception: LoggedException, clue: Clue | None) 
 
 
 def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
-    """Return the lines after which their machine did little ordinary work."""
+    """Return (index, line) of the lines after which their machine logged little work, so that they
+    may be about what ended the program.
+    """
     work, after = Counter[str](), Counter[str]()
     fatal_lines = []
-    # Backwards: only what follows a line shows whether its machine lived on.
+    # Read backwards, because the lines after a line show whether its machine continued.
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
         if work[line.host] < SURVIVAL_LINES and after[line.host] < AFTERMATH:
@@ -209,7 +231,7 @@ def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
 
 
 def _is_work(line: Line) -> bool:
-    """Return whether a line is ordinary, and not one of those that follow a failure."""
+    """Return whether a line is of a program that works normally, and is not about a failure."""
     return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
 
 
@@ -217,7 +239,15 @@ def matching_lines(
     lines: Sequence[tuple[int, Line]],
     exceptions: Mapping[int, LoggedException] = MappingProxyType({}),
 ) -> Iterator[Clue]:
-    """Iterate over the lines that match a signature; frames and code of a traceback are skipped."""
+    """Iterate over the clues of lines that match a signature.
+
+    Frames and code of tracebacks, harmless lines, and AWS's words in exceptions that are not AWS's
+    are skipped.
+
+    Args:
+        lines: (index, line) of the lines to examine.
+        exceptions: mapping of a line's index to the exception whose traceback it ends.
+    """
     frames: set[tuple[str, int | None]] = set()
     for number, line in lines:
         process = (line.host, line.rank)
@@ -230,7 +260,7 @@ def matching_lines(
 
 
 def _is_foreign(line: Line, signature: Signature, exception: LoggedException | None) -> bool:
-    """Return whether a non-AWS exception has the words of an AWS signature."""
+    """Return whether an AWS signature matched the exception of a package that is not AWS's."""
     if not signature.name.startswith(_OF_AWS) or _AWS.search(line.text):
         return False
     word = exception or parse_exception(line)
@@ -243,9 +273,11 @@ def _clue(
     recognition: tuple[Signature, re.Match[str], bool],
     exceptions: Mapping[int, LoggedException],
 ) -> Clue:
-    """Return the clue of a line, with its level lowered where needed: a program continues after
-    what it logs as information, warns of or tries again; and healthy programs, too, warn about
-    their own files, packages and settings.
+    """Return the clue of a line that matches a signature, with its level lowered where needed.
+
+    The level is lowered if the program may have continued after the line: because it logged it
+    below an error or will retry, because the line does not report an error, or because it is a
+    warning about files, packages and settings, which healthy programs also log.
     """
     signature, match, is_exact = recognition
     level, exception = signature.level, exceptions.get(number)
@@ -264,11 +296,17 @@ def _clue(
 
 
 def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
-    """Return how sure the first of the ``clues`` is; clue numbers are indices into ``lines``.
+    """Return how certain it is that ``first`` is the cause.
 
-    It is certain where it is *specific*: named by the exact words of AWS's reason, or of the
-    exception that ended the program; the *first*: no error stands before it that it does not
-    explain, and nothing else claims to be a cause; and where it *ended* the program.
+    It is certain if three conditions hold: it is *specific*, which means that the exact words of
+    AWS's reason, or of the exception that ended the program, name it; it is the *first*, which
+    means that no error before it is unexplained and no other clue may be a cause; and it *ended*
+    the program.
+
+    Args:
+        first: the clue that is the cause, if any is.
+        clues: all clues.
+        lines: all lines, into which the clues' numbers are indices.
     """
     if (
         first.level == "consequence"
@@ -278,7 +316,8 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
         return "unknown"
     sure = _is_specific(first) and not _rivals(first, clues)
     if first.line.is_said:
-        # AWS names its own reason, a watch rule its own.
+        # A message of level "service" is AWS's (or a watch rule's) own reason, and needs no
+        # evidence in the log. Other messages of the service may only quote what the program said.
         is_own = first.level == "service"
         is_quoted = any(line.is_said and line.text.startswith("AlgorithmError") for line in lines)
         is_behind = first.exception is not None or is_quoted
@@ -291,7 +330,8 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
 
 
 def _is_specific(first: Clue) -> bool:
-    if isinstance(first.origin, LoggedException):  # its own words
+    """Return whether the clue's words say exactly what failed."""
+    if isinstance(first.origin, LoggedException):  # no signature: the exception's own words count
         return not (first.origin.is_vague or first.is_handled)
     line, word = first.line, first.word
     if _HEDGES.search(line.text[: first.origin[1].start()]) or LIVES_ON.search(line.text):
@@ -305,18 +345,18 @@ def _is_specific(first: Clue) -> bool:
 
 
 def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
-    """Return whether something else claims to be the cause, too, or a process died without a
-    message elsewhere.
+    """Return whether another clue may also be the cause, or another process ended without a
+    message.
     """
     others = [clue for clue in clues if clue.name != first.name]
-    # The program's own death shows in the lines that follow at once.
+    # The end of the failed process itself shows in the lines that follow at once.
     near = range(first.number, first.number + AT_ONCE)
     died = any(clue.name in _DEATH and clue.number not in near for clue in others)
     return died or any(clue.level in ("service", "cause", "hint") for clue in others)
 
 
 def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
-    """Return whether an error stands before it that it does not explain."""
+    """Return whether there is an error before the clue that does not repeat it."""
     before = [line for line in lines[: first.number] if not line.is_said][-SURVIVAL_LINES:]
     errors = [
         line
@@ -337,7 +377,7 @@ def _is_same(line: Line, word: LoggedException) -> bool:
 
 
 def _has_ended(first: Clue, lines: Sequence[Line]) -> bool:
-    """Return whether the process that printed it did no ordinary work afterwards."""
+    """Return whether the process that printed the clue's line logged hardly any work afterwards."""
     after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
     rank = first.line.rank
     own_lines = [line for line in after if rank is None or line.rank in (None, rank)]
@@ -359,7 +399,7 @@ _SAYS_NOTHING = re.compile(
     r"|(?i:(?:can't|cannot|unable to) (?:process|complete|handle) (?:your|the|this) request\b)"
     r"|(?i:one or (?:more|multiple) steps failed|^(?:\w+ job|step|execution) (?:has )?failed\W*$)"
 )
-"""Reasons that only say that something failed, and lines of code in place of one."""
+"""Match failure reasons that only say that something failed, and lines of code instead of one."""
 
 _STATES = re.compile(
     r"(?i)\b(?:could not|couldn't|cannot|can't|unable to|failed to|invalid"
@@ -369,13 +409,13 @@ _STATES = re.compile(
     r"|unsupported|unrecognized|no such"
     r"|only supported|supported only)\b(?! (?:if|when|unless)\b)"
 )
-"""Words by which a line states what failed, and does not merely mention a failure."""
+"""Match words by which a line states what failed, and does not merely mention a failure."""
 
 _PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
-"""Prefix that SageMaker writes before the reason of a program or its container."""
+"""Match the prefix that SageMaker writes before the reason of a program or its container."""
 
 _OF_AN_INTERFACE = ("AttributeError", "ImportError", "TypeError")
-"""Exceptions that Python raises for a function, or an argument of one, that is not there."""
+"""Exceptions that Python raises if a function, or an argument of one, does not exist."""
 
 _QUOTED_MESSAGE = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
 
@@ -386,31 +426,35 @@ class Cause:
 
     step: str
     name: str
-    """Name of the signature; else ``condition`` (of a Fail step), ``exception``, ``reason``,
-    ``error`` or ``unknown``.
+    """Name of the signature. If none matched, ``condition`` (of a Fail step), ``exception``,
+    ``reason``, ``error`` or ``unknown``.
     """
 
     sentence: str
     certainty: Certainty
     fix: str = ""
     source: str = ""
-    """Source of the text's meaning; empty for the program's own words."""
+    """Source of what the text means; empty if the sentence only quotes the program."""
 
     host: str = ""
     rank: int | None = None
     lines: tuple[str, ...] = ()
-    """Log lines that show the cause; of a Fail step its conditions."""
+    """Log lines that show the cause; for a Fail step its conditions."""
 
     events: tuple[str, ...] = ()
-    """ID of each line's event in the log; empty for a line that is not from a log."""
+    """For each line, the ID of its log event; an empty string for a line that is not from a log."""
 
 
 def diagnose(evidence: Evidence) -> Cause:
-    """Return the first cause of the step's failure; "unknown" rather than a guess."""
+    """Return the first cause of the step's failure; its certainty is "unknown" if nothing shows it.
+
+    Tried in this order: messages of the service, clues in the log, the reason of the step or the
+    program, exceptions without tracebacks, consequences, and the first line about an error.
+    """
     lines = (*evidence.lines, *evidence.service_lines)
     clues = find_clues(lines)
     service_clues = [*matching_lines([*enumerate(lines)][len(evidence.lines) :])]
-    # A guess from the log comes last, even one that stands before a sure cause.
+    # Likely clues come last, even if they are before a surer one in the log.
     order: list[tuple[list[Clue], tuple[Level, ...]]] = [
         (service_clues, ("service",)),
         (clues, ("service", "cause", "hint")),
@@ -434,8 +478,8 @@ def diagnose(evidence: Evidence) -> Cause:
 
 
 def _first_error(evidence: Evidence) -> Cause | None:
-    """Return the first line that calls itself an error; else the first that states a failure, or at
-    least mentions one.
+    """Return as a cause the first line that was logged as an error; else the first that states a
+    failure, or that mentions one. Return None if there is none.
     """
     last = [
         log_line
@@ -469,7 +513,7 @@ def _first_error(evidence: Evidence) -> Cause | None:
 
 
 def _quote_line(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
-    """Return a cause with a line's own words, about which no more is known."""
+    """Return a cause that only quotes a line, because nothing more is known about it."""
     cause = Cause(
         step=evidence.step,
         name="error",
@@ -482,11 +526,11 @@ def _quote_line(evidence: Evidence, line: Line, sentence: str, certainty: Certai
 
 
 def _quote_reason(evidence: Evidence, reason: str) -> Cause:
-    """Return a cause with the step's reason.
+    """Return a cause that consists of the step's reason.
 
-    A step's own reason (a Fail step's, a callback's) is certain. If the service quotes it, the
-    cause may lie deeper, or in an error that was logged before. Lines that only repeat the sentence
-    are left out.
+    The reason is certain if the step itself gave it, such as a Fail or callback step. It is likely
+    if the service quotes a program, or if an error was logged before: the cause may then be
+    another. The reason's lines are left out if they only repeat the sentence.
     """
     is_quoted = _PREFIX.match(evidence.reason) or _QUOTED_MESSAGE.search(evidence.reason)
     is_later = any(line.error for line in evidence.lines[-SURVIVAL_LINES:])
@@ -500,6 +544,7 @@ def _quote_reason(evidence: Evidence, reason: str) -> Cause:
 
 
 def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
+    """Return the cause that a clue shows, in the words of its signature or exception."""
     if isinstance(clue.origin, LoggedException):
         return _exception(evidence, clue.origin, certainty)
     signature, match = clue.origin
@@ -519,6 +564,7 @@ def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
 
 
 def _exception(evidence: Evidence, exception: LoggedException, certainty: Certainty) -> Cause:
+    """Return a cause that quotes an exception of the program."""
     cause = Cause(
         step=evidence.step,
         name="exception",
@@ -531,8 +577,10 @@ def _exception(evidence: Evidence, exception: LoggedException, certainty: Certai
 
 
 def _or_versions(evidence: Evidence, cause: Cause, exception: LoggedException | None) -> Cause:
-    """Return the cause with another possible one: packages here are of other versions than those of
-    the image, and a library raised the exception, or an interface is not as the program expects.
+    """Return the cause, adding that a version of a package may be the cause, if that is possible.
+
+    It is possible if the log says that packages here have other versions than in the job's image,
+    and either a library raised the exception, or it means that a function or argument is missing.
     """
     texts = (line.text.partition(STANDS_IN)[2] for line in evidence.lines if STANDS_IN in line.text)
     differs = next(texts, "").strip()
@@ -560,12 +608,15 @@ def _describe_exception(exception: LoggedException) -> str:
 
 
 def _own_reason(reason: str) -> str:
-    """Return the reason that the program left, without the text that SageMaker writes around it."""
+    """Return the program's own words in a failure reason, without the text that SageMaker adds.
+
+    Return an empty string if they only say that something failed.
+    """
     # The training toolkit quotes the end of standard error.
     if match := _QUOTED_MESSAGE.search(reason):
         rows = [row.strip().strip('"') for row in match["message"].splitlines() if row.strip()]
         errors = [row for row in rows if parse_exception(Line("", 0, row))]
-        # Without an exception the last row counts: the quotation is the end of the output.
+        # Without an exception the last row is used, because the quotation is the output's end.
         telling = [row for row in (*errors, *rows[::-1]) if not _SAYS_NOTHING.search(row)]
         return telling[0].lstrip(": ") if telling else ""
     first = next((row.strip() for row in reason.splitlines() if row.strip()), "")
@@ -575,8 +626,9 @@ def _own_reason(reason: str) -> str:
 
 
 def _show_line(evidence: Evidence, line: Line, cause: Cause) -> Cause:
-    """Return the cause with the line and its neighbours in its machine's log; without neighbours if
-    the service said it.
+    """Return the cause with the line and its neighbours in the log of its machine.
+
+    A message of the service has no neighbours.
     """
     host_lines = [other for other in evidence.lines if other.host == line.host]
     position = next((n for n, other in enumerate(host_lines) if other is line), None)
@@ -593,6 +645,7 @@ def _show_line(evidence: Evidence, line: Line, cause: Cause) -> Cause:
 
 
 def _unknown(evidence: Evidence) -> Cause:
+    """Return a cause that says that none was found, with the reason and the log's last lines."""
     failing = [line for line in evidence.lines[-SURVIVAL_LINES:-5] if FAILING.search(line.text)]
     last = [line.text for line in (*failing[-5:], *evidence.lines[-5:])]
     return Cause(

@@ -1,4 +1,4 @@
-"""Find exceptions in a log: who raised what, and where."""
+"""Find the exceptions in the logs of a failed step, and match them against known failure texts."""
 
 import re
 import textwrap
@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-# Evidence of a failed step: the service's message, and the logs of its machines.
+# Evidence of a failed step: the service's message, and the logs of its machines. Two terms: a
+# "handed on" exception only passes on the failure of another process, which came first; a
+# "consequence" is a text that a program prints because something else has failed before.
 
 _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
 """Prefix that docker compose writes before a line, in the SDK's local mode."""
@@ -17,13 +19,13 @@ _REASON = re.compile(r"^(?:Algorithm|Client|Capacity|InternalServer)Error\b|^Res
 """Beginning of a FailureReason."""
 
 _FAILURE_REASON = re.compile(r"Failed(?:\.|:| with)? ?[Rr]eason:\s*(?P<reason>\S.*)", re.DOTALL)
-"""Text that the SDK writes before a FailureReason."""
+"""Match the text that the SDK writes before a FailureReason, and the reason itself."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RANK = re.compile(
     r"^\s*(?:\S+:\d+:\d+ )?"  # NCCL's host:pid:thread
     r"\[(?:(?:default|rank|Rank |RANK )?(?P<rank>\d+)|1,(?P<mpi>\d+)(?:<std\w+>)?)\]\s?:?"
-    r"|^(?:[\w.,:/+\[\]-]{1,60}\s+){1,3}"  # a time, a stream's name
+    r"|^(?:[\w.,:/+\[\]-]{1,60}\s+){1,3}"  # up to three words, such as a time and a stream's name
     r"\[(?:default|rank|Rank |RANK )(?P<later>\d+)\]\s?:?"
 )
 _BRACKET_RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (?P<rank>\d+)\]")
@@ -37,7 +39,8 @@ _ERROR = re.compile(
 )
 
 LONGEST = 2000
-"""Characters of a line that are examined: some programs print megabytes without an end."""
+"""Number of characters of a line that are examined: some programs print megabytes without a line
+break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,20 @@ class Line:
     """A line of a machine's log."""
 
     host: str
-    """Machine, such as ``algo-1``; empty for the service's own words."""
+    """Machine, such as ``algo-1``; empty for a message of the service itself."""
 
     timestamp: int
     """Milliseconds since 1970; 0 if unknown."""
 
     text: str
-    """Text without a terminal's colours, and cut at ``LONGEST``."""
+    """Text without terminal colour codes, cut after ``LONGEST`` characters."""
 
     event: str = ""
-    """ID of the log event that has the line; empty if there is none."""
+    """ID of the log event that contains the line; empty if there is none."""
 
     @property
     def rank(self) -> int | None:
-        """Rank that printed it, if a launcher or torch wrote the rank before the line."""
+        """Rank that printed the line, if a launcher or torch wrote the rank into it; else None."""
         if match := _RANK.match(self.text):
             return int(match["rank"] or match["mpi"] or match["later"])
         match = _BRACKET_RANK.search(self.text)
@@ -66,32 +69,33 @@ class Line:
 
     @property
     def is_said(self) -> bool:
-        """True for the service's own words, which are not from a log."""
+        """True if the line is from the service's own message, and not from a log."""
         return self.timestamp == 0 and not self.host
 
     @property
     def is_minor(self) -> bool:
-        """True if the program logs it as less than an error."""
+        """True if the program logged the line at a level below an error, such as a warning."""
         return _MINOR.match(self.text) is not None
 
     @property
     def is_tried_again(self) -> bool:
-        """True if it says that the failed action is tried again."""
+        """True if the line says that the failed action will be retried."""
         return _RETRY.search(self.text) is not None
 
     @property
     def error(self) -> str:
-        """Message, if it is logged as an error; else empty."""
+        """Message of the line if it was logged as an error; else an empty string."""
         match = _ERROR.match(self.text)
         return match["what"].strip() if match else ""
 
     @property
     def bare(self) -> str:
-        """Line without the rank before it."""
+        """Text of the line without the rank at its beginning."""
         return _RANK.sub("", self.text, count=1) if _RANK.match(self.text) else self.text
 
 
 def line(host: str, timestamp: int, text: str, event: str = "") -> Line:
+    """Create a ``Line``: cut the text at ``LONGEST``, and remove colours and docker's prefix."""
     return Line(host, timestamp, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip(), event)
 
 
@@ -107,17 +111,20 @@ class Evidence:
     """SecondaryStatus of the job, or its replacement."""
 
     lines: Sequence[Line] = field(default=())
-    """Lines of all its machines, in the order in which they were logged."""
+    """Lines of all the step's machines, in the order in which they were logged."""
 
     @property
     def service_lines(self) -> tuple[Line, ...]:
-        """The service's words, one entry per line."""
+        """The status and the failure reason, one entry per line of text."""
         rows = filter(None, (self.status, *self.reason.splitlines()))
         return tuple(line("", 0, text) for text in rows)
 
 
 def of_text(text: str) -> Evidence:
-    """Return the evidence in a log, or a failure reason, that is given as text."""
+    """Return the evidence in ``text``, which is either a failure reason or a log.
+
+    The lines of a log have their line numbers as timestamps, so that they keep their order.
+    """
     if match := _FAILURE_REASON.search(text):
         text = match["reason"]
     rows = textwrap.dedent(text).splitlines()
@@ -142,16 +149,18 @@ _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/|\.(?:pyx|pxi|pxd)$"
 )
-"""Files of libraries; for Cython, frames name the source, relative to the package's repository."""
+"""Match the file names of libraries. Cython's frames name source files (``.pyx`` etc.) relative to
+the package's repository."""
 
 _WAITING = re.compile(
     r"/torch/multiprocessing/|/torch/distributed/(?:launcher|elastic|run)|/accelerate/commands/"
     r"|/deepspeed/launcher/|/subprocess\.py|/concurrent/futures/|/multiprocessing/pool"
 )
-"""Files that wait for another process, and raise its failure."""
+"""Match the files whose code waits for another process and raises its failure."""
 
 _WRAPPER = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
-"""torch raises a worker's exception again, with the worker's own traceback below it."""
+"""Match the message with which torch raises a worker's exception again. The worker's own traceback
+follows in the message."""
 
 _EXCEPTIONAL = re.compile(r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|timeout)$")
 _OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
@@ -159,12 +168,12 @@ _IGNORABLE = re.compile(
     r"Exception ignored (?:in|on)|--- Logging error ---"
     r"|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
 )
-"""Python, or its event loop, prints these tracebacks and continues."""
+"""Match lines after which Python, or its event loop, prints a traceback and continues."""
 
 _SURVIVABLE = re.compile(
     r"Exception in thread|(?i:\bretrying\b|\bwill (?:retry|try again)|falling back)"
 )
-"""Text before, or in, an exception that a program may survive."""
+"""Match text before, or in, an exception after which the program may continue."""
 
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 """Line that torchrun writes before the traceback of the rank that failed first."""
@@ -182,7 +191,7 @@ _OF_ANOTHER = re.compile(
     r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code"
     r"|\bdied with\b|\bterminated (?:with|by) signal\b)"
 )
-"""Message of a launcher's exception, by which another process has ended."""
+"""Match the message of an exception that says that another process has exited or was killed."""
 
 _SUMMARY = re.compile(
     r"(?i)\b(?:an?|unknown|unexpected|internal|unhandled)\s+(?:\w+\s+){0,2}(?:errors?|exceptions?)\b"
@@ -191,7 +200,7 @@ _SUMMARY = re.compile(
     r"|\b(?:was|were) (?:an? )?(?:errors?|exceptions?|failures?) (?:in|during|while)\b"
     r"|^(?:\S+ ){0,4}(?:failed|error|crashed|aborted)\W*$|^The following operation failed in\b"
 )
-"""Message that reports a failure elsewhere, and not what failed."""
+"""Match a message that reports that something failed elsewhere, without saying what."""
 
 _LAUNCHERS = frozenset(
     "BaseExceptionGroup CalledProcessError CheckpointException ChildFailedError ExceptionGroup "
@@ -205,7 +214,7 @@ NAMED_EXCEPTION = re.compile(
     r"|(?:(?<=^)|(?<=ERROR ))(?:[a-z_]\w*\.)+[A-Z][A-Za-z]*[a-z]\w*)"
     r"(?:: {1,2}(?P<message>\S.*)|:)$"
 )
-"""An exception that a line names without a traceback before it."""
+"""Match an exception that a line names without a traceback before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +222,7 @@ class LoggedException:
     """An exception in a log."""
 
     number: int
-    """Number of its last line among all lines."""
+    """Index, among all lines, of the line that ends its traceback."""
 
     line: Line
     kind: str
@@ -221,56 +230,61 @@ class LoggedException:
 
     message: str
     place: str = ""
-    """Innermost line outside libraries, such as ``train.py:42``; empty if there is none."""
+    """Innermost frame outside libraries, such as ``train.py:42``; empty if there is none."""
 
     is_of_a_library: bool = False
-    """True if its innermost frame is a library's, which has words of its own for it."""
+    """True if its innermost frame is in a library, so that the message is the library's wording."""
 
     is_handed_on: bool = False
-    """True if it was raised by code that waits for another process, whose failure came first."""
+    """True if it was raised by code that waits for another process, which failed first."""
 
     is_own_word: bool = False
-    """True if the program's own file raised it by a statement of its own."""
+    """True if a ``raise`` or ``assert`` in a file of the program, not of a library, raised it."""
 
     is_survivable: bool = False
-    """True if the log around it says that the program continues."""
+    """True if the log around it says that the program may continue."""
 
     is_ignored: bool = False
     """True if Python printed it and continued."""
 
     is_opened: bool = False
-    """True if the message's first line only introduces the text in the next one."""
+    """True if the message's first line only introduces the next line, which was appended to it."""
 
     rank: int | None = None
     follows: int | None = None
-    """Number of the chain's first exception; None for the first itself."""
+    """``number`` of the first exception in its chain; None if it is the first itself."""
 
     is_handling: bool = False
-    """True if it was raised while the previous one was handled, and not because of it."""
+    """True if it was raised while the previous exception was handled, without ``from``."""
 
     @property
     def is_cut(self) -> bool:
-        """True if the text ends before the message, and the kind alone says nothing."""
+        """True if the log was cut before the message, and the exception's kind is too generic to
+        say what failed.
+        """
         is_bare = self.kind in {*_GENERIC, "RuntimeError", "OSError", "Error"}
         return is_bare and not self.message and self.line.text.rstrip().endswith(f"{self.kind}:")
 
     @property
     def is_vague(self) -> bool:
-        """True if it only says that something else has failed, was None, or is survived."""
+        """True if it does not say what failed: it reports another failure or a None value, or the
+        program may have continued after it.
+        """
         is_of_nothing = "'NoneType' object" in self.message
         is_second = self.is_survivable or self.is_opened or self.is_handed_on
         return is_second or is_of_nothing or not tells(self.message)
 
     @property
     def is_mere_word(self) -> bool:
-        """True if the message is the program's own wording, and could mean anything."""
+        """True if the message is the program's own wording, which may mean anything."""
         is_generic = self.kind.rpartition(".")[2] in _GENERIC
         return self.is_own_word or (is_generic and not self.is_of_a_library)
 
     @property
     def is_of_a_launcher(self) -> bool:
-        """True for a launcher's exception, a bare Exception, by which torch.multiprocessing.spawn
-        raises a process's again, and any other that says that another process has ended.
+        """True if it reports the failure of another process: it is of a launcher's exception class,
+        its message says that another process ended, or it is an ``Exception`` without a message, as
+        which torch.multiprocessing.spawn raises a process's exception again.
         """
         is_bare = self.kind == "Exception" and not self.message
         is_named = self.kind.rpartition(".")[2] in _LAUNCHERS
@@ -279,22 +293,24 @@ class LoggedException:
 
 @dataclass(slots=True)
 class _Reading:
-    """State of reading one rank's (or, without ranks, one machine's) lines."""
+    """State of reading the lines of one rank, or of one machine if lines have no rank."""
 
     is_inside: bool = False
+    """True while the lines belong to a traceback."""
+
     place: str = ""
     is_piece: bool = False
-    """True if the traceback's head is missing."""
+    """True if the traceback's first line is missing."""
 
     first: int | None = None
     """Number of the last exception that began a chain."""
 
     link: re.Match[str] | None = None
-    """Match that joins the next exception to the previous one."""
+    """Match of ``_CHAIN``, if the next exception follows from the previous one."""
 
     is_waiting: bool = False
     is_library: bool = False
-    """True if the innermost frame is a library's."""
+    """True if the innermost frame is in a library."""
 
     code: str = ""
     """Line of code of the innermost frame."""
@@ -312,15 +328,20 @@ class _Reading:
     is_survivable: bool = False
 
     def without(self, text: str) -> str:
-        """Return the line without the prefix of the traceback's first line, whatever its times."""
+        """Return the line without the logger's prefix of the traceback's first line.
+
+        Digits are ignored in the comparison, because the prefix may contain a time.
+        """
         head = text[: len(self.before)]
         is_same = _DIGIT.sub("0", head) == _DIGIT.sub("0", self.before)
         return text[len(self.before) :] if is_same else text
 
 
 def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
-    """Iterate over the exceptions that ended a rank's tracebacks, in the order of the lines. One
-    that followed from another ``follows`` it.
+    """Iterate over the exceptions at the ends of tracebacks, in the order of the lines.
+
+    Tracebacks are read separately for each rank, because ranks print concurrently. If an exception
+    followed from others, its ``follows`` is the number of the first of them.
     """
     readings: dict[tuple[str, int | None], _Reading] = {}
     for number, line in enumerate(lines):
@@ -348,7 +369,7 @@ def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
 
 
 def _begin(reading: _Reading, text: str) -> None:
-    """Begin a traceback."""
+    """Begin a traceback: reset the state, and note the prefix and what the line before it says."""
     reading.is_inside, reading.is_piece, reading.is_library = True, False, False
     reading.place = reading.code = ""
     reading.before = text[: text.index(_BEGIN)]
@@ -358,8 +379,8 @@ def _begin(reading: _Reading, text: str) -> None:
 
 
 def _enter(reading: _Reading, place: re.Match[str]) -> None:
-    """Enter the next frame."""
-    # A frame without a traceback's head is a piece of one: the log was cut within it.
+    """Note the file and line of the traceback's next frame."""
+    # A frame without the traceback's first line is a piece of one: the log was cut inside it.
     if not reading.is_inside:
         reading.is_inside, reading.is_piece, reading.place = True, True, ""
     reading.is_library = _LIBRARY.search(place["file"]) is not None
@@ -372,6 +393,7 @@ def _enter(reading: _Reading, place: re.Match[str]) -> None:
 def _make_exception(
     number: int, line: Line, end: re.Match[str], reading: _Reading
 ) -> LoggedException:
+    """Create the exception whose last line is ``line``, from what was read of its traceback."""
     follows = reading.first if reading.link else None
     reading.first = number if follows is None else follows
     return LoggedException(
@@ -392,7 +414,11 @@ def _make_exception(
 
 
 def _complete_message(exception: LoggedException, lines: Sequence[Line]) -> LoggedException:
-    """Return the exception with its rank's next line, if its own only introduces the message."""
+    """Append the same rank's next line to the message if the exception's own line ends with ":".
+
+    Return the exception unchanged if it is a launcher's, if the next line begins another traceback,
+    or if the rank has no line among the next three.
+    """
     if exception.is_of_a_launcher or not exception.line.text.rstrip().endswith(":"):
         return exception
     process = (exception.line.host, exception.line.rank)
@@ -406,7 +432,10 @@ def _complete_message(exception: LoggedException, lines: Sequence[Line]) -> Logg
 
 
 def parse_exception(line: Line) -> LoggedException | None:
-    """Return the exception that the line names without a traceback; None if there is none."""
+    """Return the exception that the line names without a traceback.
+
+    Return None if there is none, if it is a launcher's, or if the line is logged below an error.
+    """
     match = None if line.is_minor else NAMED_EXCEPTION.search(line.bare)
     if match is None:
         return None
@@ -419,14 +448,14 @@ def parse_exception(line: Line) -> LoggedException | None:
 
 
 def find_untraced(lines: Sequence[Line]) -> Iterator[LoggedException]:
-    """Iterate over exceptions that a line names without a traceback, usually in part of a log."""
+    """Iterate over the exceptions that lines name without a traceback."""
     for number, line in enumerate(lines):
         if exception := parse_exception(line):
             yield _complete_message(replace(exception, number=number), lines)
 
 
 def tells(text: str) -> bool:
-    """Return whether a message says what failed, not only that a process or step has."""
+    """Return whether a message says what failed, not only that a process or step failed."""
     summary = _SUMMARY.search(text)
     is_more = summary is None or len(text) - summary.end() > 30
     return is_more and _OF_ANOTHER.search(text) is None
@@ -434,16 +463,17 @@ def tells(text: str) -> bool:
 
 # Known texts of causes of failure, each with its source: ``signatures/*.toml``.
 #
-# One file is one family; a new cause is a new entry. ``pattern`` matches the words of a program or
-# AWS, ``wording`` those of people and other versions: a cause found by it is never more than
-# likely.
-# ``cause`` and ``fix`` may name the groups of both in braces. Brackets around a group that found
-# nothing are removed; in JSON it becomes ``*``.
+# One file is one family of causes; a new cause is a new entry. ``pattern`` matches the exact words
+# of a program or of AWS. ``wording`` matches how people and other versions say it: a cause that is
+# found by it is never more than likely. ``cause`` and ``fix`` may contain the names of both
+# patterns' groups in braces. If a group matched nothing, parentheses around it are removed, and a
+# quoted one becomes ``"*"``.
 
 _NOTHING = "\0"
 _GROUPS = re.compile(r"(?<!\{)(?:\{\w+\})+")
 _NAMES = re.compile(r"ModuleNotFoundError|cannot import name|unrecognized arguments:")
-"""Texts before names that a program gave, which may be those of any cause."""
+"""Match texts that end in a name that the program chose. Such a name may look like the text of
+another cause, so only the signatures of ``program.toml`` are tried on these texts."""
 
 FOLDER = Path(__file__).with_name("signatures")
 Level = Literal["service", "cause", "hint", "likely", "consequence"]
@@ -451,17 +481,17 @@ Level = Literal["service", "cause", "hint", "likely", "consequence"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """A known text."""
+    """A known text in logs or failure reasons, with its cause and fix."""
 
     name: str
     """Name, such as ``family/name``."""
 
     level: Level
-    """Meaning of the text. service: AWS's own message about the job. cause: the program that prints
-    it has failed by it; both may be certain. hint: the program that raises it has failed by it, but
-    its meaning is only likely. likely: it usually means this, or follows from another rank.
-    consequence: another rank, or a called program, has failed before; it counts if nothing else was
-    found."""
+    """What the text proves. service: AWS's own message about the job. cause: the program that
+    printed it failed because of it. A cause that is found at one of these two levels may be
+    certain. hint: the program that raised it failed because of it, but what it means is only
+    likely. likely: it usually means this, or it follows from another rank's failure. consequence:
+    another rank, or a called program, failed before; it is used only if nothing else was found."""
 
     pattern: re.Pattern[str]
     wording: re.Pattern[str] | None = None
@@ -473,13 +503,17 @@ class Signature:
     """Source of the text: a page, a thread, or the program that prints it."""
 
     def explain(self, match: re.Match[str]) -> tuple[str, str]:
-        """Return cause and fix, with the groups of the match filled in."""
+        """Return the cause and the fix, with the groups of the match filled in."""
         groups = match.groupdict()
         return _fill_groups(self.cause, groups), _fill_groups(self.fix, groups)
 
 
 def _fill_groups(sentence: str, groups: Mapping[str, str | None]) -> str:
-    """Return the sentence with the groups filled in. Groups side by side are alternatives."""
+    """Replace each ``{name}`` in the sentence by the group's text.
+
+    Adjacent names are alternatives: their texts are concatenated. See the comment above on groups
+    that matched nothing.
+    """
 
     def replace_names(names: re.Match[str]) -> str:
         texts = (groups.get(name) or "" for name in re.findall(r"\w+", names[0]))
@@ -492,10 +526,11 @@ def _fill_groups(sentence: str, groups: Mapping[str, str | None]) -> str:
 
 
 def _read(folder: Path) -> tuple[Signature, ...]:
+    """Read all signatures from the TOML files in a folder."""
     return tuple(
         Signature(
             name=f"{path.stem}/{name}",
-            level=entry["level"],  # a test checks each
+            level=entry["level"],  # a test checks that each is a Level
             pattern=re.compile(entry["pattern"]),
             wording=re.compile(entry["wording"]) if "wording" in entry else None,
             cause=entry["cause"],
@@ -516,10 +551,10 @@ _CONSEQUENCES = [signature for signature in SIGNATURES if signature.level == "co
 
 
 def find_signature(text: str) -> tuple[Signature, re.Match[str], bool] | None:
-    """Return the first known signature in the text, and whether its exact words matched.
+    """Return the first known signature in the text, its match, and whether its exact words matched.
 
-    The pattern of one signature counts more than the wording of another, and either more than a
-    consequence of a cause.
+    Patterns of all signatures are tried first, then their wordings, and last the patterns of
+    signatures of level "consequence". Return None if nothing matches.
     """
     causes = _PROGRAMS if _NAMES.search(text) else _CAUSES
     for signature in causes:

@@ -1,6 +1,6 @@
 """Read the evidence of a failed step from the service: its reason, and the job's logs.
 
-Apart: ``diagnosis`` takes evidence of any origin, and asks no service.
+This is separate from ``diagnosis``, which takes evidence of any origin and calls no service.
 """
 
 import json
@@ -26,14 +26,19 @@ from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.logged_exceptions import Evidence, line
 
 LINES = 5_000
-"""Largest number of last lines of each machine's log: a first cause is not far from the end."""
+"""Number of lines that are read from the end of each machine's log. The first cause of a failure is
+not far from the end."""
 
 TELLING = ("Interrupted", "MaxRuntimeExceeded", "MaxWaitTimeExceeded")
-"""Values of SecondaryStatus that are a cause."""
+"""Values of a training job's SecondaryStatus that are themselves the cause of its failure."""
 
 
 def causes_of(execution: Execution) -> list[Cause]:
-    """Return the cause of each failed step, in the order in which they began."""
+    """Return the cause of each failed step of the execution, in the order of its steps.
+
+    Raises:
+        ServiceError: AWS cannot be reached, or does not let its logs be read.
+    """
     return [cause_of(execution, step) for step in execution.steps() if step.status == "Failed"]
 
 
@@ -74,10 +79,10 @@ def cause_of(execution: Execution, step: Step) -> Cause:
     )
 
 
-# The conditions that led to a Fail step: what was compared, where the value stands, what was
+# The conditions that led to a Fail step: what was compared, where the value is stored, and what was
 # demanded.
 #
-# The service keeps a condition's outcome, and not the values: they are read again.
+# The service keeps a condition's outcome but not the values that it compared: they are read again.
 
 DEMANDS = {
     "Equals": "equal to",
@@ -86,13 +91,14 @@ DEMANDS = {
     "LessThan": "less than",
     "LessThanOrEqualTo": "at most",
 }
-"""Operator → the words for it."""
+"""Mapping of a condition's operator to the words for it."""
 
 
 def conditions_before(execution: Execution, step: Step) -> tuple[str, ...]:
-    """Return a line for each condition by whose outcome the step ran; the innermost step's first.
+    """Return a line for each condition whose outcome made the step run, the innermost step's first.
 
-    What cannot be read is said in the line: the step's own message is known without it.
+    If something cannot be read, the line says so and nothing is raised, because the caller can
+    show the step's own message anyway.
     """
     try:
         document = execution.definition()
@@ -109,6 +115,7 @@ def conditions_before(execution: Execution, step: Step) -> tuple[str, ...]:
 
 
 def _scope(execution: Execution, document: Mapping[str, Any]) -> RunValues:
+    """Return what resolves the definition's expressions to the values of this execution."""
     region = execution.arn.split(":")[3]
     sagemaker, s3 = client("sagemaker", region), client("s3", region)
 
@@ -131,14 +138,16 @@ def _scope(execution: Execution, document: Mapping[str, Any]) -> RunValues:
 
 
 def _lines(step: StepDefinition, outcome: bool, scope: RunValues) -> Iterator[str]:
-    """Yield what the step's conditions compared: all of them if they held, else those that did
-    not.
+    """Yield a line for each condition of the step that explains its outcome.
+
+    These are all conditions if the outcome was true, else only those that do not hold. If the
+    conditions now have another outcome than in the execution, all are listed with a note.
     """
     conditions = step.arguments.get("Conditions") or []
     try:
         is_as_then = all_hold(conditions, scope) == outcome
     except ExpressionError:
-        is_as_then = True  # the line says what is not known
+        is_as_then = True  # a value is unknown: the condition's line says which
     note = "" if is_as_then else "; what it compared has changed since the run"
     for condition in conditions:
         if outcome or not is_as_then or not _holds(condition, scope):
@@ -153,7 +162,7 @@ def _holds(condition: dict[str, Any], scope: RunValues) -> bool:
 
 
 def describe_condition(condition: Mapping[str, Any], scope: RunValues) -> str:
-    """Return what a condition compares and demands, with the values of a run."""
+    """Describe what a condition compares and demands, with the values of an execution."""
     kind = condition.get("Type")
     if kind == "Not":
         return f"not ({describe_condition(condition['Condition'], scope)})"
@@ -168,9 +177,7 @@ def describe_condition(condition: Mapping[str, Any], scope: RunValues) -> str:
 
 
 def _operand(operand: Any, scope: RunValues) -> str:
-    """Return a side of a comparison: ``gate.json (s3://…): passed is false``; of a constant, the
-    value alone.
-    """
+    """Describe one side of a comparison: ``<source> is <value>``; for a constant only the value."""
     try:
         value = evaluate(operand, scope)
     except ExpressionError as error:
@@ -182,7 +189,7 @@ def _operand(operand: Any, scope: RunValues) -> str:
 
 
 def _source(expression: Mapping[str, Any], scope: RunValues) -> str:
-    """Return where an expression's value stands."""
+    """Describe where an expression's value comes from, such as a parameter or a path in a file."""
     if GET in expression:
         reference = parse_get(expression[GET])
         return f"parameter {reference.name}" if reference.kind == "Parameters" else expression[GET]

@@ -1,8 +1,8 @@
-"""A table of rules about problems that botocore's service model does not cover.
+"""Rules that find problems in a definition which botocore's service model does not cover.
 
-A rule reads the definition alone, so it works for any pipeline. Every module here is imported, and
-its rules register themselves; those of an application do when it imports them. Parameters have
-their defaults.
+A rule reads only the definition, so it works for any pipeline; parameters have their default
+values. Every module of this package is imported here, and thereby registers its rules.
+Applications that build on Trainyard register their own rules by importing them.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,13 @@ ORDER = (
     *("retry_policies", "drivers", "tags", "tuning_limits", "search_limits", "transform"),
     *("xgboost_settings", "metric_regexes", "addresses", "plain_secrets"),
 )
-"""Order of a step's findings by module; modules that are not listed follow."""
+"""Order in which modules are imported, and thereby the order of a step's findings. Modules that are
+not listed follow."""
 
 import_modules(__name__, __path__, ORDER)
 
 
 def findings(document: Document) -> Iterator[Finding]:
-    """Iterate over the findings of all rules in the document."""
+    """Apply all rules to the document, and iterate over their findings."""
     for rule in RULES.values():
         yield from rule.findings(document)

@@ -1,4 +1,6 @@
-"""Check addresses that botocore's patterns accept: keys, images, queues."""
+"""Check identifiers that botocore's patterns accept and AWS refuses: KMS keys, images, S3 locations
+and queue URLs.
+"""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +19,10 @@ QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
 
 def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
-    """Iterate over every text in a step's arguments, with its path; parameters at defaults."""
+    """Iterate over every string in the steps' arguments as (step, path, text).
+
+    Parameters have their default values.
+    """
     for step in document.steps:
         arguments: Any = document.value(step.own_arguments)
         for path, text in strings(arguments, f"{step.path}.Arguments"):

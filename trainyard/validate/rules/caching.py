@@ -10,7 +10,7 @@ from trainyard.validate.rules.job_view import Job, strings, training
 from trainyard.validate.rules.rule import Violation, rule, steps
 
 EVER_NEW = ("PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "CurrentDateTime")
-"""Execution variables that no two runs share."""
+"""Execution variables that have another value in each execution of the pipeline."""
 TIMESTAMP = re.compile(
     r"(?<!\d)20\d\d-?[01]\d-?[0-3]\d[-T_]?[0-2]\d[-:]?[0-5]\d[-:]?[0-5]\d(?!\d{4})"
 )
@@ -66,8 +66,8 @@ def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
 )
 def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
     field = "CheckpointConfig.S3Uri"
-    # An algorithm of AWS's would go on from whatever lies there, of other data too: for it, a
-    # prefix of one run is right.
+    # An algorithm of AWS's would resume from any checkpoint that is there, even one for other data:
+    # for it, a prefix of one execution is right.
     if job.runs_algorithm:
         return
     names = [text.removeprefix("Execution.") for _, text in strings(job.raw(field))]

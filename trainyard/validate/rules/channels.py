@@ -11,7 +11,7 @@ GUIDE = "developer guide, model-access-training-data"
 
 
 def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Iterate over path, input mode and data source of each channel."""
+    """Iterate over (path, input mode, data source) of each channel."""
     usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
     for index, item in job.items("InputDataConfig"):
         channel = job.document.value(item)
@@ -21,12 +21,14 @@ def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _from_s3(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Iterate over (path, input mode, S3 data source) of the channels that read from S3."""
     for path, mode, source in _channels(job):
         if isinstance(s3 := source.get("S3DataSource"), dict):
             yield path, mode, s3
 
 
 def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Iterate over (path, input mode, data source) of the channels that read a file system."""
     for path, mode, source in _channels(job):
         if isinstance(system := source.get("FileSystemDataSource"), dict):
             yield f"{path}.DataSource.FileSystemDataSource", mode, system
@@ -99,7 +101,10 @@ ROOT = "/opt/ml/processing"
 
 
 def _folders(job: Job) -> Iterator[tuple[str, str]]:
-    """Iterate over path and LocalPath of each input and output that SageMaker itself moves."""
+    """Iterate over (path, LocalPath) of each input and output that SageMaker itself copies.
+
+    Those with AppManaged are left out, because the job's own code copies them.
+    """
     kinds = ("S3Input", "DatasetDefinition", "S3Output")
     for list_field in ("ProcessingInputs", "ProcessingOutputConfig.Outputs"):
         for index, item in job.items(list_field):

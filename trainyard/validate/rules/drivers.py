@@ -1,8 +1,9 @@
-"""Check for settings that stop the SDK's drivers, and for settings that a tuning step drops.
+"""Check for settings that make the SDK's drivers fail, and for settings that a tuning step ignores.
 
-``environment.py`` writes ``export SM_HP_<NAME>='<value>'`` and ``SM_CHANNEL_<NAME>``, and
-``sm_train.sh`` sources that under ``set -e`` (SDK 3.27, sagemaker/train/container_drivers/scripts
-and sagemaker/train/templates.py; reproduced).
+The drivers are the scripts with which SDK 3 starts a training job. ``environment.py`` writes
+``export SM_HP_<NAME>='<value>'`` and ``SM_CHANNEL_<NAME>``, and ``sm_train.sh`` sources that file
+under ``set -e``, so an invalid variable name or a quote ends the job (SDK 3.27,
+sagemaker/train/container_drivers/scripts and sagemaker/train/templates.py; reproduced).
 """
 
 import re
@@ -19,7 +20,8 @@ DISTRIBUTION_KEYS = (
     "sagemaker_mpi_enabled",
     "sagemaker_distributed_dataparallel_enabled",
 )
-"""Hyperparameters by which the classic toolkit starts ranks (sagemaker-training-toolkit)."""
+"""Hyperparameters that make sagemaker-training-toolkit, which starts the script in AWS's images,
+start several ranks."""
 
 
 @rule(

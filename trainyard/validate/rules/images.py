@@ -1,4 +1,4 @@
-"""Check container images: for another kind of machine, another region, or another account."""
+"""Check whether container images fit the kind of machine, the region and the account."""
 
 import re
 from collections import Counter
@@ -42,12 +42,15 @@ ACCOUNTS = {
     "us-gov-east-1": "446045086412",
     "us-gov-west-1": "442386744353",
 }
-"""Region → account of AWS's deep learning containers if it is not ``COMMON_ACCOUNT``: SDK 3.27,
-sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0."""
+"""Mapping of a region to the account of AWS's deep learning containers, if that is not
+``COMMON_ACCOUNT`` (SDK 3.27, sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0)."""
 
 
 def aws_image(image: str | None) -> re.Match[str] | None:
-    """Return the parts of an image of AWS's deep learning containers; None for any other."""
+    """Return the match with the parts of the URI of an image of AWS's deep learning containers.
+
+    Return None for any other image.
+    """
     match = IMAGE.fullmatch(image or "")
     if not match or match["account"] not in {COMMON_ACCOUNT, *ACCOUNTS.values()}:
         return None
@@ -71,7 +74,10 @@ def torch_version(image: str | None) -> str | None:
 
 
 def built_for(image: str | None) -> str | None:
-    """Return cpu, gpu or neuron from the repository or the tag; None if they do not say."""
+    """Return the kind of machine that an image is built for: cpu, gpu or neuron.
+
+    Return None if neither the repository's name nor the tag says it.
+    """
     name = (image or "").rpartition("/")[2]
     if "neuron" in name:
         return "neuron"
@@ -138,7 +144,7 @@ def regions_differ(document: Document) -> Iterator[Violation]:
     images = Counter(region for *_, region, is_image in regions if is_image)
     if not images:
         return
-    # Nothing in a definition says its region: that of most images is taken for it.
+    # A definition does not say its region: that of most images is assumed to be the region.
     usual = images.most_common(1)[0][0]
     for step, path, region, _ in regions:
         if region != usual:
@@ -147,7 +153,9 @@ def regions_differ(document: Document) -> Iterator[Violation]:
 
 
 def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
-    """Iterate over (step, path, region, whether an image) of each image and ARN with a region."""
+    """Iterate over the images and ARNs that have a region: (step, path, region, whether it is an
+    image).
+    """
     for step in document.steps:
         for path, text in strings(document.value(step.own_arguments), f"{step.path}.Arguments"):
             if match := IMAGE.fullmatch(text) or _ARN_REGION.match(text):

@@ -1,7 +1,7 @@
-"""Jobs in the form that the rules read: common to training, tuning, processing and transform.
+"""A uniform view of the jobs in a definition, for rules: training, processing and transform jobs.
 
-A tuning step's training definitions are training jobs, too; QualityCheck and ClarifyCheck steps
-start processing jobs.
+The training definitions of a tuning step are also training jobs; QualityCheck and ClarifyCheck
+steps start processing jobs.
 """
 
 import re
@@ -20,13 +20,13 @@ from trainyard.validate.rules.rule import Violation
 Kind = Literal["training", "processing", "transform"]
 KINDS = {job.machines: job for job in (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB)}
 PROCESSES = "PET_NPROC_PER_NODE"
-"""Variable with torchrun's number of processes per node; without it, one per GPU."""
+"""Environment variable with torchrun's number of processes per node; one per GPU if it is unset."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A Create…Job request inside a step."""
+    """A job in a definition: the arguments of a step that become a Create…Job request."""
 
     document: Document
     step: Step
@@ -38,13 +38,14 @@ class Job:
     """JSON path of ``arguments``."""
 
     def get(self, field: str) -> Any:
-        """Return the value at a path such as ``ResourceConfig.InstanceType``; None if absent,
-        Unknown if only a run knows it.
+        """Return the value at a path such as ``ResourceConfig.InstanceType``, expressions resolved.
+
+        Return None if it is missing, and ``Unknown`` if it is known only when the pipeline runs.
         """
         return self.document.value(self.raw(field))
 
     def raw(self, field: str) -> Any:
-        """Return the value like ``get``, with expressions unresolved."""
+        """Return the value at a path with expressions unresolved; None if it is missing."""
         value = self.arguments
         for key in field.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -61,22 +62,25 @@ class Job:
         return known_text(self.get(field))
 
     def items(self, field: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Iterate over the objects of the list at a path, with positions; members unresolved."""
+        """Iterate over (index, object) of the list at a path, with expressions in them unresolved.
+
+        Items that are not objects are skipped.
+        """
         for index, item in enumerate(as_list(self.raw(field))):
             if isinstance(item, Mapping):
                 yield index, item
 
     def mapping(self, field: str) -> dict[str, Any]:
-        """Return the object at a path, members resolved; empty if there is none."""
+        """Return the object at a path with expressions resolved; empty if there is none."""
         value = self.get(field)
         return value if isinstance(value, dict) else {}
 
     def make_violation(self, field: str, problem: str, fix: str | None = None) -> Violation:
-        """Return a violation of the rule at ``field``."""
+        """Return a violation at ``field``, a path in the job's arguments."""
         return Violation(step=self.step, path=f"{self.path}.{field}", problem=problem, fix=fix)
 
     def resource(self, name: str) -> str:
-        """Return the path of ``InstanceType`` and the like in this kind of request."""
+        """Return the path of a field such as ``InstanceType`` in this kind of job's request."""
         return f"{KINDS[self.kind].instances}.{name}"
 
     @property
@@ -85,7 +89,9 @@ class Job:
 
     @property
     def machine(self) -> Machine | None:
-        """Machine; None if the instance type is unknown, or not known before the run."""
+        """Properties of the instance type; None if it is not in ``MACHINES``, or is not known
+        before the run.
+        """
         return MACHINES.get(self.instance_type or "")
 
     @property
@@ -134,7 +140,7 @@ class Job:
 
     @property
     def ranks_per_node(self) -> int | None:
-        """Processes on each node from the environment; None without."""
+        """Number of processes per node that the environment sets; None if it sets none."""
         text = known_text(self.environment.get(PROCESSES)) or ""
         return int(text) if text.isdecimal() else None
 
@@ -145,7 +151,7 @@ class Job:
 
     @property
     def runs_algorithm(self) -> bool:
-        """True if an algorithm of AWS's itself runs, not a script in its image."""
+        """True if the job runs one of AWS's built-in algorithms, and not a script in its image."""
         script = facts.SCRIPT in self.hyperparameters
         entry_point = script or self.raw("AlgorithmSpecification.ContainerEntrypoint")
         image = self.image or ""
@@ -153,7 +159,7 @@ class Job:
 
 
 def jobs(document: Document) -> Iterator[Job]:
-    """Iterate over every job whose request is in the definition."""
+    """Iterate over every job in the definition; a tuning step has one per training definition."""
     for step in document.steps:
         arguments = f"{step.path}.Arguments"
         make = partial(Job, document=document, step=step)
@@ -165,7 +171,7 @@ def jobs(document: Document) -> Iterator[Job]:
 
 
 def _list_definitions(step: Step) -> Iterator[tuple[str, Any]]:
-    """Iterate over the training definitions of a tuning step."""
+    """Iterate over (path, definition) of a tuning step's training definitions."""
     base = f"{step.path}.Arguments"
     if "TrainingJobDefinition" in step.arguments:
         yield f"{base}.TrainingJobDefinition", step.arguments["TrainingJobDefinition"]
@@ -174,17 +180,17 @@ def _list_definitions(step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def training(document: Document) -> Iterator[Job]:
-    """Return, for ``over``, the training jobs, also those of tuning steps."""
+    """Return the training jobs, including those of tuning steps, for a rule's ``select``."""
     return (job for job in jobs(document) if job.kind == "training")
 
 
 def processing(document: Document) -> Iterator[Job]:
-    """Return, for ``over``, the processing jobs."""
+    """Return the processing jobs, for a rule's ``select``."""
     return (job for job in jobs(document) if job.kind == "processing")
 
 
 def containers(document: Document) -> Iterator[Job]:
-    """Return, for ``over``, the jobs with a container image of their own."""
+    """Return the jobs that have a container image (all but transform), for a rule's ``select``."""
     return (job for job in jobs(document) if job.kind != "transform")
 
 

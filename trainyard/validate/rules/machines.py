@@ -1,4 +1,4 @@
-"""Check instance types: do they exist, may the job have them, are they fully used?"""
+"""Check instance types: whether they exist, fit the kind of job, and are fully used."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,6 +71,7 @@ def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
 
 
 def _against_gpus(ranks: int, machine: Machine) -> str:
+    """Return a problem that compares the processes per node with a machine's accelerators."""
     return f"{ranks} processes per node, {machine.name} has {machine.accelerators} accelerators"
 
 

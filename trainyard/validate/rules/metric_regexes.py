@@ -1,4 +1,4 @@
-"""Check metric definitions: regular expressions that read numbers from a job's log."""
+"""Check metric definitions: the regular expressions that read numbers from a job's log."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,9 @@ GUIDE = "developer guide, define-train-metrics"
 
 
 def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
-    """Iterate over (path, name, expression or why it is invalid) of each metric."""
+    """Iterate over the metrics: (path, name and text for messages, the compiled expression, or the
+    reason why it is invalid).
+    """
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:

@@ -1,6 +1,6 @@
-"""Check EFA, VPC, isolation and encryption between machines.
+"""Check the network between machines: EFA, subnets, isolation and encryption.
 
-EFA works without your own VPC: SageMaker then uses its own network (developer guide,
+No rule demands a VPC for EFA: without VpcConfig, SageMaker uses its own network (developer guide,
 train-vpc, requires VPC settings only if VpcConfig is set).
 """
 
@@ -20,8 +20,8 @@ DRIVER_EFA = {
     "ml.p5e.48xlarge",
     "ml.trn1.32xlarge",
 }
-"""Instance types for which the drivers set FI_PROVIDER=efa: SM_EFA_NCCL_INSTANCES of SDK 3.27,
-sagemaker/train/container_drivers/common/utils.py."""
+"""Instance types for which the SDK's drivers set FI_PROVIDER=efa: SM_EFA_NCCL_INSTANCES of
+SDK 3.27, sagemaker/train/container_drivers/common/utils.py."""
 RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
 
 

@@ -1,4 +1,4 @@
-"""Find secrets that are written into the definition itself."""
+"""Find secrets that are in the definition as plain text."""
 
 from collections.abc import Iterator
 from functools import reduce
@@ -28,6 +28,7 @@ def secret_in_plain_text(document: Document) -> Iterator[Violation]:
 
 
 def _text(start: str, path: Path) -> str:
+    """Return ``path`` as a JSON path that begins with ``start``."""
     return reduce(
         lambda so_far, key: f"{so_far}[{key}]" if isinstance(key, int) else member(so_far, key),
         path,

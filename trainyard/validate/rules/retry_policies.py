@@ -13,6 +13,7 @@ from trainyard.validate.rules.rule import Violation, rule, steps
 
 
 def _policies(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over (path, policy) of a step's retry policies."""
     for index, policy in enumerate(as_list(step.document.get("RetryPolicies"))):
         if isinstance(policy, dict):
             yield f"{step.path}.RetryPolicies[{index}]", policy

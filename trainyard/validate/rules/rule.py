@@ -1,4 +1,4 @@
-"""The table of rules: each is a check with its reasons, and yields violations."""
+"""The registry of rules, and the decorator ``rule``, which adds a rule to it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,15 +12,17 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A place where a rule is broken."""
+    """One violation of a rule, at one path of the definition."""
 
     step: Step | None
+    """Step that the path is in; None if it is outside steps."""
+
     path: str
     """JSON path in the definition."""
 
     problem: str
     fix: str | None = None
-    """Change to make here; None: the rule's own fix."""
+    """Change that solves it; None if the rule's ``fix`` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +38,12 @@ class Rule:
 
     fix: str
     source: str
-    """AWS's page, an issue (#n is aws/sagemaker-python-sdk), or the file that decides."""
+    """Page of AWS's, issue (#n is in aws/sagemaker-python-sdk), or source file that shows it."""
 
     check: Callable[[Document], Iterator[Violation]]
 
     module: str
-    """Module that declares it."""
+    """Module that declares the rule."""
 
     def findings(self, document: Document) -> Iterator[Finding]:
         """Iterate over the findings of this rule in the document."""
@@ -59,7 +61,7 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
-"""Name → rule, in the order in which their modules were imported."""
+"""Mapping of name to rule, in the order in which their modules were imported."""
 
 
 def rule(
@@ -70,10 +72,13 @@ def rule(
     fix: str,
     source: str,
 ) -> Callable[[Callable[[Any], Iterator[Violation]]], Rule]:
-    """Register a rule: a function that yields violations of one of the things that ``select``
-    lists.
+    """Decorate a function to register it as a rule.
 
-    The rule has the function's name, with hyphens; no other rule may have it.
+    ``select`` lists things of the document, such as its steps or jobs. The function is called with
+    each of them, and yields the violations in it. Its name with hyphens is the name of the rule.
+
+    Raises:
+        ValueError: another rule has that name.
     """
 
     def make(find_violations: Callable[[Any], Iterator[Violation]]) -> Rule:
@@ -99,10 +104,10 @@ def rule(
 
 
 def get_document(document: Document) -> tuple[Document]:
-    """Return, for ``over``, the document itself, once."""
+    """Return the document itself as the only item, for a rule's ``select``."""
     return (document,)
 
 
 def steps(document: Document) -> tuple[Step, ...]:
-    """Return, for ``over``, each step."""
+    """Return all steps, for a rule's ``select``."""
     return document.steps

@@ -1,4 +1,4 @@
-"""Check S3 locations, volumes and the keys that encrypt them."""
+"""Check S3 locations, volumes, and the keys that encrypt volumes and outputs."""
 
 import json
 import re
@@ -22,13 +22,13 @@ from trainyard.validate.step_dependencies import waits_for
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
-"""Beginning of a bucket's name whose end only a run knows."""
+"""Match the beginning of a bucket's name whose end is known only when the pipeline runs."""
 S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
 LARGEST_VOLUME = 16384
 
 
 def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Iterate over (path, unresolved value) of S3 locations."""
+    """Iterate over (path, unresolved value) of the S3 locations in ``value``."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _fields(item, f"{path}[{index}]")
@@ -42,8 +42,9 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
-    """Iterate over (path, text, whether it is complete) of S3 locations: of a join, the part before
-    the first expression.
+    """Iterate over (path, text, whether the text is complete) of the S3 locations in ``value``.
+
+    Of a Join, the text is the part before the first expression. Other expressions are skipped.
     """
     for item_path, item in _fields(value, path):
         if text := _beginning(item):
@@ -51,6 +52,9 @@ def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _beginning(value: Any) -> tuple[str, bool] | None:
+    """Return the constant beginning of ``value`` and whether it is the whole; None if there is
+    none.
+    """
     if not (isinstance(value, dict) and isinstance(value.get(JOIN), dict)):
         return (value, True) if isinstance(value, str) else None
     parts, on = as_list(value[JOIN].get("Values")), value[JOIN].get("On", "")
@@ -74,7 +78,7 @@ def malformed_s3_location(step: Step) -> Iterator[Violation]:
         if path.endswith("ModelDataUrl") and scheme == "https":
             continue
         bucket, slash, _ = rest.partition("/")
-        # The rest of the scheme comes with the expression.
+        # The text ends inside "s3://": the expression after it has the rest.
         if not is_all and "s3://".startswith(text):
             continue
         if scheme != "s3" or not separator:
@@ -99,7 +103,10 @@ def empty_key_part(step: Step) -> Iterator[Violation]:
 
 
 def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
-    """Iterate over outputs of processing and transform jobs; training jobs add their own name."""
+    """Iterate over (job, field, URI) of the outputs of processing and transform jobs.
+
+    Training jobs are left out: SageMaker appends the job's name to their location, so it is unique.
+    """
     for job in jobs(document):
         for index, item in job.items("ProcessingOutputConfig.Outputs"):
             s3 = item.get("S3Output")
@@ -121,7 +128,7 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
     writers: dict[str, list[Step]] = {}
     for job, field, uri in _outputs(document):
         others = writers.setdefault(json.dumps(uri, sort_keys=True).rstrip('/"'), [])
-        # One finding for each output is enough: the first writer stands for all.
+        # One finding for each output is enough, so it is compared with the first writer only.
         for other in others[:1]:
             if other is job.step:
                 yield job.make_violation(field, "another output of the step goes to the same place")
@@ -131,7 +138,10 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
 
 
 def _inputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
-    """Iterate over the prefixes that jobs read, also those of checkpoints, which come back."""
+    """Iterate over (job, field, URI) of the prefixes that jobs read.
+
+    They include the prefixes of checkpoints, which SageMaker copies into the job when it starts.
+    """
     for job in jobs(document):
         sources = [f"ProcessingInputs[{n}].S3Input" for n, _ in job.items("ProcessingInputs")]
         sources += [
@@ -144,6 +154,7 @@ def _inputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
 
 
 def _looked_up(arguments: Any, path: str) -> Any:
+    """Return the value at ``path`` in ``arguments``; None if there is none."""
     try:
         return lookup(arguments, path, "")
     except ExpressionError:
@@ -151,8 +162,9 @@ def _looked_up(arguments: Any, path: str) -> Any:
 
 
 def _location(document: Document, value: Any) -> str:
-    """Return a location's text, with what only a run knows in braces; of another step's output the
-    text there.
+    """Return the text of a location; parts that are known only at run time are in braces.
+
+    A reference to another step's output is replaced by the location in that step's arguments.
     """
     if isinstance(value, dict) and isinstance(value.get(GET), str):
         step, _, path = value[GET].removeprefix("Steps.").partition(".")
@@ -185,6 +197,7 @@ def prefix_of_another_location(document: Document) -> Iterator[Violation]:
 
 
 def _models(document: Document) -> Iterator[tuple[Job, str, Any]]:
+    """Iterate over (job, field, URI) of the outputs of training jobs."""
     for job in training(document):
         field = "OutputDataConfig.S3OutputPath"
         if job.raw(field):
@@ -208,7 +221,7 @@ def _exclusive(step: Step, other: Step) -> bool:
 )
 def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
     for job, field, uri in _outputs(document):
-        # A Join alone differs in no run; what it joins does, or does not.
+        # A Join is constant if its parts are: only another expression makes executions differ.
         differs = any(JOIN not in expression for expression, _ in expressions(uri))
         if not differs:
             yield job.make_violation(field, f"{document.value(uri)} is the same in each run")
@@ -245,19 +258,20 @@ def reads_without_waiting(document: Document) -> Iterator[Violation]:
 
 
 def _overlap(place: str, job: Job, address: str) -> bool:
-    """Return whether what the job writes at ``address`` is read at ``place``."""
+    """Return whether reading the prefix ``place`` reads what the job writes under ``address``."""
     if f"{address}/".startswith(f"{place}/"):
         return True
-    # A training job writes beneath its address in a folder with its own name.
+    # A training job writes under its address in a folder with its own name, which ``place`` cannot
+    # be known to name.
     return job.kind != "training" and f"{place}/".startswith(f"{address}/")
 
 
 OUTPUT_FIELDS = ("Output", "CheckpointConfig")
-"""In the path of an S3 location: the job writes there."""
+"""Words in the path of an argument with an S3 location which mean that the job writes there."""
 
 
 def _earlier_steps(document: Document) -> dict[str, set[str]]:
-    """Return step → all that have ended when it starts."""
+    """Return a mapping of a step's name to the names of all steps that end before it starts."""
     waits = waits_for(document)
     steps_before: dict[str, set[str]] = {}
     for name in waits:
@@ -310,6 +324,7 @@ def training_volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
 
 
 def _beyond_local(job: Job) -> Iterator[Violation]:
+    """Yield a violation if the volume is larger than the local disks that the machine has."""
     field = job.resource("VolumeSizeInGB")
     size, machine = job.number(field), job.machine
     if size and machine and 0 < machine.local_storage_gb < size:

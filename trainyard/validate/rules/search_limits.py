@@ -1,4 +1,4 @@
-"""Check tuning jobs: needs of a strategy, and ranges with nothing to search."""
+"""Check tuning jobs: the requirements of their strategy, and ranges that cannot be searched."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ def bound_that_is_no_number(search_range: Range) -> Iterator[Violation]:
 
 
 def _item(search_range: Range) -> Mapping[str, Any]:
-    """Return the range itself, resolved."""
+    """Return the range's entry in the definition, with expressions resolved."""
     list_field, _, index = search_range.field.removesuffix("]").rpartition("[")
     items = dict(search_range.job.items(list_field))
     value = search_range.job.document.value(dict(items[int(index)]))
@@ -63,6 +63,7 @@ def _item(search_range: Range) -> Mapping[str, Any]:
 
 
 def _fits(text: str, is_integer: bool) -> bool:
+    """Return whether a text is a finite number, or an integer."""
     try:
         return math.isfinite(int(text) if is_integer else float(text))
     except ValueError:
@@ -103,6 +104,7 @@ def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
 
 
 def _config(job: Job) -> Mapping[str, Any]:
+    """Return the tuning job's configuration; empty if it has none."""
     config = job.step.arguments.get(CONFIG)
     return config if isinstance(config, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Check spot, checkpoints, warm pools, time limits, quotas."""
+"""Check spot training, checkpoints, warm pools, time limits and quotas."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Check tags, by which costs are allocated and permissions given."""
+"""Check the tags of jobs, by which costs are allocated and permissions are given."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from trainyard.validate.rules.rule import Violation, get_document, rule
 
 
 def _tags_path(job: Job) -> str:
-    """Return the path of the job's tags: a tuning step has them beside its definitions."""
+    """Return the path of the job's tags. Those of a tuning step are outside its definitions."""
     return f"{job.step.path}.Arguments.Tags"
 
 

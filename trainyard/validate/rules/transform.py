@@ -1,4 +1,4 @@
-"""Check batch transform: size of requests, splitting, and filters."""
+"""Check batch transform jobs: size of requests, splitting, and filters."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ FILTERS = ("InputFilter", "OutputFilter")
 
 
 def transforms(document: Document) -> list[Job]:
-    """Return, for ``over``, the transform jobs."""
+    """Return the transform jobs, for a rule's ``select``."""
     return [job for job in jobs(document) if job.kind == "transform"]
 
 

@@ -20,7 +20,7 @@ REFUSAL = "CreateHyperParameterTuningJob refuses the request when the step start
 
 
 def tunings(document: Document) -> list[Job]:
-    """Return, for ``over``, each tuning step's own request, once."""
+    """Return the request of each tuning step itself as a ``Job``, for a rule's ``select``."""
     return [
         Job(document=document, step=step, kind="training", arguments=step.arguments,
             path=f"{step.path}.Arguments")
@@ -29,27 +29,36 @@ def tunings(document: Document) -> list[Job]:
 
 
 def tuning_jobs(document: Document) -> list[Job]:
-    """Return, for ``over``, the training definitions of tuning steps."""
+    """Return the training definitions of tuning steps, for a rule's ``select``."""
     return [job for job in jobs(document) if job.step.type == "Tuning"]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range that a tuning job searches."""
+    """A range of a hyperparameter that a tuning job searches."""
 
     job: Job
     field: str
+    """Path of the range in the job's arguments."""
+
     kind: str
+    """One of ``KINDS``."""
+
     name: str | None
+    """Name of the hyperparameter; None if it is known only when the pipeline runs."""
+
     low: float | None
     high: float | None
     scaling: str | None
     values: tuple[Any, ...] = ()
-    """Values of a categorical range; a value that only a run knows is Unknown."""
+    """Values of a categorical range; ``Unknown`` for those that are known only at run time."""
 
 
 def ranges(document: Document) -> Iterator[Range]:
-    """Iterate, for ``over``, over every range of every tuning step, wherever it is."""
+    """Iterate over every range of every tuning step, for a rule's ``select``.
+
+    Ranges are in the tuning job's configuration, or in its training definitions.
+    """
     for job in tunings(document):
         yield from _ranges(job, f"{CONFIG}.ParameterRanges")
     for job in tuning_jobs(document):
@@ -57,8 +66,10 @@ def ranges(document: Document) -> Iterator[Range]:
 
 
 def searched_ranges(job: Job) -> Iterator[Range]:
-    """Iterate over the ranges that are searched for a training job: its own, and those of the
-    tuning job if that has only one definition. Empty for a job outside a tuning step.
+    """Iterate over the ranges that are searched for a training job of a tuning step.
+
+    They are the definition's own ranges and, if the tuning job has only one definition, those of
+    the tuning job. A job outside a tuning step has none.
     """
     alone = "TrainingJobDefinition" in job.step.arguments
     for search_range in ranges(job.document) if job.step.type == "Tuning" else ():
@@ -67,6 +78,7 @@ def searched_ranges(job: Job) -> Iterator[Range]:
 
 
 def _ranges(job: Job, field: str) -> Iterator[Range]:
+    """Iterate over the ranges at the path ``field`` in a job's arguments."""
     for kind in KINDS:
         for index, item in job.items(f"{field}.{kind}"):
             entry = job.document.value(dict(item))
@@ -83,7 +95,10 @@ def _ranges(job: Job, field: str) -> Iterator[Range]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a range's bound, which is text, as a number; None if invalid, or not yet known."""
+    """Return a range's bound, which the API has as text, as a number.
+
+    Return None if it is invalid, or not known before the run.
+    """
     try:
         return float(value) if isinstance(value, str | int | float) else None
     except ValueError:
@@ -117,7 +132,7 @@ def more_parallel_than_jobs(job: Job) -> Iterator[Violation]:
 def objective_without_metric(job: Job) -> Iterator[Violation]:
     metric_names = [job.document.value(metric.get("Name"))
                for _, metric in job.items("AlgorithmSpecification.MetricDefinitions")]  # fmt: skip
-    # Not an image of AWS's frameworks: an algorithm that defines its own metrics.
+    # An image that is not of AWS's frameworks may be of an algorithm that defines its own metrics.
     built_in = not metric_names and not aws_image(job.image)
     if built_in or not all(isinstance(name, str) for name in metric_names):
         return
@@ -130,8 +145,8 @@ def objective_without_metric(job: Job) -> Iterator[Violation]:
 
 
 def objectives(job: Job) -> Iterator[tuple[str, str, Any]]:
-    """Iterate over (path of the metric, metric, Type) of each objective of this training
-    definition.
+    """Iterate over (path of the metric's name, metric's name, Type) of each objective that applies
+    to this training definition: its own, and that of the tuning job.
     """
     of_all = job.step.arguments.get(CONFIG)
     of_all = of_all.get("HyperParameterTuningJobObjective") if isinstance(of_all, dict) else None
@@ -147,7 +162,10 @@ MOST_SUMMARIES = 50
 
 
 def references(document: Document) -> Iterator[tuple[Document, Step | None, str, Reference]]:
-    """Iterate, for ``over``, over each reference to a step's property, with step and path."""
+    """Iterate over each reference to a step's property, for a rule's ``select``.
+
+    Each item is (document, step with the reference, path of the reference, reference).
+    """
     for expression, place, step in everywhere(document):
         with suppress(ExpressionError):
             reference = parse_get(expression[GET]) if GET in expression else None

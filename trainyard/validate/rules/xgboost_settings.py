@@ -1,6 +1,7 @@
-"""Check hyperparameters of AWS's own XGBoost algorithm, if its image is started without a script.
+"""Check the hyperparameters of AWS's built-in XGBoost algorithm.
 
-The embedded AWS's jobs validate theirs by the same table.
+They apply to jobs that start its image without a script. The emulator's XGBoost jobs validate their
+hyperparameters by the same table.
 """
 
 import math
@@ -20,13 +21,15 @@ REASON = "the algorithm refuses its hyperparameters: the job fails when its mach
 
 
 def xgboost_jobs(document: Document) -> list[Job]:
-    """Return, for ``over``, the training jobs of the algorithm itself."""
+    """Return the training jobs that run the built-in algorithm, for a rule's ``select``."""
     jobs = (job for job in training(document) if job.runs_algorithm)
     return [job for job in jobs if facts.is_xgboost(job.image or "")]
 
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
-    """Return, for ``over``, (training job of the algorithm, range that is searched for it)."""
+    """Return (training job of the algorithm, range that is searched for it), for a rule's
+    ``select``.
+    """
     return [
         (job, search_range)
         for job in xgboost_jobs(document)
@@ -91,7 +94,7 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
     if is_undecided or tuned_names & hyperparameters.TOGETHER:
         return
     version = _version(job)
-    # A value that is wrong by itself has a rule of its own.
+    # ``xgboost_hyperparameter`` reports values that are invalid by themselves.
     if any(hyperparameters.fault(name, value, version) for name, value in together.items()):
         return
     if problem := hyperparameters.fault_together(together, version):
@@ -174,7 +177,7 @@ def xgboost_channels(job: Job) -> Iterator[Violation]:
 
 
 def _channels(job: Job) -> dict[str, tuple[str, str | None]]:
-    """Return channel → (its path, ContentType)."""
+    """Return a mapping of a channel's name to its path and ContentType."""
     return {
         name: (f"InputDataConfig[{index}]", known_text(channel.get("ContentType")))
         for index, channel in job.items("InputDataConfig")
@@ -198,7 +201,10 @@ def xgboost_not_tunable(job_range: tuple[Job, Range]) -> Iterator[Violation]:
 
 
 def _values(search_range: Range) -> Iterator[tuple[str, str]]:
-    """Iterate over (place, text) of known values that may be drawn: both ends, or categories."""
+    """Iterate over (field, text) of the known values that may be drawn: both bounds, or categories.
+
+    ``field`` is a path in the range's entry.
+    """
     for place, end in (("MinValue", search_range.low), ("MaxValue", search_range.high)):
         if end is not None and math.isfinite(end):
             yield place, str(int(end)) if end == int(end) else str(end)

@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH: packages that users' scripts import from AWS's images."""
+"""A folder for PYTHONPATH, with packages that users' scripts import from AWS's images."""

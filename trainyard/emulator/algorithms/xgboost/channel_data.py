@@ -1,7 +1,7 @@
-"""The rows of a channel, from CSV without a header, libsvm or Parquet.
+"""Read the rows of a channel from CSV without a header, libsvm or Parquet.
 
-CSV and libsvm are read as XGBoost's own parser does. The label is the first column; with
-``csv_weights`` the second is the weight of the row.
+CSV and libsvm are read as XGBoost's own parser reads them. The label is the first column. With
+``csv_weights``, the second column is the weight of the row.
 """
 
 import csv
@@ -16,13 +16,13 @@ from scipy import sparse
 from trainyard.emulator.algorithms.xgboost.facts import CSV, LIBSVM
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 
-DEPTH = 3  # levels of folders read below a channel
+DEPTH = 3  # maximum levels of a file's path below a channel
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a channel. ``features``: n × columns, dense or CSR; ``label``: n; ``weight``: n or
-    None.
+    """Rows of a channel: ``features`` has shape n × columns, dense or CSR; ``label`` has length n;
+    ``weight`` has length n or is None.
     """
 
     features: Any
@@ -30,7 +30,7 @@ class Rows:
     weight: np.ndarray | None = None
 
     def widen_rows(self, columns: int) -> "Rows":
-        """Return the rows with at least ``columns`` columns: a sparse file may omit the last
+        """Return the rows with at least ``columns`` columns. A sparse file may omit the last
         ones.
         """
         if not sparse.issparse(self.features) or self.features.shape[1] >= columns:
@@ -41,7 +41,9 @@ class Rows:
 
 
 def read(folder: Path, form: str, has_weights: bool) -> Rows | None:
-    """Return all rows of ``folder`` (or a file); None if there are no rows. Raises UserError."""
+    """Return all rows of ``folder`` (or of a file). Return None if there are no rows. Raises
+    UserError if they cannot be read.
+    """
     files = [path for path in _files(folder) if path.stat().st_size]
     if not files:
         return None
@@ -57,8 +59,8 @@ def read(folder: Path, form: str, has_weights: bool) -> Rows | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Iterate over the data files, by path, without hidden files and markers such as
-    ``_SUCCESS``.
+    """Iterate over the data files in the order of their paths, without hidden files and markers
+    such as ``_SUCCESS``.
     """
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         inner = path.relative_to(folder).parts
@@ -67,7 +69,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def delimiter(line: str) -> str:
-    """Return the column separator of a CSV file whose first line is ``line``. Raises UserError."""
+    """Return the column separator of a CSV file whose first line is ``line``. Raises UserError if
+    there is none.
+    """
     try:
         return csv.Sniffer().sniff(line).delimiter
     except csv.Error as error:
@@ -93,9 +97,9 @@ def _csv_rows(files: list[Path], has_weights: bool) -> Rows:
 
 
 def _csv_table(path: Path, separator: str) -> np.ndarray:
-    """Return the cells as float32; NaN for an empty or non-numeric cell, as in XGBoost's parser."""
+    """Return the cells as float32. An empty or non-numeric cell is NaN, as in XGBoost's parser."""
     options: dict[str, Any] = {"dtype": np.float32, "comments": None, "delimiter": separator}
-    # loadtxt is fast, but takes no missing cells; genfromtxt takes them, and is slow.
+    # loadtxt is fast but refuses missing cells; genfromtxt accepts them but is slow.
     try:
         return np.loadtxt(path, ndmin=2, **options)
     except ValueError:
@@ -110,7 +114,9 @@ def _csv_table(path: Path, separator: str) -> np.ndarray:
 
 
 def _libsvm_rows(files: list[Path]) -> Rows:
-    """Read ``label[:weight] index:value …``; indices count from 0, as without ``indexing_mode``."""
+    """Read lines ``label[:weight] index:value …``. Indices start at 0, as without
+    ``indexing_mode``.
+    """
     labels, weights, values, columns, starts = [], [], [], [], [0]
     for path in files:
         for number, line in enumerate(path.read_text().splitlines(), start=1):

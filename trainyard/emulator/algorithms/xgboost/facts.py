@@ -9,17 +9,19 @@ _FIRST_XGBOOST = frozenset(
     "669576153137 680994064768 685385470294 749696950732 765400339828 811284229777 813361260812 "
     "825641698319 855470959533 867004704886 951798379941 991648021394".split()
 )
-"""Accounts of AWS with the first XGBoost image, whose repository is named ``xgboost``: SDK 3.27,
-sagemaker/core/image_uri_config/xgboost.json."""
+"""AWS accounts with the first XGBoost image, whose repository is named ``xgboost``: SDK 3.27,
+sagemaker/core/image_uri_config/xgboost.json.
+"""
 OTHERS = frozenset(
     "blazingtext factorization-machines forecasting-deepar image-classification ipinsights kmeans "
     "knn lda linear-learner ntm object-detection object2vec pca randomcutforest "
     "semantic-segmentation seq2seq".split()
 )
-"""Repositories of the images of AWS's other algorithms: those of SDK 3.27,
-sagemaker/core/image_uri_config, whose version is 1."""
+"""Repositories of the images of AWS's other algorithms: those with version 1 in SDK 3.27,
+sagemaker/core/image_uri_config.
+"""
 SCRIPT = "sagemaker_program"
-"""The hyperparameter by which SDK v2 names a script."""
+"""The hyperparameter with which SDK v2 names a script."""
 MAXIMIZED_METRICS = (
     "accuracy",
     "auc",
@@ -71,7 +73,7 @@ CONTENT_TYPES = {
     RECORDIO: RECORDIO,
     "application/x-recordio-protobuf": RECORDIO,
 }
-"""ContentType of a channel, without its parameters → format of its files."""
+"""ContentType of a channel, without its parameters, to the format of its files."""
 _NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 _VERSION = re.compile(r"(\d+)\.(\d+)-")
 
@@ -89,15 +91,15 @@ def is_xgboost(image: str) -> bool:
 
 
 def is_another(image: str) -> bool:
-    """Return whether ``image`` is of another algorithm of AWS's."""
+    """Return whether ``image`` is that of one of AWS's other algorithms."""
     return repository(image) in OTHERS and ".dkr.ecr." in image and image.endswith(":1")
 
 
 def metric_definitions() -> list[dict[str, str]]:
-    """Return the MetricDefinitions that SageMaker itself gives a job of this algorithm.
+    """Return the MetricDefinitions that SageMaker itself adds to a job of this algorithm.
 
-    Their form is that of AWS's DescribeTrainingJob answer. There the list depends on the version;
-    here it has all metrics.
+    They have the form of AWS's DescribeTrainingJob response. On AWS the list depends on the
+    version; here it has all metrics.
     """
     return [
         {"Name": f"{data}:{metric}", "Regex": rf".*\[[0-9]+\].*#011{data}-{metric}:{_NUMBER}.*"}
@@ -109,8 +111,8 @@ def metric_definitions() -> list[dict[str, str]]:
 def version(image: str) -> tuple[int, int]:
     """Return the version of an image: (1, 0) for ``…/sagemaker-xgboost:1.0-1-cpu-py3``.
 
-    A tag without a version (``xgboost:1``, ``xgboost:latest``) means the first image, with XGBoost
-    0.72; an image named by its digest counts as the newest.
+    A tag without a version (``xgboost:1``, ``xgboost:latest``) means the first image, which has
+    XGBoost 0.72: the result is (0, 72). An image named by its digest counts as the newest: (99, 0).
     """
     name = image.rsplit("/", 1)[-1]
     if "@" in name:
@@ -120,13 +122,17 @@ def version(image: str) -> tuple[int, int]:
 
 
 def format_of(content_type: str | None) -> str | None:
-    """Return the format of a channel's files: libsvm without a ContentType, None if unknown."""
+    """Return the format of a channel's files: libsvm if there is no ContentType, None if it is
+    unknown.
+    """
     if content_type is None:
         return LIBSVM
     return CONTENT_TYPES.get(content_type.lower().partition(";")[0].strip())
 
 
 def label_size(content_type: str) -> str:
-    """Return label_size: ``text/csv; label_size=1`` → 1, the only value the algorithm accepts."""
+    """Return label_size as text: ``1`` for ``text/csv; label_size=1``, which is the default and the
+    only value that the algorithm accepts.
+    """
     match = re.search(r";\s*label_size\s*=\s*([^;\s]+)", content_type.lower())
     return match[1] if match else "1"

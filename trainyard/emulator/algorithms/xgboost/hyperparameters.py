@@ -1,8 +1,8 @@
-"""The algorithm's hyperparameters: types, ranges, dependencies; errors in the algorithm's words.
+"""The algorithm's hyperparameters: types, ranges, dependencies, and the algorithm's own errors.
 
-Both the job and ``trainyard validate`` use this table. Its source is sagemaker-xgboost-container,
-algorithm_mode/hyperparameter_validation.py; the developer guide, xgboost_hyperparameters,
-documents most of it.
+Both the job and ``trainyard validate`` use these tables. Their source is
+sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py; the developer guide,
+xgboost_hyperparameters, documents most of it.
 """
 
 import ast
@@ -14,12 +14,14 @@ from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MINIM
 
 
 class UserError(Exception):
-    """Error in the job's request or data, as ``sagemaker_algorithm_toolkit`` has it."""
+    """An error in the job's request or data, under the name that ``sagemaker_algorithm_toolkit``
+    has for it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An interval of numbers such as ``[0, 1)``; ``text`` is shown in errors."""
+    """An interval of numbers such as ``[0, 1)``. ``text`` is shown in errors."""
 
     text: str
 
@@ -132,18 +134,21 @@ TUNABLE = frozenset(
     ("alpha", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eta", "gamma")
     + ("lambda", "max_delta_step", "max_depth", "min_child_weight", "num_round", "subsample")
 )
-"""Tunable hyperparameters: developer guide, xgboost-tuning; ``tunable=True`` in the container's
-source."""
+"""Hyperparameters that a tuning job may choose: developer guide, xgboost-tuning; ``tunable=True``
+in the container's source.
+"""
 
 
 def names(version: tuple[int, int]) -> list[str]:
-    """Return all hyperparameters, and their aliases, of an image of that version."""
+    """Return the names of all hyperparameters, including aliases, of an image of that version."""
     hyperparameters = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
     return [name for name in hyperparameters if name != "silent" or version <= (1, 0)]
 
 
 def own_name(name: str) -> str:
-    """Return the name without aliases: ``eta`` for ``learning_rate``."""
+    """Return the name that an alias stands for: ``eta`` for ``learning_rate``. Return other names
+    unchanged.
+    """
     return _ALIASES.get(name, name)
 
 
@@ -153,7 +158,7 @@ def is_whole(name: str) -> bool:
 
 
 def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
-    """Return the algorithm's error for a single hyperparameter; None if it is valid."""
+    """Return the algorithm's error for a single hyperparameter. Return None if it is valid."""
     try:
         _check_range(own_name(name), _parse(own_name(name), text, version))
     except UserError as error:
@@ -162,7 +167,9 @@ def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
 
 
 def fault_together(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> str | None:
-    """Return its error for values that are valid alone but not together; None if there is none."""
+    """Return the algorithm's error for values that are valid alone but not together. Return None if
+    there is none.
+    """
     texts = {own_name(name): text for name, text in hyperparameters.items()}
     try:
         _check_together({name: _parse(name, text, version) for name, text in texts.items()})
@@ -172,9 +179,10 @@ def fault_together(hyperparameters: Mapping[str, str], version: tuple[int, int])
 
 
 def validate(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
-    """Return the hyperparameters of an image of that version, typed, with aliases replaced.
+    """Return the hyperparameters for an image of that version, converted to their types, with
+    aliases replaced.
 
-    Raises :class:`UserError`, in the algorithm's words, for what it refuses.
+    Raises :class:`UserError`, in the algorithm's words, if the algorithm refuses them.
     """
     texts = {own_name(name): value for name, value in hyperparameters.items()}
     if REQUIRED_NAME not in texts:

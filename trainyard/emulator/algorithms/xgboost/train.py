@@ -1,9 +1,9 @@
-"""The image's ``train`` command: reads the contract's files, trains, writes ``xgboost-model``.
+"""The image's ``train`` command: read the contract's files, train, write ``xgboost-model``.
 
     train.py IMAGE_MAJOR IMAGE_MINOR
 
-Not supported: several hosts, Dask on several GPUs and cross validation (``_kfold``). They are
-refused before the job starts.
+Not supported: several hosts, Dask on several GPUs and cross validation (``_kfold``). The emulator
+refuses them before the job starts.
 """
 
 import json
@@ -44,16 +44,16 @@ _OWN_PARAMETERS = (
     *("num_round", "csv_weights", "early_stopping_rounds", "_tuning_objective_metric"),
     *("save_model_on_termination", "use_dask_gpu_training", "_num_cv_round", "silent"),
 )
-"""Hyperparameters of the container that XGBoost itself does not know."""
+"""Hyperparameters of the container, which XGBoost itself does not know."""
 
 
 class AlgorithmError(Exception):
-    """XGBoost failed, and not because of the user's input."""
+    """XGBoost failed for a reason that is not the user's input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job. ``base``: /opt/ml; ``version``: the image's version."""
+    """A training job. ``base`` is the folder /opt/ml; ``version`` is the image's version."""
 
     base: Path
     version: tuple[int, int]
@@ -141,14 +141,14 @@ def _train(
 
 
 def _metrics(values: dict[str, Any]) -> list[str]:
-    """Return eval_metric and the tuning job's objective metric; the last one stops early."""
+    """Return eval_metric together with the tuning job's objective metric, if there is one."""
     objective = values.get("_tuning_objective_metric", ":").split(":")[1]
     metrics = values.get("eval_metric", [])
     return sorted({*metrics, objective}) if objective else list(metrics)
 
 
 def _for_xgboost(parameters: dict[str, Any], metrics: list[str]) -> dict[str, Any]:
-    """Return the parameters as XGBoost takes them on a machine without a GPU."""
+    """Return the parameters in the form that XGBoost accepts on a machine without a GPU."""
     parameters = {k: v for k, v in parameters.items() if k != "eval_metric"}
     if metrics:
         parameters["eval_metric"] = metrics
@@ -160,12 +160,14 @@ def _for_xgboost(parameters: dict[str, Any], metrics: list[str]) -> dict[str, An
         print_info("tree_method gpu_hist is hist here: there is no GPU")
         parameters["tree_method"] = "hist"
     if parameters.get("objective") == "reg:linear":
-        parameters["objective"] = "reg:squarederror"  # its name since 0.83
+        parameters["objective"] = "reg:squarederror"  # the new name since 0.83
     return parameters
 
 
 def _checkpoint(job: Job) -> tuple[str | None, int]:
-    """Return the newest checkpoint and its number of rounds."""
+    """Return the path of the newest checkpoint and its number of rounds. Return None and 0 if there
+    is none.
+    """
     folder = job.config("checkpointconfig").get("LocalPath")
     checkpoints = {
         int(match[1]): str(path)
@@ -191,7 +193,7 @@ def _callbacks(
         target = job.base / "model" / MODEL
         callbacks.append(ModelSaver(lambda booster: save(booster, target, job.version)))
     if rounds := values.get("early_stopping_rounds"):
-        # The tuning objective stops early, else the last eval_metric.
+        # Early stopping uses the tuning objective, or else the last eval_metric.
         objective = values.get("_tuning_objective_metric", ":").split(":")[1]
         metric = objective or next(iter(reversed(values.get("eval_metric", []))), None)
         callbacks += _early_stopping(job, rounds, metric, valid)
@@ -201,9 +203,10 @@ def _callbacks(
 def _early_stopping(
     job: Job, rounds: int, metric: str | None, valid: bool
 ) -> list[xgboost.callback.TrainingCallback]:
-    """Return the early-stopping callback, if any."""
+    """Return a list with the early-stopping callback, or an empty list if it has no effect."""
     old = job.version <= PICKLE_VERSIONS
-    # Since 1.3 it needs a validation channel and a named metric; then the best round is kept.
+    # Since 1.3, early stopping needs a validation channel and a named metric, and it keeps the best
+    # round's model.
     if not old and not (metric and valid):
         print_info(
             "early_stopping_rounds needs a validation channel and eval_metric: it has no effect"
@@ -221,10 +224,10 @@ def _early_stopping(
 
 
 class ScorePrinter(xgboost.callback.TrainingCallback):
-    """Prints scores as ``[0]#011train-rmse:8.1``.
+    """Print scores as ``[0]#011train-rmse:8.1``.
 
-    CloudWatch shows a tab as ``#011``, and the metrics' expressions expect it.
-    ``completed_rounds``: rounds of an earlier run.
+    CloudWatch shows a tab as ``#011``, and the regular expressions of the metrics expect it.
+    ``completed_rounds`` is the number of rounds before this run, from a checkpoint.
     """
 
     def __init__(self, completed_rounds: int) -> None:
@@ -240,12 +243,13 @@ class ScorePrinter(xgboost.callback.TrainingCallback):
 
 
 class ModelSaver(xgboost.callback.TrainingCallback):
-    """Saves the model after each round, so that a stopped job has one."""
+    """Save the model after each round, so that a stopped job has a model."""
 
     def __init__(self, save: Callable[[xgboost.Booster], None]) -> None:
         super().__init__()
         self._save = save
-        # A stop ends the process at once, with success: the model of the last round is saved.
+        # SIGTERM ends the process immediately with status 0, because the last round's model is
+        # already saved.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -254,13 +258,13 @@ class ModelSaver(xgboost.callback.TrainingCallback):
 
 
 def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
-    """Save a pickle until version 1.2, then XGBoost's format."""
-    # ``path`` appears only when it is complete.
+    """Save the model: as a pickle up to version 1.2, later in XGBoost's own format."""
+    # Write to a draft first, so that ``path`` only ever exists complete.
     draft = path.with_name(f".{path.name}")
     if version <= PICKLE_VERSIONS:
         draft.write_bytes(pickle.dumps(booster, protocol=4))
     else:
-        with warnings.catch_warnings():  # that the name has no suffix
+        with warnings.catch_warnings():  # warns that the name has no suffix
             warnings.simplefilter("ignore", UserWarning)
             booster.save_model(draft)
     draft.replace(path)

@@ -1,4 +1,4 @@
-"""Metrics that the container computes itself, because XGBoost does not have them.
+"""Metrics that AWS's container computes itself, because XGBoost does not have them.
 
 They are scikit-learn's (macro: the mean over the classes, without weights). ``algorithms.command``
 hides scikit-learn from XGBoost, so it is imported here, and only where one of these is asked for.

@@ -1,6 +1,7 @@
-"""Endpoints: a model package's container, started for serving as SageMaker does, and its updates.
+"""Endpoints: start the containers of models for serving as SageMaker does, and update them.
 
-``endpoints`` keeps and checks configurations, ``endpoint`` shifts requests between fleets,
-``fleet`` and ``serving_instance`` start containers and start them again, ``invocations`` answers.
-``containers/`` has the programs that stand in for images' ``serve``.
+``endpoints`` implements the operations on endpoints and their configurations, ``endpoint`` shifts
+requests from one fleet to the next during an update, ``serving_instance`` starts and restarts
+containers, and ``invocations`` handles InvokeEndpoint. ``containers/`` contains the programs that
+replace the ``serve`` command of images.
 """

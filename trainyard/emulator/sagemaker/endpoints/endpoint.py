@@ -1,8 +1,8 @@
-"""An endpoint: the fleet that serves it, the next fleet, and the shift from one to the other.
+"""An endpoint: the fleet that serves it, and the shift of requests to the next one in an update.
 
-An update starts a second fleet (green) beside the first (blue), shifts requests to it and waits
-after each shift. If an alarm goes off meanwhile, all requests return to blue. No request is lost: a
-fleet ends when its last request has been answered.
+An update starts a second fleet (green) next to the current one (blue), shifts requests to it in
+steps and waits after each shift. If an alarm goes off during the update, all requests return to
+blue. No request is lost: a fleet is stopped only when its last request has its response.
 """
 
 import contextlib
@@ -23,33 +23,36 @@ from trainyard.emulator.sagemaker.endpoints.serving_instance import (
 )
 from trainyard.emulator.sagemaker.jobs.job import Place
 
-# DeploymentConfig of an update: shares of traffic, waits after each shift, alarms that roll back.
-#
-# Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments". Since
-# a variant has one process here, an INSTANCE_COUNT becomes a share of the requested instances.
+# DeploymentConfig of an update: shares of the requests, waits after each shift, and alarms that
+# roll the update back. The shares are those of the developer guide, "Blue/Green Deployments" and
+# "Rolling Deployments". Because a variant has only one process here, an INSTANCE_COUNT is converted
+# to a share of the requested instances.
 
 LIMITS = {"CanarySize": (0, 0.5), "LinearStepSize": (0.1, 0.5), "MaximumBatchSize": (0.05, 0.5)}
-"""Member → its smallest and largest share of the instances: botocore's documentation of each."""
+"""Member of DeploymentConfig to its smallest and largest share of the instances, from botocore's
+documentation of each.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The plan of an update: shifts green's share of the requests, and bakes after each shift."""
+    """The plan of an update: green's share of the requests at each shift, and the waits."""
 
     shares: tuple[float, ...] = (1.0,)
     bake: float = 0.0
-    """Seconds after each shift during which an alarm rolls everything back."""
+    """Seconds to wait after each shift; an alarm during this time rolls everything back."""
     termination: float = 0.0
-    """Additional seconds after the last shift, before blue ends."""
+    """Additional seconds to wait after the last shift, before blue is stopped."""
     limit: float = float("inf")
-    """Longest duration of the whole update, in seconds."""
+    """Maximum duration of the whole update in seconds."""
     alarms: tuple[str, ...] = ()
 
 
 def plan_deployment(config: dict, instances: int) -> Deployment:
-    """Return the plan of a DeploymentConfig. ``instances``: the configuration's, of all variants.
+    """Convert a DeploymentConfig to a plan.
 
-    Raises ``ValidationException``.
+    ``instances`` is the number of instances of all variants of the endpoint configuration. Raises
+    ``ValidationException`` if the DeploymentConfig is not valid.
     """
     blue_green, rolling = config.get("BlueGreenUpdatePolicy"), config.get("RollingUpdatePolicy")
     rollback = config.get("AutoRollbackConfiguration") or {}
@@ -77,6 +80,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
 
 
 def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
+    """Return green's share of the requests after each shift."""
     kind = routing["Type"]
     if kind == "CANARY":
         return (_share(routing, "CanarySize", instances), 1.0)
@@ -88,13 +92,18 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
 
 
 def _steps(step: float) -> tuple[float, ...]:
-    # 1e-9: the rounding of a share must neither cost nor add a step.
+    """Return the shares of a shift in equal steps. The last share is 1."""
+    # 1e-9: rounding errors of the share must neither remove nor add a step.
     count = int(1 / step + 1e-9)
     shares = [step * number for number in range(1, count + 1)]
     return tuple(shares if shares[-1] > 1 - 1e-9 else [*shares, 1.0])
 
 
 def _share(config: dict, member: str, instances: int) -> float:
+    """Return a member of the DeploymentConfig as a share of the instances.
+
+    Raises ``ValidationException`` if it is missing or outside of its LIMITS.
+    """
     if member not in config:
         raise invalid(f"DeploymentConfig: {member} is missing")
     kind, value = config[member]["Type"], config[member]["Value"]
@@ -112,16 +121,18 @@ POLL_SECONDS = 0.1  # seconds between checks of the alarms
 log = logging.getLogger(__name__)
 
 ListAlarms = Callable[[tuple[str, ...]], list[str]]
-"""Returns those of the given alarms that are in the state ALARM."""
+"""Function that returns those of the given alarms that are in the state ALARM."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantAnswer:
-    """A container's answer, with the variant that gave it and the time that it took."""
+    """A container's response, with the variant that served the request and the time that it
+    took.
+    """
 
     answer: Answer
     config: dict
-    """The endpoint configuration of the fleet that answered."""
+    """The endpoint configuration of the fleet that served the request."""
     variant: Variant
     seconds: float
 
@@ -148,27 +159,32 @@ class Endpoint:
 
     @property
     def config(self) -> dict:
-        """The configuration of the serving fleet; during an update still blue's."""
+        """The configuration of the serving fleet. During an update this is still blue's."""
         return self._blue.config
 
     def start(self) -> None:
-        """Return at once; ``status`` becomes ``InService`` or ``Failed``."""
+        """Start the endpoint in the background. ``status`` later becomes ``InService`` or
+        ``Failed``.
+        """
         self._begin("Creating", self._come_up)
 
     def update(self, config: dict, deployment: Deployment, deployment_config: dict) -> None:
-        """Put ``config`` into service beside the present fleet. Raises ``ValidationException``."""
+        """Start an update to ``config`` in the background, while the current fleet keeps serving.
+
+        Raises ``ValidationException`` if the endpoint is not in service.
+        """
         fleet = Fleet(self._place, self.name, config)
         self._begin("Updating", lambda: self._deploy(fleet, deployment))
         self.deployment_config = deployment_config
 
     def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> VariantAnswer:
-        """Send ``POST /invocations`` to a variant; a container that does not answer counts as a
-        500.
+        """Send ``POST /invocations`` to a variant. If the container does not respond, the response
+        is the one that AWS sends in that case.
 
-        Raises ``ValidationError`` for a missing target variant.
+        Raises ``ValidationError`` if the target variant does not exist.
         """
         with contextlib.ExitStack() as stack:
-            with self._lock:  # no fleet may end between being chosen and having the request
+            with self._lock:  # a chosen fleet must not stop before it has the request
                 fleet = self._blue
                 if self._green:
                     shares = {"green": self._share, "blue": 1 - self._share}
@@ -184,7 +200,8 @@ class Endpoint:
 
     def describe(self) -> dict:
         with self._lock:
-            # No thread watches a fleet that serves: its failure is noticed when somebody asks.
+            # No thread watches a serving fleet: its failure is only noticed here, when it is
+            # described.
             if self.status == "InService" and (failure := self._blue.failure):
                 self.failure, self.status = failure[:1024], "Failed"
             description: dict[str, Any] = {
@@ -208,7 +225,7 @@ class Endpoint:
             return description | ({"FailureReason": self.failure} if self.failure else {})
 
     def stop(self) -> None:
-        """Stop the endpoint; return when none of its processes is left."""
+        """Stop the endpoint. Return when none of its processes is left."""
         self._end_event.set()
         with self._lock:
             fleets, worker = [self._blue, self._green], self._worker
@@ -218,9 +235,12 @@ class Endpoint:
         if worker and worker is not threading.current_thread():
             worker.join()
 
-    # inside
+    # internals
 
     def _begin(self, status: str, work: Callable[[], None]) -> None:
+        """Set the status and run ``work`` in a thread. Raises ``ValidationException`` if the
+        endpoint is being changed.
+        """
         with self._lock:
             if self._worker and (self.status != "InService" or self._worker.is_alive()):
                 message = f"Cannot update endpoint {self.name!r}: it is {self.status}"
@@ -235,6 +255,7 @@ class Endpoint:
             self.status, self.failure, self.modification_time = status, failure[:1024], time.time()
 
     def _come_up(self) -> None:
+        """Start the first fleet and wait until it is in service or has failed."""
         self._blue.start()
         self._blue.wait()
         failure = self._blue.failure
@@ -243,12 +264,15 @@ class Endpoint:
         self._become("Failed" if failure else "InService", failure)
 
     def _deploy(self, fleet: Fleet, deployment: Deployment) -> None:
+        """Carry out an update: start the fleet, shift the requests, then complete the update or
+        roll it back.
+        """
         end = time.monotonic() + deployment.limit
         reason = self._alarm_reason(deployment.alarms)
-        if reason:  # already in blue: developer guide, "Auto-Rollback Configuration"
+        if reason:  # before the update, too: developer guide, "Auto-Rollback Configuration"
             return self._become("InService", f"The deployment was not begun: {reason}")
         with self._lock:
-            if self._end_event.is_set():  # deleted: the fleet would never be stopped
+            if self._end_event.is_set():  # deleted meanwhile: nothing would stop the new fleet
                 return
             self._green, self._share = fleet, 0.0
         fleet.start()
@@ -267,7 +291,9 @@ class Endpoint:
             self._roll_back(fleet, reason) if reason else self._complete(fleet)
 
     def _bake(self, deployment: Deployment, seconds: float, limit: float) -> str:
-        """Wait ``seconds``; return why the update must be rolled back, or an empty text."""
+        """Wait ``seconds``. Return the reason for which the update must be rolled back, or an empty
+        string.
+        """
         bake_end = time.monotonic() + seconds
         while True:
             if reason := self._alarm_reason(deployment.alarms):
@@ -287,14 +313,16 @@ class Endpoint:
         return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
 
     def _complete(self, fleet: Fleet) -> None:
+        """Make the green fleet the serving one, and stop the previous one."""
         with self._lock:
             blue, self._blue, self._green = self._blue, fleet, None
-        # Outside the lock: green takes requests while blue answers its last ones.
+        # Without the lock, so that green takes requests while blue completes its last ones.
         blue.drain()
         blue.stop()
         self._become("InService")
 
     def _roll_back(self, fleet: Fleet, reason: str) -> None:
+        """Return all requests to the blue fleet, and stop the green one."""
         with self._lock:
             self._become("RollingBack")
             self._green, self._share = None, 0.0

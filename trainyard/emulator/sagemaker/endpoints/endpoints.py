@@ -1,7 +1,8 @@
-"""CreateEndpoint and related operations, and InvokeEndpoint.
+"""The operations on endpoints and their configurations, and InvokeEndpoint.
 
-An endpoint ends with the emulator, as its containers do; its configuration stays. Not supported:
-autoscaling, shadow variants, asynchronous and serverless inference, inference components.
+An endpoint ends with the emulator, as its containers do; its configuration is stored. Not
+supported: autoscaling, shadow variants, asynchronous and serverless inference, inference
+components.
 """
 
 import threading
@@ -17,7 +18,8 @@ from trainyard.emulator.sagemaker.endpoints.model_containers import Forward, Mod
 from trainyard.emulator.sagemaker.jobs.job import Place
 from trainyard.emulator.sagemaker.jobs.transfers import check_uri
 
-# CreateEndpointConfig: refused if no endpoint could run it, else stored.
+# Endpoint configurations. CreateEndpointConfig refuses what no endpoint here could run, and stores
+# everything else.
 
 NOT_RUN = {
     "AsyncInferenceConfig": "asynchronous inference",
@@ -25,7 +27,7 @@ NOT_RUN = {
     "ShadowProductionVariants": "shadow variants",
     "CrossRegionTrafficConfig": "traffic across regions",
 }
-"""Member of the request → feature that it asks for."""
+"""Member of the request to the feature that it requests."""
 NOT_RUN_VARIANT = {
     "ServerlessConfig": "serverless inference",
     "CoreDumpConfig": "core dumps",
@@ -34,14 +36,18 @@ NOT_RUN_VARIANT = {
 
 
 class EndpointConfigs:
-    """The endpoint configurations of a state directory. Thread-safe; raises errors as AWS does."""
+    """The endpoint configurations of a state directory. Its methods are thread-safe and raise
+    ApiError as AWS does.
+    """
 
     def __init__(self, forward: Forward, models: Models) -> None:
         self._forward, self._models = forward, models
 
     def create(self, request: dict) -> dict:
-        """Raise ``ValidationException`` for a missing model, and for what an endpoint here cannot
-        do.
+        """Check and store an endpoint configuration.
+
+        Raises ``ValidationException`` if a model is missing, or if the request needs something that
+        an endpoint cannot do here.
         """
         for check in checks(request):
             check()
@@ -68,7 +74,7 @@ class EndpointConfigs:
 
 
 def checks(request: dict) -> Iterator[Check]:
-    """Iterate over the checks that refuse what is not run here."""
+    """Iterate over the checks that refuse features that the emulator does not have."""
     for member, feature in NOT_RUN.items():
         yield partial(_refuse_member, "", request, member, feature)
     for variant in request["ProductionVariants"]:
@@ -95,7 +101,7 @@ class Endpoints:
     def __init__(self, place: Place, configs: EndpointConfigs, alarms: Alarms) -> None:
         self._place, self._configs, self._alarms = place, configs, alarms
         self._live: dict[str, Endpoint] = {}
-        """Endpoints by name in lower case, as in the ARN."""
+        """Endpoints by their names in lower case, as in the ARN."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._invocations = Invocations(place)
@@ -110,19 +116,20 @@ class Endpoints:
         }
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
-        """Answer InvokeEndpoint. ``path``: the request's. Raises ``ValidationError``,
-        ``ModelError``.
+        """Handle InvokeEndpoint for the request path ``path``.
+
+        Raises ``ValidationError``, ``ModelError``.
         """
         return self._invocations.answer(self._find, path, body, headers)
 
     def close(self) -> None:
-        """Stop every endpoint; return when none of their processes is left."""
+        """Stop every endpoint. Return when none of their processes is left."""
         with self._lock:
             self._is_closed = True
             live, self._live = list(self._live.values()), {}
         for endpoint in live:
             endpoint.stop()
-        # After the endpoints, whose last answers are captured, too.
+        # After the endpoints have stopped, because their last responses are captured, too.
         self._invocations.close()
 
     def exists(self, name: str) -> bool:
@@ -132,7 +139,8 @@ class Endpoints:
         name = request["EndpointName"]
         config = self._configs.describe(request["EndpointConfigName"])
         deployment_config = request.get("DeploymentConfig") or {}
-        # For its errors alone: a new endpoint has no fleet to shift from.
+        # Called only for the errors that it raises: a new endpoint has no fleet to shift requests
+        # from.
         plan_deployment(deployment_config, _instances(config))
         with self._lock:
             if self._is_closed:
@@ -154,7 +162,7 @@ class Endpoints:
                 raise invalid(f"{member} is not supported here: the configuration says it all")
         deployment_config = request.get("DeploymentConfig") or {}
         deployment = plan_deployment(deployment_config, _instances(config))
-        self._list_alarms(deployment.alarms)  # a missing alarm is refused now
+        self._list_alarms(deployment.alarms)  # raises if an alarm does not exist
         endpoint.update(config, deployment, deployment_config)
         return {"EndpointArn": endpoint.arn}
 
@@ -188,7 +196,7 @@ class Endpoints:
 
     def delete(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
-        # Out of the table first, so that no new request finds it.
+        # Remove it from the table first, so that no new request finds it.
         with self._lock:
             self._live.pop(request["EndpointName"].lower(), None)
         endpoint.stop()
@@ -201,7 +209,10 @@ class Endpoints:
         return self._live[name.lower()]
 
     def _list_alarms(self, names: Iterable[str]) -> list[str]:
-        """Return those in the state ALARM. Raises ``ValidationException`` for unknown alarms."""
+        """Return those of the alarms that are in the state ALARM.
+
+        Raises ``ValidationException`` if an alarm does not exist.
+        """
         alarm_names = list(names)
         states = self._alarms.states(alarm_names)
         if missing := [name for name in alarm_names if name not in states]:

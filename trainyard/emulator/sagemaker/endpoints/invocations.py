@@ -1,4 +1,4 @@
-"""InvokeEndpoint: passes a request of sagemaker-runtime to a container, and returns its answer."""
+"""InvokeEndpoint: pass a request of sagemaker-runtime to a container and return its response."""
 
 import base64
 import json
@@ -35,14 +35,16 @@ _REFUSED_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to InvokeEndpoint: the container's answer, and headers of the service."""
+    """The response to InvokeEndpoint: the container's response, and the headers that the service
+    adds.
+    """
 
     answer: Answer
     headers: dict[str, str] = field(default_factory=dict)
 
 
 class Invocations:
-    """Answers InvokeEndpoint, with metrics and data capture. Its methods are thread-safe."""
+    """Handle InvokeEndpoint, with metrics and data capture. Its methods are thread-safe."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -52,7 +54,9 @@ class Invocations:
     def answer(
         self, find: Callable[[str], Endpoint], path: str, body: bytes, headers: dict[str, str]
     ) -> Reply:
-        """Answer a request. ``path``, ``headers``: the request's. Raises ``ValidationError``,
+        """Handle a request with this path, body and headers.
+
+        ``find`` returns the endpoint with a name, or raises ApiError. Raises ``ValidationError``,
         ``ModelError``.
         """
         began = time.monotonic()
@@ -72,12 +76,12 @@ class Invocations:
             endpoint, variant_answer, body, titled_headers.get("Content-Type", ""), inference
         )
         config, variant = variant_answer.config["EndpointConfigName"], variant_answer.variant
-        # The model's own time, and what was added around it.
+        # Metrics: the model's own time, and the overhead around it.
         overhead_seconds = time.monotonic() - began - variant_answer.seconds
         invocation(
             self._place.metrics,
             (endpoint.name, variant.name, config),
-            variant_answer.answer.status or 500,  # without an answer: the server's error
+            variant_answer.answer.status or 500,  # status 0: the container did not respond
             (variant_answer.seconds, overhead_seconds),
             variant.count,
         )
@@ -87,7 +91,9 @@ class Invocations:
         return Reply(variant_answer.answer, reply_headers)
 
     def forget(self, endpoint: str) -> None:
-        """Write the captured data still in memory of an endpoint that has ended."""
+        """Write the captured data of a stopped endpoint that is still in memory, and forget the
+        endpoint.
+        """
         with self._lock:
             keys = [key for key in self._captures if key[0] == endpoint]
             captures = [self._captures.pop(key) for key in keys]
@@ -106,6 +112,9 @@ class Invocations:
         kind: str,
         inference: str,
     ) -> None:
+        """Capture the request and its response, if the endpoint configuration enables it and there
+        was no error.
+        """
         config = variant_answer.config.get("DataCaptureConfig") or {}
         if not config.get("EnableCapture") or variant_answer.answer.is_error:
             return
@@ -133,11 +142,11 @@ def _find_endpoint(find: Callable[[str], Endpoint], path: str) -> Endpoint:
     return endpoint
 
 
-# ``<prefix>/<endpoint>/<variant>/yyyy/mm/dd/hh/<uuid>.jsonl``, one line per request: developer
-# guide, "Capture data from real-time endpoint".
+# Data capture. The objects are ``<prefix>/<endpoint>/<variant>/yyyy/mm/dd/hh/<uuid>.jsonl`` with
+# one line per request: developer guide, "Capture data from real-time endpoint".
 
 
-HOLD = 1.0  # seconds that lines are held, to write several into one file
+HOLD = 1.0  # seconds for which lines stay in memory, to write several into one object
 log = logging.getLogger(__name__)
 
 
@@ -145,7 +154,7 @@ class Capture:
     """Data capture of one endpoint. Its methods are thread-safe."""
 
     def __init__(self, objects: ObjectStore, endpoint: str, config: dict) -> None:
-        """Start the capture. ``config``: DataCaptureConfig."""
+        """Start the capture. ``config`` is the DataCaptureConfig."""
         self._objects, self._endpoint, self._config = objects, endpoint, config
         self._lines: dict[str, list[str]] = {}
         self._turns, self._lock = Turns(), threading.Lock()
@@ -154,8 +163,9 @@ class Capture:
     def add(
         self, variant: str, request_body: bytes, asked_type: str, answer: Answer, inference: str
     ) -> None:
-        """Add a request, or skip it by the sampling percentage. ``inference``: the client's
-        InferenceId.
+        """Add a request and its response, or skip it according to the sampling percentage.
+
+        ``inference`` is the client's InferenceId, or an empty string.
         """
         percentage = self._config["InitialSamplingPercentage"]
         with self._lock:
@@ -170,7 +180,7 @@ class Capture:
                 self._timer.start()
 
     def flush(self) -> None:
-        """Write the lines held in memory."""
+        """Write the lines in memory to S3."""
         with self._lock:
             lines, self._lines, self._timer = self._lines, {}, None
         bucket, prefix = split_uri(self._config["DestinationS3Uri"])
@@ -181,10 +191,11 @@ class Capture:
             try:
                 self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
             except (ApiError, OSError) as failure:
-                # No bucket, or a full disk: the endpoint serves on.
+                # The bucket is missing or the disk is full: the endpoint keeps serving.
                 log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
     def _line(self, request_body: bytes, asked_type: str, answer: Answer, inference: str) -> str:
+        """Return the JSON line for one request."""
         modes = {option["CaptureMode"] for option in self._config["CaptureOptions"]}
         data = {}
         if modes & {"Input", "InputAndOutput"}:
@@ -197,6 +208,7 @@ class Capture:
         return json.dumps({"captureData": data, "eventMetadata": event, "eventVersion": "0"})
 
     def _side(self, body: bytes, content_type: str, mode: str) -> dict:
+        """Return the request or the response as it appears in the line: as text, or in Base64."""
         kinds = self._config.get("CaptureContentTypeHeader") or {}
         plain = content_type.partition(";")[0].strip()
         encoding = "BASE64"
@@ -205,7 +217,7 @@ class Capture:
         elif plain in kinds.get("JsonContentTypes", ()):
             encoding = "JSON"
         data = body.decode(errors="replace")
-        if encoding == "BASE64" or data.encode() != body:  # or the body is not text of its type
+        if encoding == "BASE64" or data.encode() != body:  # or the body is not UTF-8 text
             data, encoding = base64.b64encode(body).decode(), "BASE64"
         side = {"observedContentType": content_type, "mode": mode, "data": data}
         return side | {"encoding": encoding}

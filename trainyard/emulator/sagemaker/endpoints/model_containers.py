@@ -1,4 +1,4 @@
-"""CreateModel and related operations, and the containers of a model."""
+"""The operations on models, and the containers of a model."""
 
 import fnmatch
 import hashlib
@@ -19,18 +19,17 @@ from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
 
-# The table of model servers that replace the ``serve`` of images.
-#
-# A server is a script in ``containers/`` that loads ``/opt/ml/model`` and answers ``/ping`` and
-# ``/invocations`` on the Unix socket named by its argument (``http_front.serve``). To add a server,
-# write the script and a row here.
+# The table of model servers, which replace the ``serve`` command of images. A server is a script in
+# ``containers/`` that loads ``/opt/ml/model`` and handles ``/ping`` and ``/invocations`` on the
+# Unix socket named by its argument (``http_front.serve``). To add a server, write the script and
+# add a row here.
 
 SCRIPTS = Path(__file__).with_name("containers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelServer:
-    """A server for the models of some images."""
+    """The server program that serves the models of some images."""
 
     name: str
     images: tuple[str, ...]
@@ -40,7 +39,7 @@ class ModelServer:
     """File in ``containers/`` that is started as the container."""
 
     modules: tuple[str, ...]
-    """Modules that the interpreter that replaces the image must have."""
+    """Modules that the Python interpreter must have, which runs the server instead of the image."""
 
     install: str
     """Packages that pip installs for these modules."""
@@ -57,7 +56,7 @@ OWN_SERVER = ModelServer(
     modules=(),
     install="",
 )
-"""What an image starts as ``serve`` in a container engine; it answers at port 8080."""
+"""What an image itself starts as ``serve`` in a container engine. It listens on port 8080."""
 SERVERS = (
     ModelServer(
         name="AWS's PyTorch inference toolkit",
@@ -81,15 +80,16 @@ SERVERS = (
         install="scikit-learn",
     ),
 )
-"""The model servers; the first also serves images that a user has mapped
-(``TRAINYARD_EMULATOR_IMAGES``)."""
+"""The model servers. The first also serves images that a user has mapped
+(``TRAINYARD_EMULATOR_IMAGES``).
+"""
 
 
 def server(image: str, python: Path) -> ModelServer:
     """Return the server for the models of ``image``.
 
-    Raises ``ValidationException`` for an image that is not served here, or if ``python`` lacks a
-    module.
+    Raises ``ValidationException`` if the image cannot be served here, or if the interpreter
+    ``python`` lacks a module that the server needs.
     """
     name = repository(image)
     if reason := container_images.refusal(image):
@@ -126,33 +126,39 @@ class Container:
     server: ModelServer
     image: str
     data: str
-    """S3 URI of its model.tar.gz; empty for an image that holds its model."""
+    """S3 URI of its model.tar.gz. Empty if the image contains the model."""
     environment: dict[str, str]
     digest: str = ""
-    """The image's, where a container engine runs it."""
+    """Digest of the image, if a container engine runs it."""
     has_models: bool = False
-    """Whether it is a multi-model container: ``data`` is the prefix of their archives."""
+    """Whether it is a multi-model container. ``data`` is then the prefix of the models'
+    archives.
+    """
 
     @property
     def resolved_image(self) -> str:
-        """DescribeEndpoint's ResolvedImage: the repository with the digest, if that is known."""
+        """DescribeEndpoint's ResolvedImage: the repository with the digest, or the image's URI if
+        the digest is not known.
+        """
         folder, slash, name = self.image.rpartition("/")
         repository = f"{folder}{slash}{re.split('[:@]', name)[0]}"
         return f"{repository}@{self.digest}" if self.digest else self.image
 
 
 class Models:
-    """The models of a state directory. Its methods are thread-safe.
+    """The models of a state directory. Its methods are thread-safe and raise ApiError as AWS does.
 
-    ``forward(operation, request)`` stores models, and answers for model packages; ``python``: the
-    interpreter that replaces images. Raises ApiError as AWS does.
+    ``forward(operation, request)`` performs an operation on stored models and model packages.
+    ``python`` is the interpreter that replaces images.
     """
 
     def __init__(self, forward: Forward, python: Path) -> None:
         self._forward, self._python = forward, python
 
     def create(self, request: dict) -> dict:
-        """Store the model as requested; whether it can be served is checked when it is used."""
+        """Store the model as requested. Whether it can be served is only checked when it is
+        used.
+        """
         single, several = request.get("PrimaryContainer"), request.get("Containers")
         if bool(single) == bool(several):
             raise invalid("A model needs either PrimaryContainer or Containers")
@@ -165,9 +171,9 @@ class Models:
         return self._forward("DescribeModel", {"ModelName": name})
 
     def containers(self, name: str) -> list[Container]:
-        """Return the containers in the order in which a request passes them.
+        """Return the model's containers, in the order in which a request passes through them.
 
-        Raises ``ValidationException`` for a missing model, or one that is not served here.
+        Raises ``ValidationException`` if the model is missing or cannot be served here.
         """
         model = self.describe(name)
         mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
@@ -189,7 +195,7 @@ class Models:
         if package := definition.get("ModelPackageName"):
             definition = self._package_container(package, definition.get("Environment") or {})
         data = definition.get("ModelDataUrl")
-        if not data:  # ModelDataSource replaces it
+        if not data:  # the request may have ModelDataSource instead
             source = definition.get("ModelDataSource", {}).get("S3DataSource", {})
             data = source.get("S3Uri", "")
         serves = server(definition.get("Image", ""), self._python)
@@ -209,23 +215,22 @@ class Models:
         return Container(serves, definition["Image"], data, environment, digest, has_models)
 
     def _package_container(self, name: str, environment: dict) -> dict:
-        """Return the container of a model package; the model's environment overrides the
-        package's.
+        """Return the container definition of a model package. Variables in ``environment``, which
+        is the model's, override those of the package.
         """
         package = self._forward("DescribeModelPackage", {"ModelPackageName": name})
-        status = package.get("ModelApprovalStatus", "Approved")  # else unversioned
+        # An unversioned package has no status.
+        status = package.get("ModelApprovalStatus", "Approved")
         if status != "Approved":  # CreateModelPackage's documentation of ModelApprovalStatus
             raise invalid(f"Model package {name} is {status}: approve it to deploy it")
         [container] = package["InferenceSpecification"]["Containers"]
         return container | {"Environment": container.get("Environment", {}) | environment}
 
 
-# The models of a multi-model container, which it loads when a request first names them.
-#
-# The contract is the developer guide's "Custom Containers Contract for Multi-Model Endpoints": a
-# model is unpacked to ``/opt/ml/models/<name>/model``, loaded by ``POST /models``, asked at
-# ``/models/<name>/invoke`` and unloaded by ``DELETE``. Only an image's own server in a container
-# engine speaks it.
+# Multi-model containers, which load a model when a request first names it. The contract is the
+# developer guide's "Custom Containers Contract for Multi-Model Endpoints": a model is unpacked to
+# ``/opt/ml/models/<name>/model``, loaded by ``POST /models``, invoked at ``/models/<name>/invoke``
+# and unloaded by ``DELETE``. Only the own server of an image, in a container engine, implements it.
 
 FOLDER = "/opt/ml/models"
 TARGET = "X-Amzn-Sagemaker-Target-Model"
@@ -233,27 +238,30 @@ LOADED, NO_MEMORY = 409, 507
 _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 Ask = Callable[[str, str, bytes, dict[str, str], float], Any]
-"""Sends method, path, body, headers within seconds to the container; returns its ``Answer``."""
+"""Function that sends method, path, body and headers to the container, with a timeout in seconds,
+and returns its ``Answer``.
+"""
 
 
 class ModelTable:
-    """The models that a container has loaded. Its methods are thread-safe.
+    """The models that a multi-model container has loaded. Its methods are thread-safe.
 
-    ``folder``: FOLDER as this machine sees it; ``prefix``: S3 URI of the archives; ``fetch(uri,
-    target)`` unpacks one.
+    ``folder`` is FOLDER's path on this machine, ``prefix`` the S3 URI of the archives, and
+    ``fetch(uri, target)`` downloads and unpacks one.
     """
 
     def __init__(
         self, ask: Ask, folder: Path, prefix: str, fetch: Callable[[str, Path], None]
     ) -> None:
         self._ask, self._folder, self._prefix, self._fetch = ask, folder, prefix, fetch
-        self._names: list[str] = []  # the one that was used last comes last
+        self._names: list[str] = []  # least recently used first
         self._lock = threading.Lock()
 
     def invoke(self, body: bytes, headers: dict[str, str], seconds: float) -> Any:
-        """Return the answer of the model that TARGET names, or the container's refusal to load it.
+        """Return the response of the model that the header TARGET names, or the response with which
+        the container refused to load it.
 
-        Raises ``ValidationError`` without that header, or without such an archive.
+        Raises ``ValidationError`` if the header or the archive is missing.
         """
         target = headers.get(TARGET)
         if not target:
@@ -265,12 +273,16 @@ class ModelTable:
         return self._ask("POST", f"/models/{name}/invoke", body, headers, seconds)
 
     def forget(self) -> None:
-        """Forget what was loaded: the container starts anew."""
+        """Forget which models were loaded, because the container is started again."""
         with self._lock:
             self._names.clear()
 
     def _load(self, name: str, target: str, seconds: float) -> Any:
-        """Load the model unless it is; return the container's refusal, or None."""
+        """Load the model unless it is loaded. Return None, or the response with which the container
+        refused it.
+
+        If the container has no memory left, unload the least recently used models first.
+        """
         if name in self._names:
             self._names.remove(name)
             self._names.append(name)
@@ -289,7 +301,9 @@ class ModelTable:
         return None
 
     def _download(self, target: str, folder: Path) -> None:
-        """Unpack the model's archive, unless it was before: as on AWS, a later one is not seen."""
+        """Download and unpack the model's archive, unless that was done before: as on AWS, a later
+        change of the archive has no effect.
+        """
         if folder.exists():
             return
         bucket, prefix = split_uri(self._prefix)

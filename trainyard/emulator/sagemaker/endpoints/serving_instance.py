@@ -1,4 +1,4 @@
-"""An instance that serves a model: its containers in the runtime of jobs, and requests to them."""
+"""An instance that serves a model: it runs the model's containers and sends requests to them."""
 
 import contextlib
 import http.client
@@ -42,20 +42,20 @@ from trainyard.emulator.sagemaker.jobs.failure_reason import (
 from trainyard.emulator.sagemaker.jobs.job import TAIL, Place
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
 
-STARTUP = 600.0  # longest wait for an answer of /ping, in seconds
-ANSWER = 60.0  # longest wait for a container's answer, in seconds (InvokeEndpoint's docs)
+STARTUP = 600.0  # maximum time until /ping responds, in seconds
+ANSWER = 60.0  # maximum time until a container responds, in seconds (InvokeEndpoint's docs)
 GRACE = 1.0  # seconds from SIGTERM to SIGKILL
-LONGEST_PAUSE = 60.0  # seconds before a container that keeps ending is started again, at most
-CALM = 60.0  # seconds of serving after which an end counts as the first again
-LAST_WORDS = 2.0  # seconds to wait for the log of a container that broke a connection off
+LONGEST_PAUSE = 60.0  # maximum seconds before a container that keeps ending is restarted
+CALM = 60.0  # seconds of serving after which the count of successive ends starts again
+LAST_WORDS = 2.0  # seconds to wait for the log of a container that closed a connection
 SOCKET = "serve.sock"
-PORT = 8080  # where an image's own server answers (developer guide, hosting)
+PORT = 8080  # on which an image's own server listens (developer guide, hosting)
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A container's answer to a request."""
+    """A container's response to a request."""
 
     status: int
     body: bytes
@@ -65,7 +65,9 @@ class Answer:
 
     @property
     def is_error(self) -> bool:
-        """Whether InvokeEndpoint answers with a ModelError; status 0: there was no answer."""
+        """Whether InvokeEndpoint responds with a ModelError. Status 0 means that there was no
+        response.
+        """
         return not self.status or self.status >= 400
 
 
@@ -75,7 +77,7 @@ TIMED_OUT = Answer(
     b"latency metrics for each container in Amazon CloudWatch, resolve the issue, and try again.",
     "text/plain",
 )
-"""The service's answer in place of a container that gives none."""
+"""What the service responds if a container does not respond in time."""
 
 
 BROKE_OFF = Answer(0, b"the connection to the container broke off", "text/plain")
@@ -83,7 +85,7 @@ BROKE_OFF = Answer(0, b"the connection to the container broke off", "text/plain"
 
 
 class NoAnswerError(OSError):
-    """A container gave no answer; ``answer`` is what AWS answers then."""
+    """A container did not respond. ``answer`` is what AWS responds in that case."""
 
     def __init__(self, answer: Answer, reason: str) -> None:
         super().__init__(reason)
@@ -91,12 +93,13 @@ class NoAnswerError(OSError):
 
 
 class Instance:
-    """The containers of one model, which requests pass in order: serial inference.
+    """The containers of one model. Requests pass through them in order (serial inference).
 
-    Its methods are thread-safe. ``line(container, text)`` gets their logs; ``grant`` is their
-    access to AWS while they run. ``status`` is ``Starting``, ``Ready`` or ``Failed``, with the
-    reason in ``failure``. Containers that end after they were Ready are started again, as an
-    image's server and SageMaker do; requests wait meanwhile.
+    Its methods are thread-safe. ``line(container, text)`` is called with each line of their logs.
+    ``grant`` is a context manager that gives them access to AWS while they run. ``status`` is
+    ``Starting``, ``Ready`` or ``Failed``; ``failure`` has the reason. Containers that end after
+    they were Ready are started again, as an image's server and SageMaker do, and requests wait
+    until they are.
     """
 
     def __init__(
@@ -126,8 +129,8 @@ class Instance:
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
-        """Start the containers; return at once. :meth:`wait` waits until Ready, Failed or
-        stopped.
+        """Start the containers in the background. Use :meth:`wait` to wait until the instance is
+        Ready, Failed or stopped.
         """
         self._thread.start()
 
@@ -135,9 +138,9 @@ class Instance:
         self._decision_event.wait()
 
     def stop(self) -> None:
-        """Stop the containers; return when none of their processes is left."""
+        """Stop the containers. Return when none of their processes is left."""
         self._stopping.set()
-        # Whoever waits for a decision, or for an answer, is let go.
+        # Wake the threads in ``wait`` and those that wait to send a request.
         self._decision_event.set()
         self._serving.set()
         if cluster := self._cluster:
@@ -146,9 +149,10 @@ class Instance:
             self._thread.join()
 
     def invoke(self, body: bytes, headers: dict[str, str], seconds: float | None = None) -> Answer:
-        """Send ``POST /invocations``; each container gets the answer of the previous one.
+        """Send ``POST /invocations``. Each container gets the response of the previous one.
 
-        Raises :class:`NoAnswerError`; ``ValidationError`` if the model cannot be chosen.
+        Raises :class:`NoAnswerError`, and ``ValidationError`` if the request does not select a
+        model as it must.
         """
         seconds = ANSWER if seconds is None else seconds
         if self._models:
@@ -171,7 +175,7 @@ class Instance:
     def ask(
         self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
     ) -> Answer:
-        """Return the first container's answer. Raises :class:`NoAnswerError`."""
+        """Return the first container's response. Raises :class:`NoAnswerError`."""
         return self._answer(0, method, path, body, headers, seconds)
 
     def _answer(
@@ -183,6 +187,9 @@ class Instance:
         headers: dict[str, str],
         seconds: float,
     ) -> Answer:
+        """Send a request to container number ``number``, from 0, once the instance serves. Raises
+        :class:`NoAnswerError`.
+        """
         timeout_message = f"there was no answer within {seconds:g} s"
         if not self._serving.wait(seconds):
             raise NoAnswerError(TIMED_OUT, timeout_message)
@@ -194,7 +201,7 @@ class Instance:
             self._end_event.wait(LAST_WORDS)
             raise NoAnswerError(BROKE_OFF, self._last_words or str(error)) from None
 
-    # life
+    # life cycle
 
     def _run(self) -> None:
         try:
@@ -209,7 +216,7 @@ class Instance:
                 remove_scratch(node)
             shutil.rmtree(self._directory, ignore_errors=True)
             self._decision_event.set()
-            self._serving.set()  # who waits learns that nobody answers
+            self._serving.set()  # requests that wait fail at once, because nothing is listening
 
     def _live(self, access: Access | None) -> None:
         if self._containers[0].server is not OWN_SERVER:
@@ -220,6 +227,9 @@ class Instance:
             self._serve(access, isolation)
 
     def _serve(self, access: Access | None, isolation: Isolation) -> None:
+        """Prepare the nodes, then run the containers, and restart them until the instance is
+        stopped.
+        """
         hosts = [node.name for node in self._nodes]
         for node, container in zip(self._nodes, self._containers, strict=True):
             node.image = container.image if container.server is OWN_SERVER else ""
@@ -235,7 +245,7 @@ class Instance:
             cluster = self._cluster = Cluster(
                 self._directory, self._nodes, isolation, self._hear, route
             )
-            # A stop before this line has set the event; a later one finds the cluster.
+            # ``stop`` before this line has set the event; a later one finds ``_cluster``.
             if self._stopping.is_set():
                 return
             threading.Thread(target=self._wait_for_ping, args=(cluster,), daemon=True).start()
@@ -255,8 +265,9 @@ class Instance:
             self._pause(outcome, ends)
 
     def _pause(self, outcome: Outcome, ends: int) -> None:
-        """Log how the containers ended, for the ``ends``-th time in a row, and wait: not at all
-        after the first time, then twice as long each time.
+        """Log how the containers ended, for the ``ends``-th time in a row, and wait before the
+        restart: not at all after the first time, 1 s after the second, then twice as long each time
+        up to LONGEST_PAUSE.
         """
         if self._stopping.is_set():
             return
@@ -273,6 +284,9 @@ class Instance:
         self._stopping.wait(pause)
 
     def _stage(self, node: Node, container: Container) -> None:
+        """Put the model and the user's code into the node's folders; set its command and
+        environment.
+        """
         node.make_directories(FOLDER if container.has_models else "/opt/ml/model")
         if container.has_models:
             node.environment["SAGEMAKER_MULTI_MODEL"] = "true"
@@ -283,7 +297,7 @@ class Instance:
             node.own_entrypoint, node.command = True, ["serve"]
             return
         node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
-        node.environment["TRAINYARD_IMAGE"] = container.image  # its version decides some formats
+        node.environment["TRAINYARD_IMAGE"] = container.image  # some formats depend on its version
         if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
             node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
             self._unpack(code, node.inside("/opt/ml/code"))
@@ -293,7 +307,9 @@ class Instance:
         node.command = ["/bin/sh", "-c", start, str(node.python)]
 
     def _unpack(self, uri: str, target: Path) -> None:
-        """Download a model.tar.gz, or everything below an uncompressed model's prefix."""
+        """Download and unpack a model.tar.gz, or download everything below an uncompressed model's
+        prefix.
+        """
         if uri.endswith("/"):
             download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
             return
@@ -304,6 +320,9 @@ class Instance:
             unpack(tar, target)
 
     def _wait_for_ping(self, cluster: Cluster) -> None:
+        """Wait until /ping of every container responds; the instance is Ready then. Stop the
+        containers after STARTUP seconds.
+        """
         end, silent_nodes = time.monotonic() + STARTUP, list(self._nodes)
         while self._cluster is cluster and not self._stopping.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -330,6 +349,9 @@ class Instance:
         headers: dict[str, str],
         seconds: float,
     ) -> Answer:
+        """Send a request to a node's container and return the response. Raises OSError or
+        HTTPException.
+        """
         connection = (
             http.client.HTTPConnection(node.address, PORT, timeout=seconds)
             if node.address
@@ -355,7 +377,7 @@ class Instance:
 
 
 def _imports(node: Node, container: Container) -> set[str]:
-    """Return what the container's server and the user's script beside the model import."""
+    """Return the modules that the container's server and the user's script in the model import."""
     name = container.environment.get("SAGEMAKER_PROGRAM") or "inference.py"
     modules = set(container.server.modules)
     for folder in map(node.inside, ("/opt/ml/code", "/opt/ml/model/code")):
@@ -365,7 +387,7 @@ def _imports(node: Node, container: Container) -> set[str]:
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket that a container made."""
+    """HTTP over a Unix socket that a container has created."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__("localhost", timeout=seconds)
@@ -380,10 +402,12 @@ class _Connection(http.client.HTTPConnection):
 
 @contextlib.contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """Yield a short path of the very socket at ``path``, never of another that a link there names:
-    a socket's path has less than 108 bytes.
+    """Yield a short path of the socket at ``path``, because the path of a socket must have less
+    than 108 bytes.
+
+    A symbolic link at ``path`` is never followed: a container could have put one there.
     """
-    if not hasattr(os, "O_PATH"):  # no Linux: its temporary folders are short
+    if not hasattr(os, "O_PATH"):  # not Linux: temporary folders have short paths there
         yield str(path.resolve())
         return
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
@@ -397,16 +421,17 @@ def _address(path: Path) -> Iterator[str]:
 
 
 class Turns:
-    """Smooth weighted round robin: at any time every name is within one request of its share.
+    """Smooth weighted round robin: at any time the count of every name is within one request of its
+    share.
 
-    AWS draws at random with the same weights.
+    AWS instead draws at random with the same weights.
     """
 
     def __init__(self) -> None:
         self._credit: dict[str, float] = {}
 
     def next(self, weights: Mapping[str, float]) -> str:
-        """Return a name, in proportion to its weight; never one with weight 0.
+        """Return a name, in proportion to its weight. A name with weight 0 is never returned.
 
         Raises:
             ValueError: no weight is above 0.
@@ -425,7 +450,7 @@ class Turns:
 
 
 class Variant:
-    """A production variant: one process replaces all its instances."""
+    """A production variant. One process replaces all its instances."""
 
     def __init__(self, place: Place, endpoint: str, folder: Path, spec: dict) -> None:
         self.spec, self.name = spec, spec["VariantName"]
@@ -468,15 +493,15 @@ class Variant:
 
     def _line(self, host: str, line: str) -> None:
         stream = self._stream if len(self.containers) == 1 else f"{self._stream}/{host}"
-        if line:  # CloudWatch Logs takes no empty message
+        if line:  # CloudWatch Logs refuses an empty message
             self._logs.append(self._group, stream, (line,))
 
 
 class Fleet:
-    """The variants of a configuration. Its methods are thread-safe."""
+    """The variants of an endpoint configuration. Its methods are thread-safe."""
 
     def __init__(self, place: Place, endpoint: str, config: dict) -> None:
-        """Create the fleet. ``config``: DescribeEndpointConfig's answer."""
+        """Create the fleet. ``config`` is the response of DescribeEndpointConfig."""
         self.config = config
         self._folder = place.jobs.parent / "endpoints" / endpoint / uuid.uuid4().hex[:8]
         specs = config["ProductionVariants"]
@@ -490,7 +515,7 @@ class Fleet:
 
     @property
     def failure(self) -> str:
-        """Why a variant does not serve; empty while all variants serve or start."""
+        """Why variants do not serve. Empty while all variants serve or start."""
         failures = [v for v in self.variants.values() if v.instance.status == "Failed"]
         return "; ".join(f"variant {v.name}: {v.instance.failure}" for v in failures)
 
@@ -505,8 +530,8 @@ class Fleet:
 
     @contextmanager
     def serving(self, target: str | None) -> Iterator[Variant]:
-        """Yield the variant for a request, or the one named ``target``; :meth:`drain` waits for its
-        end.
+        """Yield the variant for a request, or the one named ``target``. :meth:`drain` waits until
+        the context is left.
         """
         with self._lock:
             variant = self._choose(target)
@@ -519,13 +544,13 @@ class Fleet:
                 self._lock.notify_all()
 
     def drain(self) -> None:
-        """Return when no request is running; new requests must be prevented meanwhile."""
+        """Return when no request is running. The caller must prevent new requests."""
         with self._lock:
             # A request takes at most ANSWER seconds.
             self._lock.wait_for(lambda: not self._busy, ANSWER)
 
     def stop(self) -> None:
-        """Stop the fleet; return when none of its processes is left."""
+        """Stop the fleet. Return when none of its processes is left."""
         for variant in self.variants.values():
             variant.instance.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

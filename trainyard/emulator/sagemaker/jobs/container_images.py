@@ -1,8 +1,8 @@
-"""Container images: which this machine's Python can replace, and which run in a container engine.
+"""Which images this machine's Python can replace, and which run in a container engine.
 
-AWS's images for PyTorch, scikit-learn and XGBoost hold Python with those libraries, and so does the
-interpreter that runs the emulator. Any other image runs in the engine, unless the user maps it to
-the interpreter; without an engine it is refused rather than guessed.
+AWS's images for PyTorch, scikit-learn and XGBoost contain Python with those libraries, and so does
+the interpreter that runs the emulator. Any other image runs in the engine, unless the user maps it
+to the interpreter. Without an engine it is refused, because the emulator cannot guess what it does.
 """
 
 import fnmatch
@@ -20,7 +20,9 @@ from trainyard.emulator.containers.node import lacking
 PACKAGES = Path(__file__).parents[2] / "algorithms/image"
 """Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
 VARIABLE = "TRAINYARD_EMULATOR_IMAGES"
-"""Variable with more patterns (fnmatch, on the image's URI), separated by commas or spaces."""
+"""Environment variable with additional patterns (fnmatch, on the image's URI), separated by commas
+or spaces.
+"""
 
 KNOWN_IMAGES = (
     "pytorch-training",  # AWS Deep Learning Containers
@@ -40,7 +42,9 @@ KNOWN_IMAGES = (
 
 
 def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment``'s PYTHONPATH plus the packages that exist only in ``image``."""
+    """Return the PYTHONPATH that adds the packages that exist only in ``image``; empty if it has
+    none.
+    """
     if not is_xgboost(image) and repository(image) != "sagemaker-scikit-learn":
         return {}
     parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
@@ -48,8 +52,8 @@ def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def refusal(image: str) -> str | None:
-    """Return why ``image`` cannot run here, and what to do; None when it can."""
-    if not isinstance(image, str):  # in a definition it may be any value
+    """Return why ``image`` cannot run here and what to do about it. Return None if it can run."""
+    if not isinstance(image, str):  # in a pipeline definition it may be any JSON value
         return f"image {image!r} is not text"
     if not runs_in_engine(image):
         return _replacement_refusal(image)
@@ -71,7 +75,7 @@ def runs_in_engine(image: str) -> bool:
 
 
 def _replacement_refusal(image: str) -> str | None:
-    """Return why this machine's Python cannot stand in for the image; None when it can."""
+    """Return why this machine's Python cannot replace the image. Return None if it can."""
     name = repository(image)
     if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_IMAGES):
         return None
@@ -91,9 +95,8 @@ def _replacement_refusal(image: str) -> str | None:
     )
 
 
-# Training jobs of AWS's own algorithms: the image is started without a script of the user's.
-#
-# Only XGBoost is supported, by :mod:`trainyard.emulator.algorithms.xgboost`.
+# Training jobs of AWS's own algorithms, whose image is started without a user's script. Only
+# XGBoost is supported, by :mod:`trainyard.emulator.algorithms.xgboost`.
 
 _TRAIN = "trainyard.emulator.algorithms.xgboost.train"
 _PACKAGES = ["xgboost", "numpy", "scipy"]
@@ -104,7 +107,9 @@ _NOT_DONE = {
 
 
 def without_script(request: dict) -> bool:
-    """Return whether the CreateTrainingJob request asks for the XGBoost algorithm itself."""
+    """Return whether the CreateTrainingJob request runs the XGBoost algorithm itself, without a
+    script.
+    """
     spec = request["AlgorithmSpecification"]
     return (
         facts.is_xgboost(spec.get("TrainingImage", ""))
@@ -125,9 +130,10 @@ def training_command(request: dict, python: Path) -> list[str]:
 
 
 def algorithm_refusal(request: dict, python: Path) -> str | None:
-    """Return why the algorithm cannot run here; None when it can.
+    """Return why the algorithm cannot run here. Return None if it can.
 
-    What AWS's own algorithm refuses, such as a missing ``num_round``, fails the job, as there.
+    What AWS's own algorithm refuses, such as a missing ``num_round``, is not checked here: it makes
+    the job fail, as on AWS.
     """
     if missing := lacking(python, _PACKAGES):
         return (
@@ -145,6 +151,7 @@ def algorithm_refusal(request: dict, python: Path) -> str | None:
 
 
 def _refused_type(channel: dict) -> str | None:
+    """Return why the channel's ContentType cannot be read here. Return None if it can."""
     content_type, location = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
     if channel["ChannelName"] == "code" or content_type is None:
         return None

@@ -1,4 +1,4 @@
-"""FailureReason of a job: the cause, first and short."""
+"""Build the FailureReason of a job, with the cause first and short."""
 
 import ast
 import json
@@ -29,7 +29,9 @@ _RANK = re.compile(r"^\s*\[(?:rank)?\d+\]:\s?|^\[algo-\d+\]:?\s?")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(:.*)?$")
 _LAUNCHER = (
     *("CalledProcessError", "ChildFailedError", "SignalException", "SystemExit"),
-    "InstallRequirementsError",  # of AWS's toolkits, with pip's command: pip's own lines say why
+    # InstallRequirementsError of AWS's toolkits has only pip's command line; pip's own lines in the
+    # log say why.
+    "InstallRequirementsError",
 )
 _LACKS = "No matching distribution found for "
 _PIP = re.compile(rf"ERROR: ({_LACKS}.+)").search
@@ -37,13 +39,15 @@ OFFLINE = (
     "jobs have no network here: install it for the interpreter that --python names, or let jobs "
     "out with --internet"
 )
-"""Advice for a package that pip did not find."""
-_FULL = "no space left on device"  # as the engines write it, in Go; Python's has a capital letter
+"""Advice if pip did not find a package."""
+_FULL = "no space left on device"  # the engines' spelling (Go); Python writes a capital N
 _PRUNE = "the disk on which the container engine keeps its containers is full: docker system prune"
 _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
-"""Errors of a rank whose peer has died: a consequence, shown only if no other error is found."""
+"""Marks of errors of a rank whose peer has died. They are a consequence, so they are shown only if
+there is no other error.
+"""
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
-"""Message of torchrun's root cause when a worker was killed."""
+"""Message in torchrun's root cause if a worker was killed."""
 _NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred with exit code|\s*$)")
 _NATIVE = re.compile(
     r"Stack trace:$|\[bt\] \(\d+\)|"
@@ -51,7 +55,7 @@ _NATIVE = re.compile(
     r"frame #\d+: |#\d+ .+ from .+:\d+$|<omitting python frames>$|"
     r"\S+\(\S*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"
 )
-"""A line of a C++ stack trace, or its head."""
+"""A line of a C++ stack trace, or its heading."""
 _DRIVER = (
     *("subprocess.CalledProcessError", "Training Execution failed"),
     "InstallRequirementsError",
@@ -60,13 +64,14 @@ _DRIVER = (
 
 
 def reason(end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
-    """Return FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, of at most 1,024
-    characters.
+    """Return the FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, of at most
+    1,024 characters.
 
-    ``message``: what the job left in ``/opt/ml/output/failure`` (or ``message``). ``logs``: the
-    last lines of each node. ``hint``: what to do where pip did not find a package.
+    ``message`` is what the job left in ``/opt/ml/output/failure`` (or ``message``). ``logs`` has
+    the last lines of each node's log. ``hint`` is the advice if pip did not find a package.
     """
-    # AWS's drivers leave only their own CalledProcessError: the log's last exception is better.
+    # AWS's drivers leave only their own CalledProcessError as a message: the last exception in the
+    # log says more.
     by_driver = any(mark in message for mark in _DRIVER)
     own_message = without_native_frames(message) if not by_driver else ""
     cause = _add_hint(own_message, hint) if own_message else excerpt(end.node, logs, hint)
@@ -76,9 +81,10 @@ def reason(end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str
 
 
 def without_native_frames(text: str) -> str:
-    """Return the text without the stack traces of C++ libraries that Python exceptions carry.
+    """Return the text without the C++ stack traces that some Python exceptions contain.
 
-    The traces are longer than the cause. Known are dmlc's (XGBoost), c10's (torch) and glibc's.
+    The traces are longer than the cause. The known formats are dmlc's (XGBoost), c10's (torch) and
+    glibc's.
     """
     return "\n".join(line for line in text.splitlines() if not _is_native(line)).strip()
 
@@ -88,27 +94,34 @@ def _is_native(line: str) -> bool:
 
 
 def ending_of(end: Exit) -> str:
-    """Return ``exit code: 1``; for a signal, the text also names node and signal."""
+    """Return ``exit code: N``, preceded by the node and the signal if a signal ended the
+    process.
+    """
     if end.status < 0:
         name = signal.Signals(-end.status).name
         return (
             f"{end.node} was killed by signal {-end.status} ({name}), exit code: {128 - end.status}"
         )
-    if end.status > 128 and end.status - 128 in set(signal.Signals):  # how a shell reports a signal
+    # A shell reports a signal as 128 + its number.
+    if end.status > 128 and end.status - 128 in set(signal.Signals):
         name = signal.Signals(end.status - 128).name
         return f"a process of {end.node} was killed by {name}, exit code: {end.status}"
     return f"exit code: {end.status}"
 
 
 def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
-    """Return the exception that ended the job, else pip's missing package, else the last lines."""
+    """Return the log's best explanation: the exception that ended the job, else the package that
+    pip did not find, else the last lines.
+
+    ``first`` is the node whose log is examined first.
+    """
     nodes = [first, *(name for name in logs if name != first)]
     errors = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
     own_errors = [pair for pair in errors if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
     pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
-    # An exception of a rank's own tells more than pip's message or a signal, and those more than
-    # the death of a peer.
+    # The order of information: an exception that is not a consequence, then pip's message, then a
+    # signal, and last the errors caused by the death of a peer.
     for name, text in own_errors or pip or signals or errors:
         hinted_text = _add_hint(text, hint)
         return hinted_text if len(logs) == 1 else f"{hinted_text} ({name})"
@@ -118,8 +131,8 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
 
 
 def start_failure(node: str, logs: Mapping[str, Sequence[str]]) -> str:
-    """Return why the engine could not start a container: its words, and what to do about a full
-    disk.
+    """Return why the container engine could not start a container: its message, and what to do if
+    the disk is full.
     """
     text = excerpt(node, logs)
     return f"{_PRUNE} ({text})" if _FULL in text else text
@@ -131,42 +144,47 @@ def _add_hint(text: str, hint: str) -> str:
 
 
 def _exceptions(lines: Sequence[str]) -> list[str]:
-    """Return exception lines, the last one first, without those of launchers."""
+    """Return the lines that name an exception, the last one first, without those of launchers."""
     texts = [_RANK.sub("", line).strip() for line in reversed(lines)]
     matches = [text for text in texts if _EXCEPTION.match(text)]
     return [text for text in matches if not any(mark in text for mark in _LAUNCHER)]
 
 
 def shorten(text: str, room: int) -> str:
-    """Cut the middle out: the start and the end of a traceback are the most useful parts."""
+    """Return ``text`` in at most ``room`` characters, cut in the middle: the start and the end of a
+    traceback are the most useful parts.
+    """
     if len(text) <= room:
         return text
     head = room // 3
-    # Five: the characters of " ... ".
+    # 5 is the length of " ... ".
     return f"{text[:head]} ... {text[-(room - head - 5) :]}"
 
 
-# Packages that a job's script imports: what the interpreter lacks, and has of another version.
-#
-# Both are only reported, before the job starts: a script may install a package itself before it
-# imports it, and AWS's drivers install what requirements.txt names. Only imports that always happen
-# when a script starts are examined, not those in functions or in ``try``: in the script, and in the
-# modules that it imports from its folder or from one above.
+# Packages that a job's script imports: those that the interpreter lacks, and those whose version
+# differs from the image's. Both are only reported, before the job starts, because a script may
+# install a package itself before it imports it, and AWS's drivers install what requirements.txt
+# names. Only imports that always happen when a script starts are examined, not those in functions
+# or in ``try``: those of the script, and of the modules that it imports from its own folder or from
+# one above.
 
 _SCRIPT = re.compile(r"/opt/ml/[\w./-]+\.(?:py|sh)\b")
 _SDK = "/opt/ml/input/data/sm_drivers/sourcecode.json"
 """File in which the SageMaker SDK v3 names the script that its driver starts."""
 _HYPERPARAMETERS = "/opt/ml/input/config/hyperparameters.json"
 _ARCHIVE = "sagemaker_submit_directory"
-"""Hyperparameter by which the SDK names the archive with the script, for AWS's toolkit."""
+"""Hyperparameter with which the SDK names the script's archive for AWS's toolkit."""
 _PYTHON_COMMAND = re.compile(r"^python3? (?P<script>[\w./-]+\.py)\b", re.MULTILINE)
-"""Line of a FrameworkProcessor's runproc.sh, which unpacks sourcedir.tar.gz in its folder."""
+"""Line of a FrameworkProcessor's runproc.sh that starts the script. runproc.sh unpacks
+sourcedir.tar.gz in its own folder.
+"""
 _LARGEST = 2**26
-"""Bytes of an archive, at most, that is unpacked to read its scripts."""
+"""Maximum size in bytes of an archive that is unpacked to read its scripts."""
 
 _PARSING = threading.Lock()
-"""Lock around parsing: CPython 3.11 counts the depth of a tree for all threads at once, and two
-that parse at the same time may end in a SystemError."""
+"""Lock around parsing. CPython 3.11 counts the depth of a syntax tree for all threads together, and
+two threads that parse at the same time may get a SystemError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +193,23 @@ class Script:
 
     name: str
     imports: frozenset[str]
-    """Top-level names from outside the standard library and its own folders."""
+    """Names of the top-level packages that it imports, without the standard library and the modules
+    in its own folders.
+    """
 
     installs: str = ""
-    """The requirements.txt beside it."""
+    """Content of the requirements.txt next to the script."""
 
 
 def scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
-    """Return the scripts that the node's command names, AWS's drivers and its toolkit start.
+    """Return the scripts that the node's command, AWS's drivers or AWS's toolkit start.
 
-    ``source(uri)``: the file of an object in S3.
+    ``source(uri)`` returns the file of an object in S3.
     """
     job_scripts = [_read(script, node.ml) for script in _named_files(node)]
     for archive, name in _named_archives(node, source):
-        with TemporaryDirectory() as folder, suppress(OSError, tarfile.TarError):  # the job says so
+        # If the archive cannot be read, the job itself will fail.
+        with TemporaryDirectory() as folder, suppress(OSError, tarfile.TarError):
             if archive.stat().st_size <= _LARGEST:
                 with tarfile.open(archive) as tar:
                     unpack(tar, Path(folder))
@@ -198,9 +219,9 @@ def scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
 
 
 def import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
-    """Return one line for each script that imports a missing package, and installs none.
+    """Return one line for each script that imports a missing package and has no requirements.txt.
 
-    Of packages that are there, bytecode is made where it is missing.
+    Also compile the imported packages that have no bytecode.
     """
     lines = []
     for script in job_scripts:
@@ -217,9 +238,10 @@ def import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
 
 
 def version_notice(python: Path, image: str, imports: set[str], installs: str = "") -> str:
-    """Return one line on imported packages of which AWS publishes another version in the image.
+    """Return one line with the imported packages of which AWS's image has another version.
 
-    Empty if there are none; ``installs``: requirements that the job installs by itself.
+    Return an empty string if there are none. ``installs`` is the text of the requirements that the
+    job installs itself; they are not compared.
     """
     image_record = known_image(image)
     if not image_record or not imports:
@@ -233,7 +255,9 @@ def version_notice(python: Path, image: str, imports: set[str], installs: str = 
 
 
 def read_imports(script: Path, top: Path) -> set[str]:
-    """Return the packages that a script imports, whose own modules lie in folders below ``top``."""
+    """Return the packages that a script imports. Modules in folders at or below ``top`` are the
+    script's own and do not count.
+    """
     return _imports(script, [path for path in script.parents if path.is_relative_to(top)])
 
 
@@ -244,7 +268,9 @@ def _read(script: Path, top: Path) -> Script:
 
 
 def _named_files(node: Node) -> Iterator[Path]:
-    """Iterate over the Python files in the job's command, and the one that AWS's driver starts."""
+    """Iterate over the Python files in the job's command, and the script that AWS's driver
+    starts.
+    """
     names = [name for name in _SCRIPT.findall(" ".join(node.command)) if name.endswith(".py")]
     if (about := node.inside(_SDK)).is_file():
         entry = json.loads(about.read_text()).get("entry_script")
@@ -255,12 +281,14 @@ def _named_files(node: Node) -> Iterator[Path]:
 
 
 def _named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple[Path, str]]:
-    """Iterate over (archive, script in it) that AWS's toolkit, or a runproc.sh, unpacks."""
+    """Iterate over pairs of an archive that AWS's toolkit or a runproc.sh unpacks, and the script
+    in it.
+    """
     if (config := node.inside(_HYPERPARAMETERS)).is_file():
         hyperparameters = json.loads(config.read_text())
         uri, script = (str(hyperparameters.get(name, "")).strip('"') for name in (_ARCHIVE, SCRIPT))
         if script and uri.startswith("s3://"):
-            with suppress(ApiError, OSError):  # the toolkit will say so
+            with suppress(ApiError, OSError):  # the toolkit itself will fail
                 yield source(uri), script
     for name in _SCRIPT.findall(" ".join(node.command)):
         shell = node.inside(name)
@@ -271,7 +299,9 @@ def _named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple
 
 
 def _imports(script: Path, roots: list[Path]) -> set[str]:
-    """Return the script's top-level imports from outside the standard library and ``roots``."""
+    """Return the top-level packages that the script imports, without the standard library and the
+    modules in ``roots``, which are followed.
+    """
     packages, visited_paths, queue = set(), set(), [script]
     while queue:
         module = queue.pop()

@@ -1,10 +1,10 @@
-"""A job: its record, its life from Starting to its end, its log. Training and processing share it.
+"""A job: its record, its life cycle from Starting to its end, and its log, as all kinds share them.
 
-<state>/jobs/<name>/job.json    the Describe... answer, rewritten at each change of status
+<state>/jobs/<name>/job.json    the Describe... response, rewritten at each change of status
 <state>/jobs/<name>/nodes.json  node -> process id of its main process on this machine
 <state>/jobs/<name>/algo-1/...  a node's directories
 
-Only job.json is kept when a job has ended: the rest is deleted, as an instance is.
+When a job has ended, only job.json is kept. The rest is deleted, as an instance is.
 """
 
 import contextlib
@@ -58,8 +58,8 @@ from trainyard.instance_types import MACHINES
 from trainyard.language.definition_document import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
-LONGEST_MESSAGE = 1 << 20  # bytes read of what a job left as its failure's reason
-TAIL = 400  # last log lines of each node, from which a failure's reason is read
+LONGEST_MESSAGE = 1 << 20  # maximum bytes read of the failure message that a job left
+TAIL = 400  # last log lines of each node, in which the reason of a failure is searched
 DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
 
@@ -68,10 +68,10 @@ log = logging.getLogger(__name__)
 class Place:
     """The services and settings that all jobs share.
 
-    ``aws``: the emulator as its own client. ``models``: the models that transform jobs and
-    endpoints serve. ``metrics``: CloudWatch's. ``stop_grace``: seconds from SIGTERM to SIGKILL.
-    ``python``: the interpreter that replaces images. ``changed(kind, record)`` is called on each
-    change of a job.
+    ``aws`` is the emulator as its own client. ``models`` has the models that transform jobs and
+    endpoints serve. ``metrics`` stores CloudWatch's metrics. ``stop_grace`` is the number of
+    seconds from SIGTERM to SIGKILL. ``python`` is the interpreter that replaces images.
+    ``on_change(kind, record)`` is called at each change of a job.
     """
 
     jobs: Path
@@ -89,36 +89,39 @@ NO_CAPACITY = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
     "different ML instance type."
 )
-"""FailureReason in AWS's words (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+"""FailureReason in AWS's words (quoted in DIAGNijmegen/rse-grand-challenge, issue 2631)."""
 
 
 class JobStopError(Exception):
-    """The job was asked to stop before its nodes ran."""
+    """The job was stopped before its nodes ran."""
 
 
 CANNOT_START = (
     "ClientError: CannotStartContainerError. Please make sure the container can be run with "
     "'docker run {}'."
 )
-"""FailureReason, as AWS has it for an entrypoint that cannot be run; the engine's words follow."""
+"""FailureReason that AWS gives if an entrypoint cannot be run. The engine's message is appended."""
 
 KINDS: dict[str, type["Job"]] = {}
-"""Kind → class of its jobs."""
+"""Kind to the class of its jobs."""
 
 
 class Job(ABC):
-    """A job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
+    """A job. Create it, ``start`` it and ``wait`` for it; ``describe`` it at any time.
 
-    Every subclass with a ``KIND`` is in :data:`KINDS`, and SageMaker offers that kind's operations.
+    Every subclass with a ``KIND`` is added to :data:`KINDS`, and the SageMaker API then has the
+    operations of that kind.
     """
 
     KIND: ClassVar[str]
-    """``Training``, ``Processing`` or ``Transform``, as in its field names and log group."""
+    """``Training``, ``Processing`` or ``Transform``: the prefix of its member names and of its log
+    group.
+    """
     RESOURCE: ClassVar[str]
     MESSAGE: ClassVar[str]
-    """Path of the file in which a job may leave its failure's reason."""
+    """Path of the file in which a job may leave the reason of its failure."""
     MESSAGE_IS_FAILURE: ClassVar[bool] = True
-    """Whether a job that wrote a message has failed, even where it exited with 0."""
+    """Whether a job that wrote a message has failed even if it exited with status 0."""
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.KIND] = cls
@@ -126,7 +129,9 @@ class Job(ABC):
     @staticmethod
     @abstractmethod
     def checks(request: dict, python: Path) -> Iterator[Check]:
-        """Iterate over the checks of a request, in which some members may not be known yet."""
+        """Iterate over the checks of a request. The request may be part of a pipeline definition,
+        where some members are not known yet.
+        """
 
     def __init__(self, place: Place, request: dict) -> None:
         self.place = place
@@ -135,7 +140,7 @@ class Job(ABC):
         self.directory = place.jobs / self.name
         self.arn = make_arn("sagemaker", f"{self.RESOURCE}/{self.name}")
         self.outputs: list[str] = []
-        """URIs that the job uploaded to; a step cache checks whether they still exist."""
+        """URIs that the job uploaded to. The step cache checks whether they still exist."""
         self.lock = threading.RLock()
         self.record = self._first_record()
         self.keep = RepeatedWrite(self.save, f"job {self.name}")
@@ -145,9 +150,9 @@ class Job(ABC):
         self._outcome: Outcome | None = None
         self._tails: dict[str, deque[str]] = {}
         self._epoch = int(time.time())
-        self.logs = self.measures = True  # unless its role may not
+        self.logs = self.measures = True  # set to False if the job's role has no permission
         self.interface = LOOPBACK
-        """The network interface on which its nodes reach each other."""
+        """The network interface through which its nodes reach each other."""
 
     # what differs between the kinds
 
@@ -155,41 +160,46 @@ class Job(ABC):
     def instances(self) -> int: ...
 
     def stage(self, node: Node, hosts: list[str]) -> None:  # noqa: B027 - a hook
-        """Fill ``node`` with inputs and configuration; set its command and environment."""
+        """Put inputs and configuration into the folders of ``node``; set its command and
+        environment.
+        """
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         """Return a context manager that uploads continuously while the nodes run."""
         return contextlib.nullcontext()
 
     def image(self) -> str:
-        """Return the image that the interpreter replaces."""
+        """Return the URI of the image; an empty string if the job has none of its own."""
         return ""
 
     def own_imports(self) -> set[str]:
-        """Return what a program of the image itself imports."""
+        """Return the packages that a program of the image itself imports."""
         return set()
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
         """Upload the results of a job that did not fail."""
 
     def enter(self, phase: str) -> None:  # noqa: B027 - a hook
-        """Called at the start of Downloading, Training, Uploading."""
+        """Called at the start of each phase (such as Downloading, Training, Uploading) and at the
+        end.
+        """
 
     def read_line(self, host: str, line: str) -> None:  # noqa: B027 - a hook: processing has no metrics
         """Called with each line of the log of ``host``."""
 
-    # life
+    # life cycle
 
     def start(self, on_end: Callable[["Job"], None]) -> None:
-        """Run the job in a thread; ``on_end`` is called when the record on disk is complete."""
+        """Run the job in a thread. ``on_end`` is called when the record on disk is complete."""
         self.save()
         Thread(target=self._run, args=(on_end,), name=self.name, daemon=True).start()
 
     def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
-        """Send SIGTERM to the job's first processes, SIGKILL to all after ``grace`` seconds.
+        """Send SIGTERM to the job's main processes, and SIGKILL to all its processes ``grace``
+        seconds later.
 
-        ``unheard``: seconds in its place if none of them handles SIGTERM. A second call can only
-        shorten the grace.
+        ``unheard`` replaces ``grace`` if none of the main processes handles SIGTERM. A second call
+        can only shorten the time.
         """
         with self.lock:
             if self.status in JOB_ENDED:
@@ -219,10 +229,10 @@ class Job(ABC):
             self._finish("Stopped")
         except ClientFault as fault:
             self._finish("Failed", f"ClientError: {fault}")
-        except ApiError as error:  # S3 refused: a bucket that does not exist, damaged bytes
+        except ApiError as error:  # S3 refused: a missing bucket, a damaged object
             self._finish("Failed", f"{error.fault}: {error.message}")
-        # Any other exception is a defect of the emulator: ``finally`` says so, and the thread's log
-        # why.
+        # Any other exception is a defect of the emulator. ``finally`` records that, and the
+        # emulator's log gets the traceback.
         except (EmulatorError, OSError) as error:
             log.exception("job %s failed in the emulator", self.name)
             is_bare = isinstance(error, OSError) and not isinstance(error, StorageError)
@@ -234,13 +244,15 @@ class Job(ABC):
                 self._finish("Failed", DEFECT)
             try:
                 clear(self.directory)
-            # Whoever waits is woken even where the disk refuses to clear.
+            # The threads in ``wait`` must be woken even if the folder cannot be deleted.
             finally:
                 on_end(self)
                 self._done_event.set()
 
     def _assume(self) -> None:
-        """Hold the job to its role's policies. Raises ``AccessDenied`` for what it may not have."""
+        """Apply the policies of the job's role from here on. Raises ``AccessDenied`` if they forbid
+        what the job needs.
+        """
         authority = self.place.aws.authority
         caller = authority.session(self.role)
         if caller is None:
@@ -265,19 +277,19 @@ class Job(ABC):
 
     @property
     def work(self) -> dict:
-        """The request that names what the role is needed for."""
+        """The request from which the permissions that the role needs are derived."""
         return self.request
 
     @property
     def is_isolated(self) -> bool:
-        """True if the request asks for EnableNetworkIsolation, in itself or in its
+        """Whether the request sets EnableNetworkIsolation, at the top level or in its
         NetworkConfig.
         """
         network = self.request.get("NetworkConfig", self.request)
         return bool(network.get("EnableNetworkIsolation"))
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
-        """Do everything between Starting and the end; a kind may override it."""
+        """Do everything between Starting and the end. A subclass may override it."""
         if not container_images.runs_in_engine(self.image()):
             self._run_nodes(nodes, hosts, access, choose())
             return
@@ -294,6 +306,7 @@ class Job(ABC):
     def _run_nodes(
         self, nodes: list[Node], hosts: list[str], access: Access | None, isolation: Isolation
     ) -> None:
+        """Stage the nodes, run them, and finish the job."""
         self.interface = isolation.interface
         self._open_log(hosts, isolation.notice)
         self._check_stop()
@@ -311,7 +324,7 @@ class Job(ABC):
             isolation.prepare(node, hosts)
             if node.image:
                 self.write_notice(node.name, f"Image {node.image} is {node.digest} here.")
-        # Under the lock: stop() either finds the cluster, or is found here.
+        # With the lock, stop() either finds the cluster, or _check_stop() finds the stop.
         with self.lock:
             self._check_stop()
             route = access.route if access else None
@@ -322,15 +335,17 @@ class Job(ABC):
         try:
             with self.sync(nodes):
                 self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
-        except ClientFault as fault:  # in an upload
+        except ClientFault as fault:  # raised by an upload
             if not (self._outcome and self._outcome.failure):
                 raise
-            # What ended the job remains the reason of its failure.
+            # The node's failure remains the reason; the upload's failure is only logged.
             self.write_notice(hosts[0], f"{fault}.")
         self._conclude(nodes, self._outcome)
 
     def _name_what_differs(self, node: Node, image: str) -> None:
-        """Log which packages the interpreter lacks, or has of other versions than the image."""
+        """Log which imported packages the interpreter lacks or has in another version than the
+        image.
+        """
         job_scripts = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
         for line in import_warnings(node, job_scripts):
             self.write_notice(node.name, line)
@@ -341,12 +356,13 @@ class Job(ABC):
             self.write_notice(node.name, line)
 
     def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
+        """Finish the job: as failed if a node failed, otherwise after publishing its results."""
         failure = outcome.failure
         messages = {node.name: self._read_message(node) for node in nodes}
         is_stopped = outcome.is_stopped or outcome.timed_out
         culprits = (e for e in outcome.exits if messages[e.node] and self.MESSAGE_IS_FAILURE)
         culprit = failure or next(culprits, None)
-        # A job that was stopped may exit as it likes, and leave a message: that is no failure.
+        # A stopped job may exit with any status and leave a message: that is no failure.
         if culprit and not (is_stopped and not failure):
             message = messages[culprit.node]
             self.record |= self.exit_message(message)
@@ -368,7 +384,7 @@ class Job(ABC):
             self._finish("Stopped" if outcome.is_stopped else "Completed")
 
     def exit_message(self, message: str) -> dict:
-        """Return what Describe shows of a node's message beside the job's status."""
+        """Return the members that Describe shows for a node's message."""
         return {}
 
     def _read_message(self, node: Node) -> str:
@@ -377,7 +393,9 @@ class Job(ABC):
         return (content or b"").decode(errors="replace").strip()
 
     def folder(self, node: Node, path: str) -> JobFolder:
-        """Return a folder that the job sees as ``path``; its log says what is left out of it."""
+        """Return the folder that the job sees as ``path``. Entries of it that are left out are
+        reported in the job's log.
+        """
         return JobFolder(node.ml, path, report=partial(self.write_notice, node.name))
 
     def _check_stop(self) -> None:
@@ -398,7 +416,7 @@ class Job(ABC):
             self.record[f"{self.KIND}JobStatus"] = status
             self.record["LastModifiedTime"] = time.time()
             if failure:
-                # 1024 characters: SageMaker's limit of a FailureReason.
+                # 1024 characters is SageMaker's limit for FailureReason.
                 self.record["FailureReason"] = failure[:1024]
             self.keep()
 
@@ -433,14 +451,14 @@ class Job(ABC):
     def _open_log(self, hosts: list[str], notice: str | None) -> None:
         self._tails = {host: deque(maxlen=TAIL) for host in hosts}
         for host in hosts:
-            self._append(host)  # a node has a stream even when it says nothing
+            self._append(host)  # creates the stream, which a node has even if it logs nothing
             if notice:
                 self.write_notice(host, notice)
         if notice:
             log.warning("%s: %s", self.name, notice)
 
     def write_notice(self, host: str, notice: str) -> None:
-        """Write a line of the emulator's own to the log of ``host``."""
+        """Write a line of the emulator to the log of ``host``."""
         self._append(host, f"[emulator] {notice}")
 
     def _append(self, host: str, *lines: str) -> None:
@@ -452,5 +470,5 @@ class Job(ABC):
     def _line(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self.read_line(host, line)
-        if line:  # CloudWatch Logs takes no empty message
+        if line:  # CloudWatch Logs refuses an empty message
             self._append(host, line)

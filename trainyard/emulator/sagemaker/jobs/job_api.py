@@ -1,4 +1,4 @@
-"""Create, describe, list, stop and delete jobs, of pipeline steps and started directly."""
+"""Create, describe, list, stop and delete jobs, whether pipeline steps or clients start them."""
 
 import shutil
 import threading
@@ -19,28 +19,28 @@ LOST = "InternalServerError: the emulator ended while this job was running"
 
 
 class Jobs:
-    """The jobs of a state directory. Its methods are thread-safe.
+    """The jobs of a state directory. Its methods are thread-safe and raise ApiError as AWS does.
 
-    ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of an ended job, memory keeps only
-    the members that a listing shows.
+    ``kind`` is a key of ``KINDS``. When a job has ended, memory keeps only the members that a
+    listing shows.
     """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._live: dict[str, Job] = {}
         self._ended_records: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
-        """Kind → name → summary of an ended job."""
+        """Kind to job name to the summary of an ended job."""
         self._lock = threading.Lock()
         self._is_closed = False
         place.jobs.mkdir(parents=True, exist_ok=True)
         self._bury()
 
     def exists(self, name: str) -> bool:
-        """Return whether a job of that name, of any kind, exists or existed."""
+        """Return whether there is a job with that name, of any kind, running or ended."""
         return self._path(name).exists()
 
     def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
-        """Start a job. ``about``: members of its description that are not in the request.
+        """Start a job. ``about`` has members of its description that are not in the request.
 
         Raises ``ValidationException``, ``ResourceInUse``.
         """
@@ -60,7 +60,8 @@ class Jobs:
             job = KINDS[kind](self._place, request)
             self._place.aws.authority.assume(job.role, job.arn)
             job.record |= about or {}
-            # A job that ends at once waits in ``_forget`` for the lock, until the table has it.
+            # A job that ends immediately waits for the lock in ``_forget`` until it is in the
+            # table.
             job.start(self._forget)
             self._live[name] = job
         return job
@@ -107,8 +108,8 @@ class Jobs:
         return {}
 
     def delete(self, kind: str, name: str) -> str:
-        """Delete the record of a job that has ended, and return its ARN. Its results stay, and its
-        name is free again.
+        """Delete the record of a job that has ended and return its ARN. Its results stay, and its
+        name can be used again.
 
         Raises ``ResourceNotFound``, ``ResourceInUse``.
         """
@@ -117,11 +118,11 @@ class Jobs:
         except ApiError as missing:
             raise ApiError("ResourceNotFound", missing.message) from None
         status = record[f"{kind}JobStatus"]
-        # Its record may say that it has ended while its thread still clears up.
+        # The record may already say that the job has ended while its thread still cleans up.
         if status in JOB_ENDED and (job := self._live.get(name)):
             job.wait()
         with self._lock:
-            # None: it runs, or a full disk has not its end.
+            # None: the job is running, or its end could not be saved because the disk is full.
             if self._ended_records[kind].pop(name, None) is None:
                 message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
                 raise ApiError("ResourceInUse", message)
@@ -129,11 +130,11 @@ class Jobs:
         return record[f"{kind}JobArn"]
 
     def close(self) -> None:
-        """Stop every job; wait until none of their processes is left."""
+        """Stop every job. Return when none of their processes is left."""
         with self._lock:
             self._is_closed = True
             jobs = list(self._live.values())
-        # All get their signal before the first is waited for, so that the grace periods overlap.
+        # Signal all before waiting for the first, so that the grace periods overlap.
         for job in jobs:
             job.stop(CLOSE_GRACE)
         for job in jobs:
@@ -143,9 +144,10 @@ class Jobs:
         return self._place.jobs / name / "job.json"
 
     def _forget(self, job: Job) -> None:
-        """Remove an ended job from memory: its log's end, its process, its request.
+        """Remove an ended job from memory and keep its summary.
 
-        A job whose record a full disk refused stays in memory: the record on disk is older.
+        A job whose last record could not be saved, because the disk is full, stays in memory: the
+        record on disk is older.
         """
         with self._lock:
             if job.keep.pending:
@@ -154,7 +156,7 @@ class Jobs:
             self._ended_records[job.KIND][job.name] = _summary(job.KIND, job.describe())
 
     def _bury(self) -> None:
-        """Mark jobs as failed that were running when an earlier emulator ended."""
+        """Mark as failed the jobs that were running when an earlier emulator ended."""
         for path in self._place.jobs.glob("*/job.json"):
             document = read_json(path)
             kind, record = document["kind"], document["describe"]

@@ -1,8 +1,9 @@
-"""Files that a job wrote, opened beneath its own tree.
+"""Open the files that a job wrote, without leaving the job's own folders.
 
-A job may leave anything there: a link to the emulator's secrets, a pipe that nobody writes to, a
-folder that becomes a link while it is read. So each component of a path is opened in the folder
-that was opened before it, and never through a link. A link is read, and followed as the job saw it.
+A job may leave anything there: a link to the emulator's secrets, a pipe that nothing writes to, a
+folder that becomes a link while it is read. So each component of a path is opened relative to the
+folder that was opened before it, and never through a link. Links are read explicitly and resolved
+as the job saw them.
 """
 
 import contextlib
@@ -14,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-LINKS = 40  # in one path at most, as in Linux
+LINKS = 40  # maximum number in one path, as in Linux
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: a pipe that took a file's place must not block the open.
+# O_NONBLOCK: if a pipe has replaced the file, opening it must not block.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FILE = "is a pipe, a socket, a device or a folder, not a file"
 Identity = tuple[int, int]
@@ -24,19 +25,20 @@ Identity = tuple[int, int]
 
 
 class ClientFault(Exception):
-    """The job's request or files are at fault: becomes ``FailureReason: ClientError: ...``."""
+    """The job's request or files are at fault. It becomes ``FailureReason: ClientError: ...``."""
 
 
 class LeadsOutError(ClientFault):
-    """A job's symbolic link leads out of its tree."""
+    """A job's symbolic link leads out of the job's own folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
     """A folder of a job.
 
-    ``root``: what the job sees as ``place``; nothing beside it is the job's. ``path``: the folder,
-    as the job sees it. ``report`` is called once with a sentence about each entry that is left out.
+    ``root`` is the folder on this machine that the job sees as ``place``; nothing outside it
+    belongs to the job. ``path`` is the folder as the job sees it. ``report`` is called once with a
+    sentence about each entry that is left out.
     """
 
     root: Path
@@ -46,16 +48,18 @@ class JobFolder:
     _reported_reasons: set[str] = field(default_factory=set, compare=False)
 
     def files(self) -> Iterator["JobFile"]:
-        """Iterate over the regular files below the folder, also behind links; none if it is
-        missing.
+        """Iterate over the regular files below the folder, including those behind links. There are
+        none if the folder is missing.
 
-        A link that leads out of the tree is among them: to open it raises.
+        A link that leads out of the job's folders is included; opening it raises LeadsOutError.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             yield from self._walk(self._resolve(self.path), "", ())
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """Return at most the first ``limit`` bytes of a file; None if there is none to read."""
+        """Return at most the first ``limit`` bytes of a file. Return None if it is missing or
+        cannot be read.
+        """
         try:
             with self.open(name) as file:
                 return file.read(limit)
@@ -69,7 +73,7 @@ class JobFolder:
         """Open the regular file ``name`` of the folder.
 
         Raises:
-            LeadsOutError: a link on its path leads out of the tree.
+            LeadsOutError: a link on its path leads out of the job's folders.
             OSError: there is no regular file.
         """
         parts = self._resolve(f"{self.path}/{name}")
@@ -84,18 +88,18 @@ class JobFolder:
     def _walk(
         self, parts: list[str], name: str, ancestors: tuple[Identity, ...]
     ) -> Iterator["JobFile"]:
-        """Iterate over the files of the folder ``parts``, which is ``name`` below this one.
+        """Iterate over the files of the folder with the components ``parts`` below ``root``.
 
-        ``ancestors``: the folders that it lies in.
+        ``name`` is its path relative to this folder. ``ancestors`` are the folders that contain it.
         """
         with self._open_folder(parts) as folder:
             status = os.fstat(folder)
             entries = []
             for entry in sorted(os.listdir(folder)):
-                with contextlib.suppress(FileNotFoundError):  # it has vanished meanwhile
+                with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
                     entries.append((entry, _status(entry, folder)))
         identity = status.st_dev, status.st_ino
-        # A link to a folder above would be walked for ever.
+        # A link to a folder that contains it would be walked forever.
         if identity in ancestors:
             raise OSError(errno.ELOOP, "links to a folder that it lies in")
         for entry, status in entries:
@@ -105,8 +109,8 @@ class JobFolder:
     def _visit(
         self, parts: list[str], name: str, status: os.stat_result, ancestors: tuple[Identity, ...]
     ) -> Iterator["JobFile"]:
-        """Iterate over what the entry ``name`` is: a file, or those of a folder; or behind a
-        link.
+        """Iterate over the files that the entry ``name`` stands for: itself, those in a folder, or
+        those behind a link.
         """
         is_link = stat.S_ISLNK(status.st_mode)
         try:
@@ -125,7 +129,7 @@ class JobFolder:
         except LeadsOutError:
             yield JobFile(self, name, status)
         except OSError as error:
-            if is_link or not isinstance(error, FileNotFoundError):  # it has vanished meanwhile
+            if is_link or not isinstance(error, FileNotFoundError):  # it was deleted
                 self._leave_out(name, error)
 
     def _leave_out(self, name: str, error: LeadsOutError | OSError) -> None:
@@ -136,9 +140,10 @@ class JobFolder:
             self.report(f"{reason}: left out.")
 
     def _resolve(self, path: str) -> list[str]:
-        """Return the components below ``root`` of a path that the job sees, free of links.
+        """Return the components, relative to ``root``, of a path that the job sees, with all links
+        resolved.
 
-        Raises :class:`LeadsOutError`; ``OSError`` for a path that does not exist.
+        Raises :class:`LeadsOutError` if it leads out, and ``OSError`` if the path does not exist.
         """
         place, links = _components(self.place), 0
         parts: list[str] = []
@@ -148,9 +153,9 @@ class JobFolder:
                 parts = parts[:-1]
                 continue
             parts = [*parts, name]
-            if parts == place[: len(parts)]:  # the root, or on the way to it
+            if parts == place[: len(parts)]:  # it is ``place`` or one of its parents
                 continue
-            # It has left the tree: nothing outside is even looked at.
+            # The path has left the job's folders: nothing outside may even be looked at.
             if parts[: len(place)] != place:
                 break
             with self._open_folder(parts[len(place) : -1]) as folder:
@@ -160,7 +165,8 @@ class JobFolder:
             if (links := links + 1) > LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             parts = [] if target.startswith("/") else parts[:-1]
-            if f"{target}/".startswith(f"{self.root}/"):  # in a relocated job
+            # The job ran at ``root`` itself, without a mount.
+            if f"{target}/".startswith(f"{self.root}/"):
                 target = self.place + target.removeprefix(str(self.root))
             queue += _components(target)[::-1]
         if parts[: len(place)] != place:
@@ -172,8 +178,9 @@ class JobFolder:
 
     @contextlib.contextmanager
     def _open_folder(self, parts: list[str]) -> Iterator[int]:
-        """Yield a descriptor of the folder below ``root``. Raises ``OSError`` where a component is
-        no folder, also where it has become a link.
+        """Yield a descriptor of the folder with the components ``parts`` below ``root``.
+
+        Raises ``OSError`` if a component is not a folder, for example because it has become a link.
         """
         folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -187,7 +194,7 @@ class JobFolder:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A regular file that a job wrote, ``name`` below its folder; or a link that leads out."""
+    """A regular file that a job wrote, at ``name`` below its folder; or a link that leads out."""
 
     folder: JobFolder
     name: str
@@ -203,7 +210,7 @@ def _components(path: str) -> list[str]:
 
 
 def _link_target(name: str, folder: int) -> str | None:
-    """Return where the link leads; None for what is no link."""
+    """Return the target of the link. Return None if it is not a link."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:

@@ -38,19 +38,19 @@ _SCRIPTS = ("record_preprocessor_script", "post_analytics_processor_script")
 
 
 def _is_analysis(spec: Mapping) -> bool:
-    """Return whether AppSpecification leaves the work to the model monitor image."""
+    """Return whether the request runs the model monitor image with the image's own entrypoint."""
     return repository(spec["ImageUri"]) == REPOSITORY and not spec.get("ContainerEntrypoint")
 
 
 def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | None:
-    """Return why the analysis cannot run here; None when it can."""
+    """Return why the model monitor's analysis cannot run here. Return None if it can."""
     for name in _SCRIPTS:
         if environment.get(name):
             return f"Environment.{name}: our analyser does not run user scripts; leave it out"
     try:
         form = json.loads(environment.get("dataset_format", "{}"))
     except json.JSONDecodeError:
-        form = {}  # the job reports it, as AWS's does
+        form = {}  # the job itself reports it, as on AWS
     if form and not {"csv", "json"} & set(form):
         return (
             f"Environment.dataset_format {json.dumps(form)}: our analyser reads csv, json and JSON "
@@ -63,7 +63,7 @@ def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | Non
 
 ROOT = "/opt/ml/processing"
 _LONGEST_MESSAGE = 1024  # DescribeProcessingJob's ExitMessage
-_LONGEST_RUN = 86_400  # seconds, where the request does not say (API reference)
+_LONGEST_RUN = 86_400  # default in seconds (API reference)
 _OF_S3 = {
     "S3DataDistributionType": "FullyReplicated",
     "S3CompressionType": "None",
@@ -71,7 +71,9 @@ _OF_S3 = {
 
 
 def _fill_defaults(request: dict) -> dict:
-    """Return the request with AWS's defaults, which the container and Describe show."""
+    """Return the request with AWS's defaults, which the container's configuration and Describe
+    show.
+    """
     inputs = [
         {**entry, "S3Input": {**_OF_S3, **entry["S3Input"]}} if "S3Input" in entry else entry
         for entry in request.get("ProcessingInputs", [])
@@ -81,8 +83,8 @@ def _fill_defaults(request: dict) -> dict:
 
 
 class ProcessingJob(Job):
-    """A processing job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
-    all.
+    """A processing job; see :class:`Job`. Creating it raises ApiError if the request cannot be run
+    here.
     """
 
     KIND: ClassVar[str] = "Processing"
@@ -109,7 +111,7 @@ class ProcessingJob(Job):
         return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
 
     def enter(self, phase: str) -> None:
-        """Record the job's start, which is when it begins to fetch its inputs."""
+        """Record the time at which the job starts to download its inputs as its start."""
         if phase == "Downloading":
             with self.lock:
                 self.record["ProcessingStartTime"] = time.time()
@@ -157,8 +159,8 @@ class ProcessingJob(Job):
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
-        """Upload the EndOfJob outputs; a stopped job uploads nothing."""
-        # Half of an EndOfJob output would look complete.
+        """Upload the EndOfJob outputs. A stopped job uploads nothing."""
+        # An EndOfJob output of a stopped job is incomplete but would look complete.
         if outcome.is_stopped or outcome.timed_out:
             return
         for output in self._outputs("EndOfJob"):
@@ -172,7 +174,7 @@ class ProcessingJob(Job):
         return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
 
     def _outputs(self, mode: str = "") -> list[dict]:
-        """Return the S3Output of each output, or only of those with S3UploadMode ``mode``."""
+        """Return the S3Output of each output, or only of those whose S3UploadMode is ``mode``."""
         entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
         outputs = [entry["S3Output"] for entry in _list_managed(entries)]
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
@@ -181,7 +183,8 @@ class ProcessingJob(Job):
         config = node.inside("/opt/ml/config")
         job: dict[str, Any] = {"ProcessingJobArn": self.arn, **copy.deepcopy(self.request)}
         for source in (entry.get("S3Input", {}) for entry in job.get("ProcessingInputs", [])):
-            source |= {"S3DownloadMode": "StartOfJob"}  # only the container's file has it
+            # Only the container's file has this member; Describe has not.
+            source |= {"S3DownloadMode": "StartOfJob"}
         (config / "processingjobconfig.json").write_text(json.dumps(job))
         resources = {"current_host": node.name, "hosts": hosts}
         (config / "resourceconfig.json").write_text(json.dumps(resources))
@@ -217,8 +220,8 @@ def _refuse_input(entry: dict) -> None:
 
 
 def _refuse_shared_folder(entries: list[dict]) -> None:
-    """Refuse two inputs in one folder, as AWS does, there without a word (sagemaker-python-sdk
-    #4939).
+    """Raise ``ValidationException`` if two inputs have the same folder. AWS refuses them, too, but
+    without a message (sagemaker-python-sdk #4939).
     """
     owners: dict[str, str] = {}
     for entry in _list_managed(entries):
@@ -238,7 +241,7 @@ def _refuse_output(entry: dict) -> None:
 
 
 def _list_managed(entries: list[dict]) -> list[dict]:
-    """Return the entries that SageMaker itself moves, which are those without AppManaged."""
+    """Return the entries whose data SageMaker moves: those without AppManaged."""
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 

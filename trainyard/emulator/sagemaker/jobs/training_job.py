@@ -48,7 +48,7 @@ from trainyard.runs.metric_lines import Definition, definition
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/tensorboard"
-GROUP = "homogeneousCluster"  # AWS's name for the only instance group
+GROUP = "homogeneousCluster"  # AWS's name for the instance group of a job without InstanceGroups
 _MESSAGES = {
     "Starting": "Starting the training job",
     "Downloading": "Downloading input data",
@@ -64,7 +64,9 @@ _MESSAGES = {
 
 
 class TrainingJob(Job):
-    """A training job; see :class:`Job`. Raises ApiError for a request that cannot be run here."""
+    """A training job; see :class:`Job`. Creating it raises ApiError if the request cannot be run
+    here.
+    """
 
     KIND: ClassVar[str] = "Training"
     RESOURCE: ClassVar[str] = "training-job"
@@ -79,7 +81,8 @@ class TrainingJob(Job):
             spec = request["AlgorithmSpecification"]
             metrics_member = {"MetricDefinitions": container_images.metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | metrics_member}
-        self._objects = place.objects  # as a file system reads them: not held to the job's role
+        # Used for file systems, which read S3 without the permissions of the job's role.
+        self._objects = place.objects
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
         name = "model/" if self._is_uncompressed() else "model.tar.gz"
@@ -132,12 +135,13 @@ class TrainingJob(Job):
         return {"xgboost"} if container_images.without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
-        """Log ignored members."""
+        """Write a notice to the log for each member of the request that is ignored."""
         if self.request["ResourceConfig"].get("TrainingPlanArn"):
             self.write_notice(
                 node.name, "TrainingPlanArn is ignored here: this machine runs the job."
             )
-        # SDK v2 sets a profiler rule in every job, so none is refused.
+        # Only a notice: SDK v2 sets a profiler rule in every job, so refusing rules would refuse
+        # all.
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
             if self.request.get(member):
                 self.write_notice(
@@ -145,7 +149,9 @@ class TrainingJob(Job):
                 )
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
-        """Upload checkpoints; TensorBoard's to ``<S3OutputPath>/<job>/tensorboard-output``."""
+        """Upload checkpoints while the job runs, and TensorBoard's files to
+        ``<S3OutputPath>/<job>/tensorboard-output``.
+        """
         stack = contextlib.ExitStack()
         pairs = []
         if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
@@ -159,7 +165,9 @@ class TrainingJob(Job):
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
-        """Upload model and output data, also of a stopped job: the grace period is for this."""
+        """Upload the model and the output data. A stopped job uploads them, too: that is what its
+        grace period is for.
+        """
         self._publish_model([self.folder(node, "/opt/ml/model") for node in nodes])
         data = [self.folder(node, "/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"
@@ -233,11 +241,16 @@ class TrainingJob(Job):
         download(self.place.objects, sources, target)
 
     def _mount(self, name: str, system: dict, node: Node, target: Path) -> None:
+        """Mount the replacement of a channel's file system. A replacement in S3 is downloaded
+        first.
+        """
         stand_in_place = stand_in(system)
         folder = Path(stand_in_place.place)
         if stand_in_place.is_mirrored:
             folder = self.directory / "file-systems" / name
-            if not folder.exists():  # else another node's: FSx reads the bucket once for all
+            # If the folder exists, another node has filled it: FSx reads the bucket once for all
+            # nodes.
+            if not folder.exists():
                 place = f"{stand_in_place.place.rstrip('/')}/"  # FSx mirrors a folder
                 objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
                 download(self._objects, objects, folder)
@@ -260,7 +273,8 @@ class TrainingJob(Job):
         if not folder.startswith("/opt/ml/"):
             raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
         node.make_directories(folder)
-        with contextlib.suppress(NoObjects):  # none yet: the job starts from the beginning
+        # NoObjects: there are no checkpoints yet, and the job starts from the beginning.
+        with contextlib.suppress(NoObjects):
             sources = select(self.place.objects, uri, "S3Prefix", "")
             download(self.place.objects, sources, node.inside(folder))
 
@@ -307,7 +321,8 @@ class TrainingJob(Job):
 
     def _publish_model(self, folders: list[JobFolder]) -> None:
         if self._is_uncompressed():
-            for folder in reversed(folders):  # algo-1 last: its files win, as in the archive
+            # algo-1 last: its files overwrite others, as in the archive.
+            for folder in reversed(folders):
                 upload(self.place.objects, folder, self._output_uri("model/"))
             self.outputs.append(self._output_uri("model/"))
             return
@@ -368,7 +383,9 @@ def _refuse_pipe(request: dict, channel: dict) -> None:
 
 
 def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
-    """Refuse a channel. ``pipeline``: by CreatePipeline's rules, which allow a file's path (AWS's
+    """Raise ``ValidationException`` if the channel cannot be used here.
+
+    ``pipeline``: apply CreatePipeline's rules, which allow a local path instead of an S3 URI (AWS's
     own tests rely on that).
     """
     if channel.get("CompressionType", "None") != "None":
@@ -410,7 +427,7 @@ FORM = f"{VARIABLE}=%s=/a/local/folder (or =s3://bucket/prefix, which FSx for Lu
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A local folder, or the S3 prefix, that a channel shows."""
+    """The local folder or S3 prefix that replaces a channel's file system."""
 
     place: str
     """Absolute path, or ``s3://bucket/prefix``."""
@@ -430,7 +447,7 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
     """Return what replaces a channel's FileSystemDataSource here.
 
     Raises:
-        ClientFault: nothing is known for the file system, or its folder is not there.
+        ClientFault: no replacement is configured for the file system, or the folder is missing.
     """
     system, kind = source["FileSystemId"], source["FileSystemType"]
     stand_ins = {key: value for key, value in _list_stand_ins() if key.partition("/")[0] == system}
@@ -438,7 +455,7 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
         raise ClientFault(
             f"{kind} file system {system} does not exist on this machine: set {FORM % system}"
         )
-    # normpath keeps two slashes at the start, as POSIX has it.
+    # normpath keeps two slashes at the start, as POSIX allows.
     path = posixpath.normpath(f"/{source['DirectoryPath']}").replace("//", "/")
     above = [key for key in stand_ins if f"{system}{path}/".startswith(f"{key}/")]
     if not above:
@@ -446,7 +463,7 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
             f"{kind} file system {system}: {path} does not exist on this machine, where {VARIABLE} "
             f"has {', '.join(sorted(stand_ins))}"
         )
-    # Of folders within each other the deepest is meant.
+    # If several configured folders contain the path, the deepest one applies.
     key = max(above, key=len)
     rest = f"{system}{path}".removeprefix(key).strip("/")
     if key == system and kind == "FSxLustre":
@@ -455,7 +472,7 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
 
 
 def _list_stand_ins() -> Iterator[tuple[str, str]]:
-    """Yield (file system's id, perhaps with a path behind it, what stands in for it)."""
+    """Yield pairs of a file system id, possibly followed by a path, and what replaces it."""
     for pair in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
         key, equals, value = pair.partition("=")
         if not equals or not value.startswith(("/", "s3://")):
@@ -464,6 +481,9 @@ def _list_stand_ins() -> Iterator[tuple[str, str]]:
 
 
 def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
+    """Return the replacement for the path ``rest`` below ``place``. Raises ClientFault if it cannot
+    be used.
+    """
     stand_in_place = StandIn(place, source.get("FileSystemAccessMode") == "rw")
     if stand_in_place.writable and stand_in_place.is_mirrored:
         raise ClientFault("FileSystemAccessMode rw is run here only with a local folder: use ro")
@@ -479,10 +499,10 @@ def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
     return StandIn(str(folder.resolve()), stand_in_place.writable)
 
 
-# What starts in a training job: the request's entry point, or the image's own, AWS's toolkit.
-#
-# A tuning job's API has no entry point. So AWS's drivers can be started there as a program of the
-# toolkit, named by hyperparameters; without the toolkit, that very program is started here.
+# The command of a training job: the request's entrypoint, or the image's own, which is AWS's
+# sagemaker-training toolkit. A tuning job's API has no entrypoint, so AWS's drivers can be started
+# in it as a program of the toolkit, named by hyperparameters. If the toolkit is missing, that
+# program is started directly.
 
 
 def command(request: dict[str, Any], python: Path) -> list[str]:
@@ -500,24 +520,26 @@ def command(request: dict[str, Any], python: Path) -> list[str]:
 
 
 def environment(request: dict[str, Any]) -> dict[str, str]:
-    """Return AWS's variables for the images' own entry point, the sagemaker-training toolkit."""
+    """Return AWS's variables for the images' own entrypoint, the sagemaker-training toolkit; empty
+    if the request has an entrypoint.
+    """
     if request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         return {}
     if container_images.without_script(request):
         return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
     image = request["AlgorithmSpecification"]["TrainingImage"]
-    plain = facts.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
+    plain = facts.repository(image) == "sagemaker-scikit-learn"  # its toolkit only runs the script
     package = f"sagemaker_{'xgboost' if facts.is_xgboost(image) else 'pytorch'}_container"
     module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
     return {
         "SAGEMAKER_BASE_DIR": "/opt/ml",
         **({} if plain else module),
-        "SM_STUDIO_LOCAL_MODE": "true",  # else it waits for DNS of its peers for a minute
+        "SM_STUDIO_LOCAL_MODE": "true",  # otherwise it waits a minute for its peers' DNS names
     }
 
 
 def refusal(request: dict[str, Any], python: Path) -> str | None:
-    """Return why nothing can be started here; None if it can."""
+    """Return why the interpreter cannot start the job. Return None if it can."""
     spec = request["AlgorithmSpecification"]
     if container_images.without_script(request):
         return container_images.algorithm_refusal(request, python)
@@ -532,12 +554,14 @@ def refusal(request: dict[str, Any], python: Path) -> str | None:
 
 
 def toolkit(python: Path) -> Path | None:
-    """Return the sagemaker-training toolkit's command; None if that interpreter lacks it."""
+    """Return the path of the sagemaker-training toolkit's command. Return None if the interpreter
+    lacks it.
+    """
     program = shutil.which("train", path=str(python.parent))
     return Path(program) if program else None
 
 
-# The latest value of each metric of a training job, read from its log lines as they come.
+# Metrics of a training job, read from its log lines as they are written.
 
 
 class Metrics:
@@ -550,7 +574,9 @@ class Metrics:
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
-        """Return name and value of each metric in the line; JSON lacks NaN and infinity."""
+        """Return name and value of each metric in the line. NaN and infinity are skipped, because
+        JSON cannot contain them.
+        """
         values = []
         for metric in self._metrics:
             value = metric.value(line)
@@ -562,7 +588,9 @@ class Metrics:
         return values
 
     def given_up(self) -> list[str]:
-        """Return a message for each expression that proved too slow since the last call."""
+        """Return a message for each regular expression that has proved too slow since the last
+        call.
+        """
         slow = {
             pattern.name: pattern.pattern
             for pattern in self._metrics
@@ -580,7 +608,7 @@ class Metrics:
 
 
 def compile_regex(entry: Mapping[str, Any]) -> Definition:
-    """Return a definition. Raises ``ValidationException`` for one that cannot work."""
+    """Return the compiled metric definition. Raises ``ValidationException`` if it is not valid."""
     try:
         return definition(entry)
     except ValueError as error:

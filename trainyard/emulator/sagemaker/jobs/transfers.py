@@ -1,4 +1,4 @@
-"""Transfers between S3 and a node: the objects that an input means, and a job's uploads."""
+"""Transfers between S3 and a node: download the objects of an input, upload a job's files."""
 
 import gzip
 import json
@@ -20,18 +20,20 @@ _ADDRESS = re.compile(
     r"https://(?:(?P<bucket>[a-z0-9.-]+)\.)?s3[.-](?:[a-z0-9-]+\.)?amazonaws\.com(?:\.cn)?/"
     r"(?(bucket)|(?P<first>[^/]+)/)(?P<key>.*)"
 )
-"""S3 address of ModelDataUrl, with the bucket in the host's name or first in the path."""
-LONGEST = 255  # bytes of a file's name
+"""HTTPS address of an object in S3, which ModelDataUrl may have. The bucket is in the host name or
+first in the path.
+"""
+LONGEST = 255  # maximum length of a file name in bytes
 COMPRESSION = 1  # gzip level: weights hardly compress, so a higher level only costs time
 
 
 class NoObjects(ClientFault):
-    """An input means no object."""
+    """No object matches an input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An object to download. ``path``: target, relative to the channel's directory."""
+    """An object to download. ``path`` is its target, relative to the channel's directory."""
 
     bucket: str
     key: str
@@ -39,7 +41,7 @@ class Source:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Split ``s3://bucket/key``, or S3's https address of it, into (bucket, key).
+    """Split ``s3://bucket/key``, or S3's https address of an object, into (bucket, key).
 
     Raises:
         ClientFault: the text is neither.
@@ -62,9 +64,10 @@ def check_uri(location: str, uri: str) -> None:
 
 
 def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
-    """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
+    """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` selects: those
+    of a prefix by key, those of a manifest in its order.
 
-    A prefix means every key that starts with it, as AWS documents: ``s3://b/test`` also means
+    A prefix selects every key that starts with it, as AWS documents: ``s3://b/test`` also selects
     ``test_small/c.csv``.
 
     Raises:
@@ -76,7 +79,7 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
         if kind == "ManifestFile":
             sources = _manifest(objects, bucket, key)
         elif kind == "S3Prefix":
-            # Keys that end in a slash are folder markers of consoles.
+            # Keys that end in a slash are folder markers that S3 consoles create.
             sources = [
                 Source(bucket, info.key, local_path(key, info.key))
                 for info in objects.list(bucket, key)
@@ -100,10 +103,11 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
 
 
 def local_path(prefix: str, key: str) -> str:
-    """Return where a key that starts with the prefix goes, below the channel's directory.
+    """Return the path, below the channel's directory, of an object whose key starts with the
+    prefix.
 
-    Below the folder that the prefix names it is the rest of the key; the names of others keep what
-    the prefix has of them (sdk#3612: ``data/train`` gives ``train-data.csv``).
+    If the prefix names a folder, the path is the rest of the key. If the prefix ends within a name,
+    the path starts with that whole name (sdk#3612: prefix ``data/train`` gives ``train-data.csv``).
     """
     rest = key.removeprefix(prefix)
     if prefix.endswith("/") or not prefix:
@@ -112,7 +116,7 @@ def local_path(prefix: str, key: str) -> str:
 
 
 def _none_found(uri: str, bucket: str, role: str) -> str:
-    """Return AWS's own sentence, which people search for."""
+    """Return AWS's own message, because people search for it."""
     return (
         f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
         f"the bucket exists in the selected region ({region()}), that objects exist under that S3 "
@@ -132,15 +136,17 @@ def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
 
 
 def shard(sources: list[Source], index: int, count: int) -> list[Source]:
-    """Return node ``index``'s part of ``count`` under ShardedByS3Key: every ``count``-th key."""
+    """Return the objects of node ``index`` of ``count`` nodes under ShardedByS3Key: every
+    ``count``-th key.
+    """
     return sorted(sources, key=lambda source: source.key)[index::count]
 
 
 def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
-    """Copy ``sources`` below ``directory``; return the number of bytes.
+    """Copy ``sources`` to paths below ``directory``. Return the number of bytes.
 
     Raises:
-        ClientFault: a key leads out of the directory, or to where another one goes.
+        ClientFault: a key leads out of the directory, or two keys collide.
     """
     _check_places(sources)
     directory.mkdir(parents=True, exist_ok=True)
@@ -159,8 +165,8 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
 
 
 def _check_places(sources: list[Source]) -> None:
-    """Raise ClientFault where an object's key is no path, two have the same, or one's is a folder
-    of another's.
+    """Raise ClientFault if a key cannot be a path, if two objects have the same path, or if one
+    object's path is a folder of another's.
     """
     places: dict[PurePosixPath, Source] = {}
     for source in sources:
@@ -177,6 +183,7 @@ def _check_places(sources: list[Source]) -> None:
 
 
 def _check_free(holder: Source, source: Source) -> None:
+    """Raise ClientFault if another object already has the path."""
     if holder is not source:
         raise ClientFault(
             f"Data download failed:the keys {holder.key!r} and {source.key!r} become "
@@ -185,15 +192,15 @@ def _check_free(holder: Source, source: Source) -> None:
 
 
 def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
-    """Put every file below ``folder`` under ``uri``.
+    """Upload every file below ``folder`` to keys under ``uri``.
 
     Raises:
-        ClientFault: a file's name cannot be a key of S3, said before anything is uploaded; and what
-            ``put_file`` raises.
+        ClientFault: a file's name cannot be a key in S3 (raised before anything is uploaded), or
+            ``put_file`` raised it.
         LeadsOutError: a link leads out of the job's own files.
     """
-    # In the order in which they were written: a manifest that a job wrote last comes last, so an
-    # interrupted upload does not look complete.
+    # Upload in the order in which the files were written: a manifest that a job wrote last comes
+    # last, so an interrupted upload does not look complete.
     files = sorted(folder.files(), key=lambda file: file.status.st_mtime_ns)
     for file in files:
         _check_name(file.name, uri)
@@ -203,10 +210,10 @@ def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
 
 
 def put_file(objects: ObjectStore, uri: str, name: str, stream: BinaryIO) -> None:
-    """Put a job's file at ``uri``/``name``.
+    """Upload a job's file to ``uri``/``name``.
 
     Raises:
-        ClientFault: the name is no key, or the bucket is gone.
+        ClientFault: the name cannot be a key, or the bucket does not exist.
     """
     _check_name(name, uri)
     bucket, prefix = split_uri(uri)
@@ -233,10 +240,10 @@ def _check_name(name: str, uri: str) -> None:
 
 
 def check_destinations(objects: ObjectStore, request: dict) -> None:
-    """Check, before a job begins, that each bucket exists that its results go to.
+    """Check, before a job starts, that each bucket exists to which its results go.
 
     Raises:
-        ClientFault: one does not; AWS says so when the job has ended.
+        ClientFault: a bucket is missing. AWS reports that only when the job has ended.
     """
     outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
     places = [(f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o]
@@ -252,14 +259,15 @@ def check_destinations(objects: ObjectStore, request: dict) -> None:
 
 
 def join_key(prefix: str, name: str) -> str:
-    """Return ``prefix/name`` with one slash between and none in front."""
+    """Return ``prefix/name`` with one slash between them and none at the start."""
     return f"{prefix.rstrip('/')}/{name}".lstrip("/")
 
 
 def archive(folders: list[JobFolder], target: Path) -> bool:
-    """Write the files of ``folders`` to ``target`` (.tar.gz); False if there are no files.
+    """Write the files of ``folders`` to ``target`` (.tar.gz). Return False, and write nothing, if
+    there are no files.
 
-    A file that several nodes wrote comes from the first node, starting with algo-1. Raises
+    A file that several nodes wrote is taken from the first of them, starting with algo-1. Raises
     :class:`LeadsOutError`.
     """
     entries: dict[str, JobFile] = {}
@@ -273,7 +281,7 @@ def archive(folders: list[JobFolder], target: Path) -> bool:
         gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=COMPRESSION, mtime=0) as z,
         tarfile.open(fileobj=z, mode="w") as tar,
     ):
-        # Equal files give equal bytes: sorted, without times and owners.
+        # Sorted and without times and owners, so that equal files give equal bytes.
         for _, file in sorted(entries.items()):
             entry = tarfile.TarInfo(file.name)
             entry.size = file.status.st_size
@@ -284,8 +292,7 @@ def archive(folders: list[JobFolder], target: Path) -> bool:
 
 
 # Uploads while a job runs: checkpoints, and processing outputs with S3UploadMode Continuous.
-#
-# Uploaded files stay when the job fails; that is what checkpoints are for.
+# Uploaded files remain if the job fails, because checkpoints exist for that case.
 
 INTERVAL = 1.0  # seconds between checks of the directories
 Stamp = tuple[int, int, int]
@@ -299,10 +306,11 @@ class _FileState:
 
 
 class ContinuousUpload:
-    """Uploads files below ``folders`` (one per node) to ``uri`` while a job runs.
+    """Upload files below ``folders`` (one per node) to ``uri`` while a job runs.
 
-    A file is uploaded when two checks found it unchanged. It is copied aside first, so a half
-    written file never becomes an object. As on AWS, deleting a file does not delete its object.
+    A file is uploaded when two successive checks found it unchanged. It is first copied to
+    ``aside``, so that a partly written file never becomes an object. As on AWS, deleting a file
+    does not delete its object.
     """
 
     def __init__(self, objects: ObjectStore, folders: list[JobFolder], uri: str, aside: Path):
@@ -314,7 +322,7 @@ class ContinuousUpload:
         self._stop = threading.Event()
         self._thread = Thread(target=self._watch, daemon=True)
         for folder in folders:
-            for file in folder.files():  # what was downloaded at the start is in S3 already
+            for file in folder.files():  # files downloaded at the start are in S3 already
                 self._states[file] = _FileState(_stamp(file.status), is_uploaded=True)
 
     def __enter__(self) -> "ContinuousUpload":
@@ -322,10 +330,11 @@ class ContinuousUpload:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Upload what is left: the processes are gone, so every file is as final as it gets.
+        """Upload the remaining files. The job's processes have ended, so the files no longer
+        change.
 
         Raises:
-            ClientFault: a file could not be uploaded; all others are.
+            ClientFault: a file could not be uploaded. All others have been uploaded.
         """
         self._stop.set()
         self._thread.join()
@@ -346,15 +355,18 @@ class ContinuousUpload:
             for file in files:
                 try:
                     self._consider(file, final)
-                except ClientFault as fault:  # the other files still go up
+                except ClientFault as fault:  # the other files are still uploaded
                     faults.append(fault)
-                except OSError:  # renamed, deleted or replaced meanwhile: the next check sees it
+                except OSError:  # renamed, deleted or replaced: the next check sees it
                     continue
-        # Only at the end: until then, the job may still mend what is at fault.
+        # Raised only at the end, because until then the job may still correct the fault.
         if final and faults:
             raise faults[0]
 
     def _consider(self, file: JobFile, final: bool) -> None:
+        """Upload the file if it has not changed since the previous check, or in any case if
+        ``final``.
+        """
         stamp = _stamp(file.status)
         state = self._states.get(file)
         if state is None or state.stamp != stamp:
@@ -365,7 +377,9 @@ class ContinuousUpload:
             state.is_uploaded = True
 
     def _put(self, file: JobFile, stamp: Stamp) -> bool:
-        """Upload the file; return False when it changed before it was copied, or meanwhile."""
+        """Upload the file. Return False if it changed since it was checked or while it was
+        copied.
+        """
         with file.open() as source, self._aside.open("wb") as aside:
             shutil.copyfileobj(source, aside)
             if _stamp(fstat(source.fileno())) != stamp:

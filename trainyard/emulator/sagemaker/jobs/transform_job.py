@@ -1,4 +1,4 @@
-"""Batch transform jobs: S3 objects go through a model's containers, started as for an endpoint.
+"""Batch transform jobs: send S3 objects through containers that start as for an endpoint.
 
 The contract is AWS's: "Use Your Own Inference Code with Batch Transform" and "Associate Prediction
 Results with Input Records" in the developer guide. An object that fails has no output; the others
@@ -44,13 +44,15 @@ VARIABLES = {
     "BatchStrategy": "SAGEMAKER_BATCH_STRATEGY",
     "MaxConcurrentTransforms": "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
 }
-"""Variables that tell a container members of the request, if they are set there."""
-AT_ONCE = 100  # MaxConcurrentTransforms * MaxPayloadInMB: CreateTransformJob's documentation
+"""Member of the request to the environment variable that passes it to the container, if the request
+has the member.
+"""
+AT_ONCE = 100  # maximum of MaxConcurrentTransforms * MaxPayloadInMB: CreateTransformJob's docs
 
 
 class TransformJob(Job):
-    """A transform job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
-    all.
+    """A transform job; see :class:`Job`. Creating it raises ApiError if the request cannot be run
+    here.
     """
 
     KIND: ClassVar[str] = "Transform"
@@ -95,12 +97,12 @@ class TransformJob(Job):
         return self.request["TransformResources"]["InstanceCount"]
 
     def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
-        """Stop at once: a transform job's containers have nothing to save."""
+        """Stop immediately: a transform job's containers have nothing to save."""
         super().stop(grace, unheard)
         with self.lock:
             instances = list(self._instances)
         for instance in instances:
-            # In threads: an instance's stop returns only when its processes are gone.
+            # In threads, because stopping an instance blocks until its processes have ended.
             threading.Thread(target=instance.stop, daemon=True).start()
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
@@ -142,7 +144,9 @@ class TransformJob(Job):
         return Instance(self.place, folder, self._containers, line, grant, environment)
 
     def _serve(self, host: str, instance: Instance, sources: list[Source]) -> None:
-        """Transform the instance's objects, as many at a time as MaxConcurrentTransforms allows."""
+        """Transform the objects of one instance, with at most MaxConcurrentTransforms at the same
+        time.
+        """
         instance.start()
         instance.wait()
         self._check_stop()
@@ -152,7 +156,7 @@ class TransformJob(Job):
             return
         transform_settings = settings(self.request, _ask_parameters(instance))
         self._note(host, transform_settings.log_text)
-        # Two pools: readers wait for senders, and in one pool they could take all of its threads.
+        # Two pools, because readers wait for senders: in one pool they could take all threads.
         with (
             ThreadPoolExecutor(transform_settings.concurrent) as senders,
             ThreadPoolExecutor(transform_settings.concurrent) as readers,
@@ -176,7 +180,7 @@ class TransformJob(Job):
             with self.lock:
                 self._failures.append(reason)
             return
-        except ApiError as error:  # its object was deleted, or the output's bucket does not exist
+        except ApiError as error:  # the object was deleted, or the output's bucket does not exist
             with self.lock:
                 self._failures.append(f"{error.fault}: s3://{name}: {error.message}")
             return
@@ -184,7 +188,7 @@ class TransformJob(Job):
             self.outputs.append(transformer.output(source))
 
     def _note(self, host: str, text: str) -> None:
-        """Write a line to the data log, which AWS has beside the container's log."""
+        """Write a line to the data log, which AWS has in addition to the container's log."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
         group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
         if self.logs:
@@ -192,7 +196,9 @@ class TransformJob(Job):
 
 
 def _ask_parameters(instance: Instance) -> dict:
-    """Return the container's answer at /execution-parameters, which is optional; {} without one."""
+    """Return the container's response at /execution-parameters. Return {} if it has none: it is
+    optional.
+    """
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)
         document = json.loads(answer.body) if answer.status == 200 else {}

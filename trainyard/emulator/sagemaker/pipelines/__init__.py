@@ -1,7 +1,8 @@
-"""Pipelines and their executions: reading a definition, and running its steps in order.
+"""Pipelines and their executions: store and read definitions, and run their steps in order.
 
-``pipeline_versions`` keeps definitions, ``checked_definition`` refuses what AWS refuses,
-``executions`` is the API, ``running_execution`` runs steps as ``step_order`` frees them, with cache
-and retries. Step types are ``steps/``, one module each. Meaning is ``trainyard.language``'s:
-nothing here evaluates an expression.
+``pipeline_versions`` stores definitions and refuses those that AWS refuses, ``checked_definition``
+reads them and refuses what the emulator cannot run, ``executions`` has the API operations, and
+``running_execution`` runs steps when ``step_order`` allows it, with cache and retries. Step types
+are in ``steps/``, one module each. ``trainyard.language`` defines what definitions mean: nothing
+here evaluates an expression itself.
 """

@@ -1,4 +1,4 @@
-"""A pipeline definition, read; ``definition_form`` checks it by CreatePipeline's rules."""
+"""Read a pipeline definition that ``pipeline_versions.check`` has accepted."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from trainyard.language.expressions import (
 from trainyard.language.expressions import parse as parse_literal
 from trainyard.language.step_types import step_type
 
-# Pipeline parameters and their values in one execution, with the service's checks.
+# Pipeline parameters and their values in one execution, with the checks that AWS makes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Parameter:
     type: str
     default: Value | None = None
     values: tuple[Value, ...] = ()
-    """EnumValues; empty when every value is allowed."""
+    """EnumValues. Empty if every value is allowed."""
 
 
 def parse_parameter(entry: Mapping[str, Any]) -> Parameter:
-    """Return the parameter of an entry of Parameters."""
+    """Return the parameter that an entry of Parameters declares."""
     values = tuple(entry.get("EnumValues") or ())
     return Parameter(
         entry["Name"], entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue"), values
@@ -40,11 +40,11 @@ def parse_parameter(entry: Mapping[str, Any]) -> Parameter:
 
 
 def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, Value]:
-    """Return the values of an execution started with ``entries``: a list of Name and Value, both
-    text.
+    """Return the parameter values of an execution that is started with ``entries``, a list of Name
+    and Value, both text.
 
-    Raises ``ValidationException`` for an unknown or repeated name, a value that does not fit its
-    type, and a parameter with neither value nor default.
+    Raises ``ValidationException`` if a name is unknown or repeated, if a value does not have the
+    parameter's type, or if a parameter has neither value nor default.
     """
     result: dict[str, Value] = {}
     for entry in entries:
@@ -61,12 +61,14 @@ def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, V
             if parameter.default is None:
                 raise invalid(f"pipeline parameter {parameter.name!r} needs a value")
             result[parameter.name] = parameter.default
-    # In the definition's order, not the request's.
+    # Return them in the definition's order, not the request's.
     return {name: result[name] for name in parameters}
 
 
 def convert(parameter: Parameter, text: str) -> Value:
-    """Return ``text`` in the parameter's type. Raises ``ValidationException``."""
+    """Convert ``text`` to the parameter's type. Raises ``ValidationException`` if that is not
+    possible or if the value is not one of the allowed ones.
+    """
     try:
         value = parse_literal(text, parameter.type)
     except ValueError as error:
@@ -86,23 +88,29 @@ EXPERIMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step. ``branch``: for nested steps, (condition step, outcome) under which it runs."""
+    """A step. For a step in a branch, ``branch`` is the name of the condition step and the outcome
+    for which it runs.
+    """
 
     name: str
     type: str
     arguments: dict[str, Any]
     document: dict[str, Any]
     depends_on: dict[str, str] = field(default_factory=dict)
-    """Name of each step that it waits for -> trigger."""
+    """Name of each step that it waits for to the trigger: the status that step must end with."""
     branch: tuple[str, bool] | None = None
     loop: str | None = None
-    """The ForEach step whose body contains it; it then runs as one step per item."""
+    """The ForEach step whose body contains it. It is then run once per item, each time as a step of
+    its own.
+    """
     iteration: dict[str, Any] | None = None
-    """IterationContext of a step that a loop runs."""
+    """IterationContext, if the step is one that a loop runs for an item."""
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The type's fields beside Arguments, such as a Lambda step's FunctionArn."""
+        """The members that its type has in addition to Arguments, such as a Lambda step's
+        FunctionArn.
+        """
         names = step_type(self.type).fields
         return {name: value for name, value in self.document.items() if name in names}
 
@@ -111,14 +119,15 @@ class Step:
 class Definition:
     parameters: dict[str, Parameter]
     steps: dict[str, Step]
-    """Steps in the order of the document, nested steps after their condition."""
+    """Steps in the order of the document; nested steps come after their condition."""
     experiment: dict[str, Any] | None = None
-    """ExperimentName and TrialName, unresolved; None if no experiment is wanted."""
+    """ExperimentName and TrialName, unresolved. None if the pipeline has no experiment."""
 
 
 def parse(text: str) -> Definition:
-    """Return a definition that ``definition_form.check`` lets pass. Raises ``ValidationException``
-    for what this emulator does not run.
+    """Parse a definition that ``pipeline_versions.check`` has accepted.
+
+    Raises ``ValidationException`` if it contains something that this emulator does not run.
     """
     document = json.loads(text)
     parameters = {
@@ -133,7 +142,7 @@ def parse(text: str) -> Definition:
 
 
 def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, Any] | None:
-    """Return the pipeline's experiment, with AWS's default names."""
+    """Return the pipeline's experiment, with AWS's default names. Return None if it has none."""
     if document.get("MlflowConfig") is not None:
         raise invalid("MlflowConfig: this emulator has no MLflow tracking server: leave it out")
     config = document.get("PipelineExperimentConfig")
@@ -160,7 +169,7 @@ def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str |
     if kind not in RUNNERS:
         message = f"step {name!r} has type {kind!r}, which is not run by this emulator"
         raise invalid(f"{message}: {NOT_RUN[kind]}; it runs {', '.join(sorted(RUNNERS))}")
-    nested = step_type(kind).nests  # these are steps themselves
+    nested = step_type(kind).nests  # they contain steps, which are read separately
     argument_items = (document.get("Arguments") or {}).items()
     arguments = {key: value for key, value in argument_items if key not in nested}
     step = Step(name, kind, arguments, document, {}, branch, loop)
@@ -179,19 +188,21 @@ def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str |
 
 
 def refuse(step: Step, python: Path) -> None:
-    """Refuse a step that could never run here, whatever value its expressions will have."""
+    """Raise ``ValidationException`` if a step can never run here, whatever the values of its
+    expressions are.
+    """
     arguments = mask_expressions(step.arguments)
     if reason := refusal(RUNNERS[step.type].checks(step.type, arguments, python)):
         raise invalid(f"step {step.name!r}: {reason}")
 
 
 def _wait_for_bodies(steps: dict[str, Step]) -> None:
-    """Make each loop wait for the steps outside it that its body waits for."""
+    """Make each loop wait for the steps outside it that the steps of its body wait for."""
     for step in steps.values():
         for name, trigger in step.depends_on.items():
             if step.loop and not steps[name].loop:
                 steps[step.loop].depends_on.setdefault(name, trigger)
-        # ``unroll_loop`` gives such names to the steps of a loop.
+        # ``unroll_loop`` names the steps that a loop runs ``<body>-<index>``.
         body, _, number = step.name.rpartition("-")
         if number.isdecimal() and body in steps and steps[body].loop:
             raise invalid(
@@ -199,8 +210,7 @@ def _wait_for_bodies(steps: dict[str, Step]) -> None:
             )
 
 
-# Members of pipeline requests that this emulator does not support; they are refused by name.
-#
+# Members of pipeline requests that this emulator does not support.
 
 _ALIASES = "versions have no aliases here: name one by PipelineVersionId"
 NOT_DONE = {
@@ -208,11 +218,11 @@ NOT_DONE = {
     "PipelineVersionAliases": _ALIASES,
     "MlflowExperimentName": "this emulator has no MLflow tracking server: leave it out",
 }
-"""Member → why it is refused."""
+"""Member to the reason why it is refused."""
 
 
 def refuse_members(request: dict[str, Any]) -> None:
-    """Raise ``ValidationException`` for a request with a member of NOT_DONE."""
+    """Raise ``ValidationException`` if the request contains a member of NOT_DONE."""
     for name, reason in NOT_DONE.items():
         if name in request:
             raise invalid(f"{name} {request[name]!r}: {reason}")

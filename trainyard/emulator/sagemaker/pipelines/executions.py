@@ -1,4 +1,4 @@
-"""Start, stop, describe and list executions."""
+"""The operations on executions of pipelines: start, stop, retry, describe and list them."""
 
 import logging
 import secrets
@@ -66,7 +66,9 @@ class Executions:
         objects: ObjectStore,
         observe: Observe = ignore_change,
     ) -> None:
-        """Load the executions. ``observe`` is called on every change of a status."""
+        """Load the executions. ``observe`` is called at every change of the status of an execution
+        or step.
+        """
         self._root = root
         self._pipelines = pipelines
         self._work = work
@@ -108,7 +110,7 @@ class Executions:
         try:
             self._pipelines.note_run(name, version.number, execution.arn)
             execution.start()
-        except OSError:  # a full disk: an execution without a record is not started
+        except OSError:  # the disk is full: do not start an execution without a record
             self._all.pop(execution.arn)
             raise
         return {"PipelineExecutionArn": execution.arn}
@@ -122,7 +124,9 @@ class Executions:
         return {"PipelineExecutionArn": execution.arn}
 
     def retry(self, request: dict) -> dict:
-        """Run again from the steps that failed or were stopped; results of other steps stay."""
+        """Run again the steps that failed, were stopped or did not run. Results of the others are
+        kept.
+        """
         with self._lock:
             old, token = self._find(request), request["ClientRequestToken"]
             if token in old.record.get("retries", ()):
@@ -143,7 +147,8 @@ class Executions:
             new = {"answer": answer, "steps": successes, "retries": tokens}
             execution = self._execution(old.directory, old.record | new)
             self._all[execution.arn] = execution
-        # Outside the lock: what remains of the old run may need it to look into the cache.
+        # Without the lock: threads of the earlier run that are still ending may need it to look
+        # into the cache.
         old.wait()
         execution.start()
         return {"PipelineExecutionArn": execution.arn}
@@ -190,7 +195,7 @@ class Executions:
         return [{"Name": name, "Value": as_given(value)} for name, value in parameters.items()]
 
     def answers(self) -> list[dict]:
-        """Return ``describe``'s answer for each execution whose pipeline still exists."""
+        """Return the description of each execution whose pipeline still exists."""
         arns = self._pipelines.arns()
         with self._lock:
             answers = [execution.record["answer"] for execution in self._all.values()]
@@ -208,7 +213,7 @@ class Executions:
         self._all[arn].settle(token)
 
     def running(self, pipeline: str) -> list[str]:
-        """Return the ARNs of the pipeline's running executions. ``pipeline``: its ARN."""
+        """Return the ARNs of the running executions of the pipeline with the ARN ``pipeline``."""
         return [
             execution.arn
             for execution in self._executions_of(pipeline)
@@ -216,7 +221,7 @@ class Executions:
         ]
 
     def close(self) -> None:
-        """Stop every execution. The jobs must also be stopped before ``join``."""
+        """Stop every execution. The jobs must also be stopped before ``join`` is called."""
         with self._lock:
             self._is_closed = True
         running = [
@@ -230,13 +235,15 @@ class Executions:
             execution.stop()
 
     def join(self) -> None:
-        """Return when no part of any execution runs any more: its observers may close then."""
+        """Return when no thread of any execution is running any more. The observers may be closed
+        then.
+        """
         with self._lock:
             executions = list(self._all.values())
         for execution in executions:
             execution.wait()
 
-    # inside
+    # internals
 
     def _executions_of(self, pipeline: str) -> list[Execution]:
         with self._lock:
@@ -298,7 +305,9 @@ class Executions:
     def _resolve_experiment(
         self, experiment: dict, record: dict, version: Version
     ) -> dict[str, str]:
-        """Return the names of the experiment and the trial. Raises ``ValidationException``."""
+        """Return the names of the experiment and the trial. Raises ``ValidationException`` if an
+        expression in them has no value.
+        """
         scope = ExecutionScope(record, version.definition, self._work.describe, self._objects, {})
         try:
             return {name: str(evaluate(value, scope)) for name, value in experiment.items()}
@@ -306,7 +315,9 @@ class Executions:
             raise invalid(f"PipelineExperimentConfig: {error}") from None
 
     def _source(self, config: dict, pipeline: str) -> dict | None:
-        """Return the record of the execution whose results a selective execution reuses."""
+        """Return the record of the execution whose results a selective execution reuses. Return
+        None if the request names none.
+        """
         arn = config.get("SourcePipelineExecutionArn")
         if arn is None:
             return None
@@ -321,7 +332,7 @@ class Executions:
         )
 
     def _load(self, path: Path) -> None:
-        """Load an execution; mark it as failed if it was running when an earlier emulator ended."""
+        """Load an execution. Mark it as failed if it was running when an earlier emulator ended."""
         record = read_json(path)
         if record["answer"]["PipelineExecutionStatus"] not in END_STATUSES:
             record["answer"] |= {"PipelineExecutionStatus": "Failed", "FailureReason": LOST}
@@ -334,11 +345,13 @@ class Executions:
         self._all[execution.arn] = execution
 
     def _list_runs(self, execution: Execution) -> list[tuple[dict[str, Any], str]]:
-        """Return (step record, execution's ARN) of all executions of that one's pipeline."""
+        """Return pairs of a step record and the ARN of its execution, for all executions of the
+        same pipeline.
+        """
         return [
             (record, other.arn)
             for other in self._executions_of(execution.record["answer"]["PipelineArn"])
-            # A copy of the records: other executions go on meanwhile.
+            # A copy of the list, because other executions add records at the same time.
             for record in list(other.steps.values())
         ]
 
@@ -356,18 +369,19 @@ def _step(record: dict) -> dict:
     return {key: record[key] for key in _STEP if key in record}
 
 
-# Selective execution: which steps of a pipeline run, and which results of an earlier run they
-# reuse.
-#
-# The rules are SelectiveExecutionConfig's (API reference, developer guide "Selective execution"):
-# all steps on a path between two selected steps must be selected; a selected step that depends on
-# an unselected step takes that step's results from the source execution.
+# Selective execution: select the steps of a pipeline that run, and the results of an earlier
+# execution that they reuse. The rules are SelectiveExecutionConfig's (API reference; developer
+# guide, "Selective execution"): all steps on a path between two selected steps must be selected,
+# and a selected step that depends on an unselected step takes that step's results from the source
+# execution.
 
 MOST = 50
 
 
 def select_steps(definition: Definition, config: Mapping[str, Any]) -> list[str]:
-    """Return the names of the selected steps. Raises ``ValidationException`` by the rules."""
+    """Return the names of the selected steps. Raises ``ValidationException`` if the selection
+    breaks a rule.
+    """
     names = [entry["StepName"] for entry in config["SelectedSteps"]]
     unknown = [name for name in names if name not in definition.steps]
     if unknown:
@@ -389,10 +403,10 @@ def reuse_records(
     objects: ObjectStore,
 ) -> dict[str, dict]:
     """Return the records of the steps whose results the selected steps take from ``source``, by
-    name.
+    step name.
 
     ``source`` is the record of an execution of the same pipeline. Raises ``ValidationException`` if
-    it is needed and missing, or lacks a needed result.
+    it is needed but None, or if it does not have a result that is needed.
     """
     dependencies = [n for name in names for n in _waits(definition.steps[name]) if n not in names]
     dependencies = list(dict.fromkeys(dependencies))
@@ -427,11 +441,12 @@ def reuse_records(
 
 
 def _waits(step: Step) -> list[str]:
+    """Return the names of the steps for which the step waits, including its condition step."""
     return [*step.depends_on, *([step.branch[0]] if step.branch else [])]
 
 
 def _above(definition: Definition, names: Iterable[str]) -> set[str]:
-    """Return all steps that ``names`` depend on, directly or not."""
+    """Return all steps on which ``names`` depend, directly or indirectly."""
     ancestors: set[str] = set()
     todo = list(names)
     while todo:
@@ -442,7 +457,7 @@ def _above(definition: Definition, names: Iterable[str]) -> set[str]:
 
 
 def _below(definition: Definition, names: Iterable[str]) -> set[str]:
-    """Return all steps that depend on ``names``, directly or not."""
+    """Return all steps that depend on ``names``, directly or indirectly."""
     descendants: set[str] = set()
     while True:
         last = {*names, *descendants}
@@ -453,6 +468,9 @@ def _below(definition: Definition, names: Iterable[str]) -> set[str]:
 
 
 def _check_step(step: Step, record: dict | None, arn: str) -> None:
+    """Raise ``ValidationException`` if ``record`` is not that of a successful step of the same
+    type.
+    """
     status = record["StepStatus"] if record else "not run"
     if record is None or status != "Succeeded":
         raise invalid(
@@ -466,7 +484,9 @@ def _check_step(step: Step, record: dict | None, arn: str) -> None:
 
 
 def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> None:
-    """Refuse a step in a branch that never runs, since its condition had the other outcome."""
+    """Raise ``ValidationException`` if the step is in a branch that cannot run, because its
+    condition had the other outcome in ``source``.
+    """
     if not step.branch or step.branch[0] in names:
         return
     condition, outcome = step.branch
@@ -479,6 +499,7 @@ def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> No
 
 
 def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> None:
+    """Raise ``ValidationException`` if an output of one of the steps no longer exists."""
     for name, record in records.items():
         gone = [uri for uri in record.get("outputs", ()) if not step_cache.exists(objects, uri)]
         if gone:
@@ -488,7 +509,8 @@ def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> 
 
 def _copy_record(record: dict, arn: str) -> dict:
     """Return a copy of the record of a step that is reused."""
-    # Without the signature, so that the step cache does not count the reuse as a run.
+    # The signature is left out, so that the step cache does not count the reuse as a run of the
+    # step.
     keys = (
         "StepName",
         "StepDisplayName",
@@ -507,7 +529,7 @@ def _copy_record(record: dict, arn: str) -> dict:
 
 
 def check_retry(steps: Mapping[str, dict], arn: str) -> None:
-    """Raise ``ValidationException`` for an execution that a Fail step ended."""
+    """Raise ``ValidationException`` if a Fail step ended the execution."""
     failures = [n for n, record in steps.items() if "Fail" in record["Metadata"]]
     if failures:
         raise ApiError(

@@ -1,6 +1,6 @@
 """Pipelines and their versions.
 
-<state>/pipelines/<name>/pipeline.json        DescribePipeline's answer, without the definition
+<state>/pipelines/<name>/pipeline.json        DescribePipeline's response, without the definition
 <state>/pipelines/<name>/definition-<n>.json  the definition of version n, byte for byte
 """
 
@@ -51,7 +51,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a pipeline, with the members that an execution needs."""
+    """A version of a pipeline, with everything that an execution needs."""
 
     number: int
     text: str
@@ -60,13 +60,14 @@ class Version:
 
 
 class Pipelines:
-    """The pipelines of a state directory. Its methods are thread-safe.
+    """The pipelines of a state directory. Its methods are thread-safe and raise ApiError as AWS
+    does.
 
-    A pipeline may be given by its name or its ARN. Raises ApiError as AWS does.
+    A pipeline may be given by its name or its ARN.
     """
 
     def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN_PYTHON) -> None:
-        """Load the pipelines. ``python``: the interpreter that replaces the images of steps'
+        """Load the pipelines. ``python`` is the interpreter that replaces the images of the steps'
         jobs.
         """
         self._root = root
@@ -76,7 +77,7 @@ class Pipelines:
         root.mkdir(parents=True, exist_ok=True)
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
-        """Return the operations that concern only pipelines."""
+        """Return the operations that concern only pipelines, not executions."""
         return {
             "UpdatePipeline": self.update,
             "DescribePipeline": self.describe,
@@ -113,7 +114,7 @@ class Pipelines:
         return {"PipelineArn": arn(name)}
 
     def update(self, request: dict) -> dict:
-        """Update a pipeline; a call with a definition creates a new version."""
+        """Update a pipeline. A request with a definition creates a new version."""
         checked_definition.refuse_members(request)
         with self._lock:
             record = self._read(request["PipelineName"])
@@ -178,21 +179,21 @@ class Pipelines:
         return {arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
 
     def version(self, name: str, number: int | None = None) -> Version:
-        """Return the given version, or the latest one if ``number`` is None."""
+        """Return the version ``number``, or the latest one if ``number`` is None."""
         record = self._read(name)
         number = self._number(record, number)
         text = self._definition(record["PipelineName"], number)
         return Version(number, text, parse(text), record)
 
     def note_run(self, name: str, number: int, execution: str) -> None:
-        """Record that an execution of that version was started now."""
+        """Record that an execution of that version has just been started."""
         with self._lock:
             record = self._read(name)
             record["LastRunTime"] = record["LastExecutionTime"] = time.time()
             self._version(record, number)["LastExecutionPipelineExecutionArn"] = execution
             self._write(record)
 
-    # inside
+    # internals
 
     def _path(self, name: str) -> Path:
         return self._root / name / "pipeline.json"
@@ -207,7 +208,7 @@ class Pipelines:
         write_json(self._path(record["PipelineName"]), record)
 
     def _store(self, record: dict, request: dict, text: str | None) -> None:
-        """Write the definition first, then the record that names it."""
+        """Write the definition first and then the record that refers to it."""
         now = time.time()
         record |= {key: request[key] for key in _PIPELINE_MEMBERS if key in request}
         record["LastModifiedTime"] = now
@@ -221,7 +222,9 @@ class Pipelines:
         self._write(record)
 
     def _text(self, request: dict) -> str:
-        """Return the request's definition as text, checked."""
+        """Return the request's definition as text. Raises ``ValidationException`` if it is not
+        valid.
+        """
         if location := request.get("PipelineDefinitionS3Location"):
             uri = f"s3://{location['Bucket']}/{location['ObjectKey']}"
             place = location["Bucket"], location["ObjectKey"], location.get("VersionId")
@@ -264,10 +267,9 @@ def _summary(record: dict) -> dict:
     return {key: record[key] for key in _SUMMARY if key in record}
 
 
-# Checks of a definition's form at CreatePipeline, by the rules of ``trainyard.validate``.
-#
-# They refuse only what AWS is known to refuse at this point and not when a step starts. Other
-# rules of validate concern what would fail later.
+# Checks of a definition at CreatePipeline, by the rules of ``trainyard.validate``. Only errors that
+# AWS is known to report at this point, and not when a step starts, are refused. The other rules of
+# ``trainyard.validate`` concern what would fail later.
 
 ERROR_RULES = {
     "form",
@@ -280,7 +282,7 @@ ERROR_RULES = {
     "expression-type",
     "length",  # "Model validation failed - container … length": #2554, kedro-sagemaker#14
     "not-in-a-pipeline",  # #3472
-    "after-fail",  # the API's FailStep is a terminal step
+    "after-fail",  # in the API, a FailStep is a terminal step
     "depends-on",
     "name",
     "version",
@@ -297,11 +299,11 @@ ERROR_RULES = {
     "loop-body",
     "inside-a-loop",
 }
-DEEPEST = 100  # levels of nested lists and objects; a nested step takes four
+DEEPEST = 100  # maximum levels of nested lists and objects; a nested step adds four
 
 
 def check(text: str) -> None:
-    """Raise ``ValidationException`` with the first error that AWS refuses in a definition."""
+    """Raise ``ValidationException`` with the first error in a definition that AWS refuses."""
     if wrong := next(
         (f for f in _findings(text) if f.severity == "error" and f.rule in ERROR_RULES), None
     ):
@@ -311,7 +313,7 @@ def check(text: str) -> None:
 
 
 def check_size(text: str) -> None:
-    """Raise ``ValidationException`` for a text that is longer than a request may hold."""
+    """Raise ``ValidationException`` if the text is longer than a request may contain."""
     request = model().operation_model("CreatePipeline").input_shape
     most = request.members["PipelineDefinition"].metadata["max"]
     if len(text) > most:
@@ -320,9 +322,7 @@ def check_size(text: str) -> None:
 
 
 def decode_definition(data: bytes, location: str) -> str:
-    """Return a definition stored in S3 as text. Raises ``ValidationException`` if it is not
-    text.
-    """
+    """Decode a definition stored in S3. Raises ``ValidationException`` if it is not UTF-8 text."""
     try:
         return data.decode()
     except UnicodeDecodeError as wrong:
@@ -343,7 +343,7 @@ def _findings(text: str) -> Iterator[Finding]:
 def _check_depth(text: str) -> None:
     try:
         level: list[Any] = [json.loads(text)]
-    # json.loads recurses, so the interpreter's own limit may come before ours.
+    # json.loads is recursive, so it may reach the interpreter's limit before DEEPEST is checked.
     except RecursionError:
         raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
     except ValueError:

@@ -1,11 +1,11 @@
-"""An execution of a pipeline: runs the steps of its definition in their order.
+"""A running execution of a pipeline: run the steps of its definition in order.
 
     <state>/executions/<id>/execution.json   the record: answers, parameters, step records
     <state>/executions/<id>/definition.json  the definition that runs, byte for byte
 
 A step starts, in its own thread, when all steps that it waits for have ended. When a step fails,
-running steps go on to their end and no others start (except steps whose Trigger asks for the
-failure); then the execution is Failed.
+running steps continue to their end and no others start, except those whose Trigger requests the
+failure. Then the execution is Failed.
 """
 
 import functools
@@ -60,7 +60,9 @@ class ExecutionScope:
 
     Args:
         record: the execution's record, with the results of its steps so far.
-        describe: returns the Describe answer for a step's Metadata.
+        definition: the definition that runs.
+        describe: returns the Describe response for a step's Metadata.
+        objects: the objects in S3, for property files.
         names: TrainingJobName or ProcessingJobName, which exist only in steps of that type.
     """
 
@@ -107,8 +109,8 @@ class ExecutionScope:
         return lookup(properties, path, f"Get 'Steps.{step}.{path}'")
 
     def _find_child(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
-        """Return the child and property that IterationOutputs[i].<body>.x or Selected.x stand
-        for.
+        """Return the loop's step and the property to which IterationOutputs[i].<body>.x or
+        Selected.x refers. Return None if the tokens are neither.
         """
         loop_metadata = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
         if tokens[0] == "IterationOutputs" and len(tokens) > 3:
@@ -122,7 +124,7 @@ class ExecutionScope:
         return f"{body}-{index}", "".join(parts).removeprefix(".")
 
     def _document(self, step: str) -> dict[str, Any]:
-        """Return the definition of a step, or of the body step behind a loop's child."""
+        """Return the definition of a step, or of the body step from which a loop made it."""
         steps = self._definition.steps
         source = steps.get(step) or steps.get(step.rpartition("-")[0])
         if source is None:
@@ -154,13 +156,13 @@ def _iso(seconds: float) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# The runners of all step types, found by a step's type or by the Metadata that it left.
+# The runners of all step types, found by a step's type or by the key of its Metadata.
 
 
 class Work:
-    """Runs and describes the work of steps. Its methods are thread-safe.
+    """Run, describe and stop the work of steps. Its methods are thread-safe.
 
-    ``metadata`` are empty until a step created something.
+    ``metadata`` is a step's Metadata, which is empty until the step has created something.
     """
 
     def __init__(self, services: Services) -> None:
@@ -192,16 +194,20 @@ class Work:
 
 
 NAME_LETTERS = string.ascii_letters + string.digits
-LIMIT = 1024  # characters of a FailureReason
-SETTLE = 30.0  # longest wait, in seconds, until an answered callback's step has ended
+LIMIT = 1024  # maximum characters of a FailureReason
+SETTLE = 30.0  # maximum seconds to wait until the step of a callback has ended
 log = logging.getLogger(__name__)
 
 ListRuns = Callable[["Execution"], list[tuple[dict, str]]]
-"""Returns (step record, execution's ARN) of all executions of the same pipeline."""
+"""Function that returns pairs of a step record and its execution's ARN, for all executions of the
+same pipeline.
+"""
 
 
 class Execution:
-    """A pipeline execution. Create it, ``start`` it; ``record`` is its state, also on disk."""
+    """A pipeline execution. Create it and ``start`` it. ``record`` is its state, which is also on
+    disk.
+    """
 
     def __init__(
         self,
@@ -220,7 +226,7 @@ class Execution:
         self._running: set[str] = set()
         self._timed_out = False
         self._stop, self._done_event = threading.Event(), threading.Event()
-        if self._is_over:  # in an earlier emulator: no part of it runs
+        if self._is_over:  # it ended in an earlier emulator: no thread of it is running
             self._done_event.set()
 
     @functools.cached_property
@@ -241,7 +247,7 @@ class Execution:
 
     @property
     def steps(self) -> dict[str, dict]:
-        """Step name -> its record, in the order in which they started."""
+        """Name of each started step to its record, in the order in which they started."""
         return self.record["steps"]
 
     @property
@@ -258,7 +264,7 @@ class Execution:
         Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop what runs; no further step starts."""
+        """Stop the running steps, and start no others."""
         with self.lock:
             if self._stop.is_set() or self._is_over:
                 return
@@ -268,14 +274,14 @@ class Execution:
                 record["StepStatus"] = "Stopping"
             self._set_status("Stopping")  # observers see the steps' statuses, too
             self.lock.notify_all()
-        # Outside the lock: to stop a callback step sends a message.
+        # Without the lock, because stopping a callback step sends a message.
         for record in running:
             self.work.stop(record.get("Metadata", {}))
 
     def wait(self) -> None:
         """Return when the end is on disk and all observers have been informed.
 
-        The status changes to Succeeded, Failed or Stopped earlier.
+        The status changes to Succeeded, Failed or Stopped before that.
         """
         self._done_event.wait()
 
@@ -312,16 +318,18 @@ class Execution:
                     self._set_status("Stopped")
                 else:
                     self._set_status(*self._order.end())
-                del self.definition, self._order  # the largest part: what has ended is described
+                # Free memory: an ended execution is only described.
+                del self.definition, self._order
         finally:
             self._done_event.set()
 
     def _begin(self, step: Step) -> None:
+        """Start a step in a thread of its own, and record that."""
         members = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
         texts = {key: text for key, name in members.items() if (text := step.document.get(name))}
         self.steps[step.name] = {
             "StepName": step.name,
-            "StepType": step.type,  # what events say; not in the API's answers
+            "StepType": step.type,  # for events; not in the API's responses
             **texts,
             "StartTime": time.time(),
             "StepStatus": "Executing",
@@ -371,6 +379,9 @@ class Execution:
                 self.lock.notify_all()
 
     def _attempt_all(self, step: Step, record: dict) -> None:
+        """Run the step, and run it again after a failure as its RetryPolicies say. Raises
+        StepFailed, StepStopped.
+        """
         retries = Retries(step.document.get("RetryPolicies") or [], record["StartTime"])
         while True:
             try:
@@ -387,6 +398,7 @@ class Execution:
                     self.keep()
 
     def _attempt(self, step: Step, record: dict) -> None:
+        """Run the step once, or reuse a result from the cache. Raises StepFailed, StepStopped."""
         kind, runner = step_type(step.type), self.work.runner(step.type)
         name = self._unique_name(step)
         scope = self._scope({f"{kind.job.api}Name": name} if kind.job else {})
@@ -395,7 +407,7 @@ class Execution:
         if signature and self._reuse(step, record, signature):
             return
 
-        # After the signature: a result of another trial is still a hit.
+        # After the signature, so that a result of another trial is still a cache hit.
         if step.type in KINDS and (config := self.record["answer"].get("PipelineExperimentConfig")):
             own_config = arguments.get("ExperimentConfig", {})
             arguments = arguments | {"ExperimentConfig": config | own_config}
@@ -420,7 +432,9 @@ class Execution:
             record |= {"signature": signature, "outputs": outputs}
 
     def _ask_for(self, step: Step, name: str, arguments: dict, fields: dict) -> None:
-        """Check that the pipeline's role may do what the step does. Raises StepFailed."""
+        """Check that the pipeline's role may do what the step does. Raises StepFailed if it may
+        not.
+        """
         authority = self.work.authority
         if caller := authority.session(self._role):
             calls = list(step_calls(step.type, name, arguments, fields))
@@ -434,10 +448,10 @@ class Execution:
         return self.record["answer"]["RoleArn"]
 
     def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
-        """Run a loop's body for each item, to the end; return every child's record, empty if not
-        begun.
+        """Run a loop's body for each item and wait for the end. Return the record of every step by
+        name; the record is empty if the step did not start.
 
-        In a retry, children that succeeded with the same item are not run again.
+        In a retry, steps that succeeded with the same item are not run again.
         """
         children = unroll_loop(self.definition, loop, items)
         with self.lock:
@@ -451,7 +465,7 @@ class Execution:
             return {child.name: dict(self.steps.get(child.name, {})) for child in children}
 
     def _is_loop_over(self, children: list[Step]) -> bool:
-        """Return whether no child runs and none will."""
+        """Return whether none of the steps is running and none will start."""
         if any(child.name in self._running for child in children):
             return False
         return self._stop.is_set() or not any(map(self._order.may_start, children))
@@ -464,21 +478,21 @@ class Execution:
         """Return ``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job
         name.
 
-        With the SDK's use_custom_job_prefix the Arguments hold a name, which replaces
+        With the SDK's use_custom_job_prefix, the Arguments contain a name, which replaces
         "pipelines" and the step's name.
         """
         kind = step_type(step.type)
         custom = step.arguments.get(kind.made_up) if kind.job else None
         chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
-            # 39: what the 63 characters leave beside the execution's 12, the 10 random ones and 2
-            # hyphens.
+            # 39 = 63 - 12 (the execution's id) - 10 (random characters) - 2 (hyphens).
             prefix = str(evaluate(custom, self._scope({})))[:39]
             return f"{prefix.rstrip('-')}-{self.id}-{chance}"
         name = step.name.replace("_", "-")[:28].strip("-")
         return f"pipelines-{self.id}-{name}-{chance}"
 
     def _reuse(self, step: Step, record: dict, signature: str) -> bool:
+        """Use the result of an earlier run if the cache has one. Return whether it has."""
         hit = step_cache.find_cached_run(self._objects, self._list_runs(self), step, signature)
         if not hit:
             return False
@@ -490,9 +504,12 @@ class Execution:
         return True
 
     def _note(self, record: dict, metadata: dict) -> None:
+        """Store the step's Metadata, and stop the work that they describe if the execution is being
+        stopped.
+        """
         with self.lock:
             record["Metadata"] = metadata
             self.keep()
             late = self._stop.is_set()
-        if late:  # a stop was requested while the job was being created
+        if late:  # the execution was stopped while the job was being created
             self.work.stop(metadata)

@@ -1,7 +1,7 @@
-"""Step caching: the signature of a step's run, and the earlier run that replaces it.
+"""Step caching: compute the signature of a step's run, and find the earlier run that replaces it.
 
-The rules are those of ``trainyard.language.definition_document``, with one stricter rule: a hit
-requires that every output object of the earlier run still exists, unchanged. AWS does not check
+The rules are those of ``trainyard.language.definition_document``, with one stricter rule: a cache
+hit requires that every output object of the earlier run still exists unchanged. AWS does not check
 this.
 """
 
@@ -18,9 +18,11 @@ from trainyard.language.definition_document import duration, key_arguments
 
 
 def signature(step: Step, arguments: dict) -> str | None:
-    """Return a hash over the step's cached attributes, or None when the step has no cache.
+    """Return a hash over the attributes of a step that the cache compares. Return None if the step
+    has no cache.
 
-    ``arguments`` are resolved. The step's name is part of the hash: two equal steps are two steps.
+    ``arguments`` are the resolved Arguments. The step's name is part of the hash, so equal steps
+    with different names do not share results.
     """
     cache_key = key_arguments(step.document, arguments)
     if cache_key is None:
@@ -29,7 +31,9 @@ def signature(step: Step, arguments: dict) -> str | None:
 
 
 def expiry(step: Step) -> float:
-    """Return ``ExpireAfter`` in seconds; infinite without one. Raises ``ValidationException``."""
+    """Return ``ExpireAfter`` in seconds, or infinity if it is not set. Raises
+    ``ValidationException`` if it is not a duration.
+    """
     text = (step.document.get("CacheConfig") or {}).get("ExpireAfter")
     try:
         return float("inf") if text is None else duration(text)
@@ -43,24 +47,25 @@ def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
     for uri in uris:
         bucket, prefix = split_uri(uri)
         for info in objects.list(bucket, prefix):
-            # Only the object, or what is in the folder: the prefix data also begins database.
+            # Take only the object at the URI and those in its folder: listing the prefix ``data``
+            # also returns ``database``.
             if info.key == prefix or info.key.startswith(f"{prefix.rstrip('/')}/"):
                 etags[f"s3://{bucket}/{info.key}"] = info.etag
     return etags
 
 
 def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
-    """Return whether each object of a :func:`snapshot` still exists with the same bytes, as far as
-    their number on the disk shows.
+    """Return whether each object of a :func:`snapshot` still exists unchanged: its ETag is the
+    same, and its file has the stored size.
     """
     try:
         for uri, etag in earlier.items():
-            # To open it compares the size of the file on the disk.
+            # Opening an object also checks the size of its file on disk.
             info, stored_bytes = objects.open(*split_uri(uri))
             stored_bytes.close()
             if info.etag != etag:
                 return False
-    except ApiError:  # it is gone, or cut off
+    except ApiError:  # the object is missing or its file is truncated
         return False
     return True
 
@@ -68,9 +73,10 @@ def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
 def find_cached_run(
     objects: ObjectStore, runs: Iterable[tuple[dict[str, Any], str]], step: Step, signature: str
 ) -> tuple[dict[str, Any], str] | None:
-    """Return the latest successful run with that signature and intact outputs, and its execution.
+    """Return the step record of the latest successful run with that signature and intact outputs,
+    and the ARN of its execution. Return None if there is none.
 
-    ``runs``: (step record, execution's ARN) of all steps of the pipeline's executions.
+    ``runs`` are pairs of a step record and its execution's ARN, for all executions of the pipeline.
     """
     hits = [
         (record, arn)
@@ -78,7 +84,7 @@ def find_cached_run(
         if record.get("signature") == signature and record["StepStatus"] == "Succeeded"
     ]
     newest = time.time() - expiry(step)
-    # A run that was itself a cache hit has the age of the run that it reused.
+    # A cache hit stores no signature, so only original runs are found, and their age counts.
     for record, arn in sorted(hits, key=lambda hit: hit[0]["EndTime"], reverse=True):
         if record["EndTime"] >= newest and intact(objects, record["outputs"]):
             return record, arn

@@ -1,4 +1,4 @@
-"""The order of an execution's steps: which may start now, and how the execution ends."""
+"""The order of an execution's steps: decide which steps may start and how the execution ends."""
 
 import json
 import sys
@@ -19,15 +19,19 @@ from trainyard.language.expressions import (
 
 
 class Order:
-    """Order of the steps. Reads the execution's record at each call; the caller holds its lock."""
+    """The order of the steps. It reads the execution's record at each call; the caller must hold
+    the execution's lock.
+    """
 
     def __init__(self, definition: Definition, record: dict) -> None:
         self._definition, self._record = definition, record
         self.children: dict[str, Step] = {}
-        """Steps of the running loops, one per body step and item, by name."""
+        """The steps of running loops by name, one for each body step and item."""
 
     def ready(self, running: Collection[str]) -> list[Step]:
-        """Return the steps that may start beside ``running``, within MaxParallelExecutionSteps."""
+        """Return the steps that may start while ``running`` run, within
+        MaxParallelExecutionSteps.
+        """
         limit = self._record["answer"].get("ParallelismConfiguration", {})
         free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
         free -= len([name for name in running if not self._is_loop(name)])
@@ -44,8 +48,8 @@ class Order:
         return steps
 
     def may_start(self, step: Step) -> bool:
-        """Return whether all steps that it waits for ended as required, and no failure prevents
-        it.
+        """Return whether all steps that it waits for have ended as its triggers require, and no
+        failure prevents it.
         """
         top = step.loop or step.name
         if step.name in self._step_records or top not in self._record.get("selected", [top]):
@@ -61,8 +65,8 @@ class Order:
         return handles or not self._list_failures(step.loop)
 
     def end(self) -> tuple[str, str | None]:
-        """Return the status of an execution whose steps have all ended, and the reason of a
-        failure.
+        """Return the status of an execution whose steps have all ended, and the reason if it
+        failed.
         """
         failures = self._list_failures()
         handlers = {
@@ -87,14 +91,14 @@ class Order:
         return self._record["steps"]
 
     def _is_loop(self, name: str) -> bool:
-        """Return whether the step is a loop, which does not count as a step that runs in
-        parallel.
-        """
+        """Return whether the step is a loop. Loops do not count as steps that run in parallel."""
         step = self._definition.steps.get(name)
         return step is not None and step.type == "ForEach"
 
     def _has_place(self, step: Step, running: list[str]) -> bool:
-        """Return whether the step's loop, if it has one, may run one more step."""
+        """Return whether the step's loop, if it is in one, may run one more step at the same
+        time.
+        """
         if not step.loop:
             return True
         siblings = [self.children[name] for name in running if name in self.children]
@@ -109,8 +113,8 @@ class Order:
         return metadata.get("Condition", {}).get("Outcome") == str(outcome)
 
     def _list_failures(self, loop: str | None = None) -> list[str]:
-        """Return the failed steps of that loop; without ``loop``, the failed steps outside of
-        loops.
+        """Return the failed steps of the loop. If ``loop`` is None, return the failed steps outside
+        of loops.
         """
         return [
             name
@@ -120,11 +124,11 @@ class Order:
         ]
 
 
-LONGEST = 12800  # characters of an item (botocore: IterationContext)
+LONGEST = 12800  # maximum characters of an item (botocore: IterationContext)
 
 
 def unroll_loop(definition: Definition, loop: Step, items: Iterable[Any]) -> list[Step]:
-    """Return the steps ``<body>-<index>`` for each item, with the item in place of CurrentItem.
+    """Return, for each item, the steps ``<body>-<index>``, with the item in place of CurrentItem.
 
     Raises:
         ExpressionError: an item is too long, or lacks a value that a body step uses.
@@ -145,6 +149,7 @@ def as_text(item: Any) -> str:
 
 
 def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
+    """Return the body step as a step of its own for the item."""
     name = f"{body.name}-{index}"
     arguments, document = (
         _replace_item(v, index, item, siblings) for v in (body.arguments, body.document)
@@ -163,8 +168,8 @@ def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
 
 
 def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
-    """Return ``value`` with CurrentItem replaced, and sibling references changed to this
-    iteration.
+    """Return ``value`` with CurrentItem replaced, and with references to other steps of the body
+    changed to those of this iteration.
     """
     if isinstance(value, list):
         return [_replace_item(element, index, item, siblings) for element in value]
@@ -176,6 +181,9 @@ def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
 
 
 def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
+    """Return the value, or the changed reference, that replaces a Get expression in this
+    iteration.
+    """
     reference = parse_get(text)
     if reference.kind == LOOP_ITEM:
         return _item_value(reference.path, item)
@@ -185,7 +193,9 @@ def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
 
 
 def _item_value(path: str, item: Any) -> Any:
-    """Return a scalar; an object or a list becomes JSON text, as when it is an item itself."""
+    """Return the value as a scalar. An object or a list becomes JSON text, as when it is an item
+    itself.
+    """
     if path != "CurrentItem":
         document = _parse_item(item)
         value = lookup({"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}")
@@ -204,8 +214,9 @@ def _parse_item(item: Any) -> Any:
 
 
 Observe = Callable[[dict, str | None], None]
-"""Called with an execution's record when its status changes, or the status of the named step. It
-must return quickly."""
+"""Function called with an execution's record when its status changes or that of the named step. It
+must return quickly, because the execution waits for it.
+"""
 
 
 def ignore_change(record: dict, step: str | None) -> None:

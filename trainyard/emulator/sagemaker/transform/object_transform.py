@@ -1,5 +1,6 @@
-"""Sends one S3 object through a container: split, in batches, assembled; its output is written
-whole or not at all.
+"""Send one S3 object through a container: split it, send batches of records, join the results.
+
+The output object is written completely or not at all.
 """
 
 import csv
@@ -22,22 +23,24 @@ from trainyard.emulator.sagemaker.jobs.transfers import Source, join_key, split_
 
 MB = 1 << 20
 STRATEGIES = {"MultiRecord": "MULTI_RECORD", "SingleRecord": "SINGLE_RECORD"}
-"""BatchStrategy in a request → its spelling in a container."""
+"""BatchStrategy in a request to its spelling in a container's parameters."""
 DEFAULTS = {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6, "BatchStrategy": "MULTI_RECORD"}
 
 
 class ObjectFailed(Exception):
-    """An object has no output; the message is the reason, as in a FailureReason."""
+    """An object could not be transformed, so it has no output. The message is the reason, in the
+    form of a FailureReason.
+    """
 
 
 class TransformStopError(Exception):
-    """The job was asked to stop."""
+    """The job was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of requests: at most ``concurrent`` at a time, of at most ``payload`` bytes (0: any),
-    with several records each if ``many``.
+    """Limits of the requests to the container: at most ``concurrent`` at the same time, of at most
+    ``payload`` bytes (0: no limit), with several records each if ``many``.
     """
 
     concurrent: int
@@ -46,7 +49,7 @@ class Settings:
 
     @property
     def log_text(self) -> str:
-        """The settings as in AWS's data log."""
+        """The settings as AWS's data log shows them."""
         strategy = "MULTI_RECORD" if self.many else "SINGLE_RECORD"
         return (
             f"MaxConcurrentTransforms={self.concurrent}, MaxPayloadInMB={self.payload // MB}, "
@@ -55,12 +58,13 @@ class Settings:
 
 
 def settings(request: dict, container_parameters: dict) -> Settings:
-    """Return the request's settings, else the container's (``/execution-parameters``), else the
-    defaults: developer guide, "Use Your Own Inference Code with Batch Transform".
+    """Return the settings: those of the request, else those of the container
+    (``/execution-parameters``), else the defaults (developer guide, "Use Your Own Inference Code
+    with Batch Transform").
     """
     job_parameters = {key: request[key] for key in DEFAULTS if key in request}
     if not job_parameters.get("MaxConcurrentTransforms"):
-        job_parameters.pop("MaxConcurrentTransforms", None)  # 0 also means the container's
+        job_parameters.pop("MaxConcurrentTransforms", None)  # 0 means the container's value
     if "BatchStrategy" in job_parameters:
         job_parameters["BatchStrategy"] = STRATEGIES[job_parameters["BatchStrategy"]]
     parameters = (
@@ -76,7 +80,7 @@ def settings(request: dict, container_parameters: dict) -> Settings:
 
 
 class Transformer:
-    """Sends objects of one job through one instance. Its methods are thread-safe."""
+    """Transform objects of one job with one instance. Its methods are thread-safe."""
 
     def __init__(
         self,
@@ -87,7 +91,9 @@ class Transformer:
         senders: Executor,
         stop: Event,
     ) -> None:
-        """``senders`` makes the requests, as many at a time as it has threads."""
+        """``senders`` sends the requests, at most as many at the same time as it has threads.
+        ``stop`` is set when the job is stopped.
+        """
         self._objects, self._instance, self._limits = objects, instance, limits
         self._senders, self._stop = senders, stop
         self._source, self._output = request["TransformInput"], request["TransformOutput"]
@@ -121,7 +127,9 @@ class Transformer:
             self._objects.commit(bucket, key, blob, headers=headers)
 
     def _answers(self, batch_stream: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
-        """Iterate over the batches' answers in order, with as many requests ahead as allowed."""
+        """Iterate over the batches and their responses in order, with as many requests ahead as the
+        settings allow.
+        """
         pending: deque[tuple[list[bytes], Future[Answer]]] = deque()
         try:
             for batch in batch_stream:
@@ -133,11 +141,14 @@ class Transformer:
                 first, future = pending.popleft()
                 yield first, future.result()
         finally:
-            # After a failure, requests that have not begun are not made.
+            # After a failure, cancel the requests that have not been sent.
             for _, future in pending:
                 future.cancel()
 
     def _ask(self, batch: list[bytes]) -> Answer:
+        """Send a batch, with retries, and return the response. Raises :class:`ObjectFailed`,
+        :class:`TransformStopError`.
+        """
         try:
             body = b"\n".join(self._processing.filter_input(record) for record in batch)
         except ValueError as error:
@@ -173,7 +184,9 @@ class Transformer:
         return body
 
     def _process_answer(self, batch: list[bytes], answer: Answer) -> bytes:
-        """Return the answer's records, filtered and joined."""
+        """Return the response's records, joined with the input and filtered as DataProcessing
+        says.
+        """
         source = self._source.get("ContentType", "")
         inputs = batch if len(batch) > 1 else parts(batch[0], source, 1)
         outputs = parts(answer.body, self._output.get("Accept") or source, len(inputs))
@@ -196,14 +209,13 @@ def _status_failure(answer: Answer) -> str:
     return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {message}"
 
 
-# DataProcessing: InputFilter → model → JoinSource → OutputFilter, on records of CSV and JSON.
-#
-# A row of CSV is an array; a joined row has the input's columns, then the output's. The output is
-# added to a JSON object as ``SageMakerOutput``; any other input becomes ``SageMakerInput`` beside
-# it.
+# DataProcessing: InputFilter → model → JoinSource → OutputFilter, on records of CSV and JSON. A row
+# of CSV is treated as an array; a joined row has the input's columns and then the output's. The
+# output is added to a JSON object as ``SageMakerOutput``. Any other JSON input becomes
+# ``SageMakerInput`` in a new object that also has ``SageMakerOutput``.
 
 Filter = Callable[[Any], Any]
-LIMIT = 63  # characters: botocore's JsonPath
+LIMIT = 63  # maximum characters of a filter: botocore's JsonPath
 _PART = re.compile(
     r"\.?\[\s*(?P<inside>(?:'[^']*'|\"[^\"]*\"|[^\]'\"])*)\s*\]|\.(?P<name>\*|[^.\[\]\s]+)"
 )
@@ -214,12 +226,13 @@ _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?")
 
 
 class PathError(ValueError):
-    """The path is invalid, or leads nowhere in a record; the message says which."""
+    """The path is not valid, or it does not exist in a record. The message says which."""
 
 
 def compile_filter(path: str) -> Filter:
-    """Return a function that extracts the path's part of a record. Both raise
-    :class:`PathError`.
+    """Return a function that extracts the part of a record to which the JSONPath refers.
+
+    Both this function and the returned one raise :class:`PathError`.
     """
     if not path.startswith("$") or len(path) > LIMIT:
         raise PathError(f"{path!r}: expected a JSONPath of at most {LIMIT} characters, '$...'")
@@ -240,6 +253,7 @@ def compile_filter(path: str) -> Filter:
 
 
 def _step(path: str, match: re.Match[str]) -> Filter:
+    """Return the function that applies one operator of the path to a record."""
     inside = (match["inside"] or "").strip()
     if "*" in (match["name"], inside):
         return _all_values
@@ -306,16 +320,18 @@ LINES = ("text/csv", "application/jsonlines", "application/x-jsonlines", "applic
 
 
 class TooLarge(ValueError):
-    """A record is larger than a request may be."""
+    """A record is larger than MaxPayloadInMB allows for a request."""
 
 
 def media_type(header: str | None) -> str:
-    """Return the type without parameters: ``text/csv`` of ``text/csv; label_size=0``."""
+    """Return the type without its parameters: ``text/csv`` for ``text/csv; label_size=0``."""
     return (header or "").partition(";")[0].strip().lower()
 
 
 def records(file: BinaryIO, split: str) -> Iterator[bytes]:
-    """Iterate over the object's records, without line ends: its lines or, unsplit, all of it."""
+    """Iterate over the object's records without line ends: its lines if ``split`` is ``Line``,
+    otherwise the whole object as one record.
+    """
     if split == "Line":
         for line in file:
             yield line.removesuffix(b"\n")
@@ -324,10 +340,10 @@ def records(file: BinaryIO, split: str) -> Iterator[bytes]:
 
 
 def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
-    """Iterate over lists of records, each for one request: one record, or what ``limit`` bytes
-    hold.
+    """Iterate over lists of records, one list per request: one record, or if ``many``, as many as
+    fit into ``limit`` bytes.
 
-    ``limit`` 0 means no limit. Raises :class:`TooLarge`.
+    ``limit`` 0 means no limit. Raises :class:`TooLarge` if a single record exceeds it.
     """
     batch: list[bytes] = []
     size = 0
@@ -340,17 +356,18 @@ def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[by
             yield batch
             batch, size = [], 0
         batch.append(record)
-        # One more byte: the line end between two records.
+        # One more byte for the line end between two records.
         size += len(record) + 1
     if batch:
         yield batch
 
 
 def parts(answer: bytes, content_type: str, expected_count: int) -> list[bytes]:
-    """Return an answer's records: its lines, a JSON array's elements, or the answer as one.
+    """Split a response into its records: its lines, the elements of a JSON array, or the whole
+    response as one.
 
-    ``expected_count``: number of records in the request. A JSON answer about several is an array
-    with an element for each, or a line for each.
+    ``expected_count`` is the number of records in the request. A JSON response to several records
+    is an array with one element for each, or one line for each.
     """
     kind = media_type(content_type)
     if kind == "application/json" and expected_count > 1:
@@ -377,12 +394,15 @@ KINDS = (*LINES, "application/json")
 
 
 class DataProcessing:
-    """A job's filters. Raises ValueError for a job that cannot have them, or a record that does not
-    fit them.
+    """The filters of a job.
+
+    Raises ValueError if the job's request cannot have filters, or if a record does not fit them.
     """
 
     def __init__(self, processing: dict, source: dict, output: dict) -> None:
-        """Check and compile the filters of DataProcessing, TransformInput and TransformOutput."""
+        """Check the members DataProcessing, TransformInput and TransformOutput, and compile the
+        filters.
+        """
         self.joins = processing.get("JoinSource", "None") == "Input"
         first, last = (
             processing.get("InputFilter") or WHOLE_RECORD,
@@ -402,17 +422,17 @@ class DataProcessing:
 
     @property
     def active(self) -> bool:
-        """True if answers are processed record by record."""
+        """Whether responses are processed record by record."""
         return bool(self.joins or self._first or self._last)
 
     def filter_input(self, record: bytes) -> bytes:
-        """Return the part of a record that the model gets."""
+        """Return the part of a record that is sent to the model."""
         if not self._first:
             return record
         return _write(self._first(_read(record, self._kind)), self._kind)
 
     def result(self, record: bytes, answer: bytes) -> bytes:
-        """Return the part of a record and of the model's answer that is written."""
+        """Return what is written for a record and the model's response to it."""
         if not self.joins:
             if not self._last:
                 return answer

@@ -1,4 +1,4 @@
-"""Objective values that running training jobs print: each counts as one unit of resource.
+"""Objective values that running training jobs print, and the rules that stop jobs early.
 
 They are read from the log streams, so that a new emulator finds the curves of ended jobs. As on AWS
 the service does not know who printed a line: print the objective on rank 0 only.
@@ -19,7 +19,7 @@ OWN_PREFIX = "[emulator] "
 
 
 class Emissions:
-    """Objective values of one training job, in order."""
+    """The objective values that one training job has printed, in order."""
 
     def __init__(self, logs: LogStore, job: str, nodes: int, metric: Mapping[str, Any]) -> None:
         self.values: list[float] = []
@@ -29,8 +29,8 @@ class Emissions:
         """File → offset up to which it has been read."""
 
     def read(self) -> None:
-        """Add values printed since the last call."""
-        # A node has a stream only once it has begun to log.
+        """Add the values that were printed since the last call."""
+        # A node has a log stream only once it has logged something.
         if len(self._streams) < self._nodes:
             streams = self._logs.streams(GROUP, f"{self._job}/")
             self._streams = {stream.path: 0 for stream in streams} | self._streams
@@ -50,15 +50,15 @@ Curve = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """Early stopping by the median, TrainingJobEarlyStoppingType Auto."""
+    """Early stopping by the median: TrainingJobEarlyStoppingType Auto."""
 
     minimize: bool
 
     def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
-        """Return why the job is stopped at its value number ``position``, from 1; None when it
-        continues.
+        """Return the reason for stopping the job at value number ``position`` of its ``curve``,
+        counted from 1. Return None if it continues.
 
-        ``others``: curves of the jobs that were started before it.
+        ``others`` are the curves of the jobs that were started before it.
         """
         averages = [
             statistics.fmean(other[:position]) for other in others if len(other) >= position
@@ -76,16 +76,18 @@ class Median:
 
 @dataclass(frozen=True, slots=True)
 class Hyperband:
-    """Stopping by Hyperband, with the limits of HyperbandStrategyConfig."""
+    """Early stopping by Hyperband. ``least`` and ``most`` are MinResource and MaxResource of
+    HyperbandStrategyConfig.
+    """
 
     minimize: bool
     least: int
     most: int
 
     def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
-        """Decide like :meth:`Median.verdict`; ``others`` are all other jobs' curves."""
-        # At MaxResource a job may end by itself, so that it can save its model; it is stopped when
-        # it prints one more value.
+        """Decide as :meth:`Median.verdict` does. ``others`` are the curves of all other jobs."""
+        # At MaxResource a job may end by itself, so that it can save its model. It is stopped only
+        # when it prints another value.
         if position > self.most:
             return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
         if position not in self.rungs():
@@ -120,8 +122,8 @@ def _worse(value: float, reference: float, minimize: bool) -> bool:
 
 
 class Watch:
-    """Curves and decisions of one tuning job. It can be created again at any time, from the
-    logs.
+    """The curves and the stopping decisions of one tuning job. All its state comes from the logs,
+    so it can be created again at any time.
     """
 
     def __init__(self, logs: LogStore) -> None:
@@ -133,7 +135,7 @@ class Watch:
         """Job → number of its values that the rule has seen."""
 
     def read(self, job: str, nodes: int, metric: Mapping[str, Any], has_ended: bool) -> None:
-        """Read what a job has printed since the last call; ``has_ended``: it prints nothing
+        """Read what a job has printed since the last call. ``has_ended``: the job prints nothing
         more.
         """
         if job in self._complete_jobs:
@@ -146,7 +148,8 @@ class Watch:
     def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:
         """Return why the job is stopped; None when it continues.
 
-        ``order``: the compared jobs in the order of their start, including this one.
+        ``order`` has the names of the jobs to compare, this one included, in the order of their
+        start.
         """
         curve = self._curves[job].values
         earlier = order[: order.index(job)]

@@ -1,10 +1,11 @@
-"""Search strategies, which choose a training job's hyperparameters: Random, Grid and Bayesian.
+"""Search strategies, which choose the hyperparameters of training jobs: Random, Grid and Bayesian.
 
-A strategy is a function of the seed, of the job's number and of the results so far, which are in
-the training jobs' records: there is no other state that a kill could lose. Hyperband searches like
-Random, and :mod:`trainyard.emulator.sagemaker.tuning.objective_curves` stops jobs.
+A strategy is a function of the seed, the job's number and the results so far. The results are in
+the training jobs' records, so there is no other state that could be lost if the emulator is killed.
+Hyperband searches like Random, and :mod:`trainyard.emulator.sagemaker.tuning.objective_curves`
+stops its jobs.
 
-Bayesian is **a** Bayesian search, not AWS's, which is not published: optuna's tree-structured
+Bayesian is **a** Bayesian search, not AWS's, which is not published: it is optuna's tree-structured
 Parzen estimator (TPE). It avoids training a combination twice, as far as possible.
 """
 
@@ -17,26 +18,25 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-# The search space of a tuning job: ranges of hyperparameters, and their scales.
-#
-# A scale maps a range to 0..1, so strategies need not know about logarithms. The scales are those
-# of the developer guide, "Hyperparameter Scaling". AWS does not publish which one Auto chooses;
-# here it is Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
+# The search space of a tuning job: ranges of hyperparameters, and their scales. A scale maps a
+# range to 0..1, so strategies need not handle logarithms. The scales are those of the developer
+# guide, "Hyperparameter Scaling". AWS does not publish which one Auto chooses. Here it is
+# Logarithmic for a range above 0 that spans three orders of magnitude, and otherwise Linear.
 
 ORDERS = 1000
-"""Ratio of a range's ends from which scaling Auto is logarithmic."""
+"""Ratio of a range's ends from which on scaling Auto is logarithmic."""
 
 _SCALES = {
     "Linear": (lambda x: x, lambda y: y),
     "Logarithmic": (math.log, math.exp),
     "ReverseLogarithmic": (lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
 }
-"""ScalingType → scale and its inverse."""
+"""ScalingType to the scale's function and its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """An integer or continuous range, both ends included."""
+    """An integer or continuous range, including both ends."""
 
     name: str
     low: float
@@ -45,17 +45,17 @@ class Numeric:
     """Linear, Logarithmic or ReverseLogarithmic."""
 
     is_integer: bool
-    """True if its values are integers."""
+    """Whether its values are integers."""
 
     def scale_unit(self, unit: float) -> str:
-        """Return the value at ``unit`` (0..1) on the range's scale."""
+        """Return the value, as text, at position ``unit`` (0..1) on the range's scale."""
         _, back = _SCALES[self.scaling]
         begin, end = self._ends()
         value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
         return str(round(value)) if self.is_integer else repr(value)
 
     def unit(self, value: str) -> float | None:
-        """Return the value's position on the scale, 0..1; None if it is not in the range."""
+        """Return the value's position on the scale, 0..1. Return None if it is not in the range."""
         try:
             number = float(value)
         except ValueError:
@@ -67,8 +67,8 @@ class Numeric:
         return (scale(number) - begin) / (end - begin)
 
     def _ends(self) -> tuple[float, float]:
-        """Return the ends on the scale; integers get half a unit on each side, so that all are
-        equally likely.
+        """Return the range's ends on the scale. An integer range is extended by 0.5 at each end, so
+        that all its integers are equally likely.
         """
         scale, _ = _SCALES[self.scaling]
         room = 0.5 if self.is_integer else 0.0
@@ -86,11 +86,11 @@ class Categorical:
 Range = Numeric | Categorical
 Space = tuple[Range, ...]
 Values = dict[str, str]
-"""Name → value, as a training job gets them."""
+"""Name of each hyperparameter to its value as text, as a training job gets them."""
 
 
 def space_of(ranges: Mapping[str, Any]) -> Space:
-    """Return the space of a checked request's ParameterRanges."""
+    """Return the search space of the ParameterRanges of a request that has been checked."""
     return (
         *(_numeric(item, is_integer=True) for item in ranges.get("IntegerParameterRanges") or ()),
         *(
@@ -113,7 +113,9 @@ def _numeric(item: Mapping[str, Any], is_integer: bool) -> Numeric:
 
 
 def is_in_space(space: Space, values: Mapping[str, str]) -> bool:
-    """Return whether there is exactly one value for each range, within it."""
+    """Return whether ``values`` has exactly one value for each range, and all are within their
+    ranges.
+    """
     return set(values) == {item.name for item in space} and all(
         values[item.name] in item.values
         if isinstance(item, Categorical)
@@ -133,14 +135,14 @@ def sample(space: Space, chance: random.Random) -> Values:
 
 
 def grid(space: Space) -> Iterator[Values]:
-    """Iterate over all combinations of the categories."""
+    """Iterate over all combinations of the categorical values."""
     choices = [item.values for item in space if isinstance(item, Categorical)]
     names = [item.name for item in space]
     return (dict(zip(names, choice, strict=True)) for choice in itertools.product(*choices))
 
 
 def size(space: Space) -> int:
-    """Return the number of combinations of categories."""
+    """Return the number of combinations of categorical values."""
     return math.prod(len(item.values) for item in space if isinstance(item, Categorical))
 
 
@@ -149,54 +151,57 @@ if TYPE_CHECKING:
 
 LABEL = "a Bayesian search (optuna's TPE), not AWS's"
 ASK_ATTEMPTS, DRAW_ATTEMPTS = 3, 30
-"""Number of times that Bayesian asks TPE for an untried combination, and then draws one at
-random.
+"""Number of times that Bayesian asks TPE for an untried combination, and how often it then draws
+one at random.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A training job's hyperparameters and objective."""
+    """The hyperparameters and the objective of a training job."""
 
     values: Values
     objective: float | None = None
-    """Objective value; None while the job runs, and if it failed."""
+    """The objective value. None while the job runs, and if it failed."""
 
     has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a strategy: the hyperparameters of the job ``number``, from 0."""
+    """The input of a strategy: it must choose the hyperparameters of job ``number``, counted from
+    0.
+    """
 
     space: Space
     trials: Sequence[Trial]
-    """The jobs started so far."""
+    """The training jobs that were started so far."""
 
     minimize: bool
     seed: str
     number: int
 
     def chance(self, attempt: int = 0) -> random.Random:
-        """Return a random generator for the seed and number, independent of the order of
-        results.
+        """Return a random generator that depends on the seed, the number and ``attempt``, but not
+        on the order of results.
         """
-        # A text seeds alike in each process; the hash of one would not.
+        # Seeding with a string gives the same generator in each process; the string's hash would
+        # not.
         return random.Random(f"{self.seed}/{self.number}/{attempt}")
 
 
 def by_chance(question: Question) -> Values:
-    """Random: return values uniform on each range's scale."""
+    """Random: return random values, uniform on each range's scale."""
     return sample(question.space, question.chance())
 
 
 def in_order(question: Question) -> Values:
-    """Grid: return the combination of that number."""
+    """Grid: return the combination with that number."""
     return next(itertools.islice(grid(question.space), question.number, None))
 
 
 def bayesian(question: Question) -> Values:
-    """Bayesian: return TPE's suggestion for the results so far."""
+    """Bayesian: return TPE's suggestion, given the results so far."""
     tried_values = [trial.values for trial in question.trials]
     for attempt in range(ASK_ATTEMPTS + DRAW_ATTEMPTS):
         chance = question.chance(attempt)
@@ -218,7 +223,9 @@ STRATEGIES: dict[str, Callable[[Question], Values]] = {
 
 
 def lacking(strategy: str) -> str | None:
-    """Return why the strategy does not work here, and what to do; None if it works."""
+    """Return why the strategy does not work here and what to do about it. Return None if it
+    works.
+    """
     if strategy != "Bayesian" or find_spec("optuna"):
         return None
     return (
@@ -228,11 +235,12 @@ def lacking(strategy: str) -> str | None:
 
 
 def _suggest_values(question: Question, seed: int) -> Values:
+    """Return TPE's suggestion, given all earlier training jobs that have not failed."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # constant_liar counts running jobs as poor results, so that parallel jobs try different values;
-    # optuna calls it experimental.
+    # constant_liar counts running jobs as poor results, so that parallel jobs try different values.
+    # optuna calls it experimental, hence the filter.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
@@ -273,13 +281,13 @@ def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
 
 
 def _param(item: Range, value: str) -> str | float:
-    """Return a value in optuna's form; a continuous one as its position on the scale."""
+    """Return a value in optuna's form. A continuous value is given as its position on the scale."""
     if isinstance(item, Categorical):
         return value
     if item.is_integer:
         return int(value)
     unit = item.unit(value)
-    assert unit is not None  # checked by within()
+    assert unit is not None  # is_in_space() has checked it
     return min(max(unit, 0.0), 1.0)
 
 

@@ -102,18 +102,18 @@ class Tunings:
         return job
 
     def find(self, name: str) -> TuningJob:
-        """Return the tuning job. Raises ``ResourceNotFound``."""
+        """Return the tuning job. Raises ``ResourceNotFound`` if it does not exist."""
         with self._lock:
             if name in self._all:
                 return self._all[name]
         raise ApiError("ResourceNotFound", f"Tuning job {name!r} does not exist.")
 
     def outputs(self, name: str) -> list[str]:
-        """Return URIs that its training jobs uploaded to."""
+        """Return the URIs to which its training jobs uploaded."""
         return [uri for r in self.find(name).results() for uri in self._jobs.outputs(r.name)]
 
     def close(self) -> None:
-        """Stop all tuning jobs; they start no further training job."""
+        """Stop all tuning jobs. They start no further training jobs."""
         with self._lock:
             self._is_closed = True
             running = [job for job in self._all.values() if job.status not in JOB_ENDED]
@@ -121,7 +121,9 @@ class Tunings:
             job.stop()
 
     def join(self) -> None:
-        """Wait for the running tuning jobs; their training jobs must be stopped, too."""
+        """Wait until the tuning jobs have ended. Their training jobs must have been stopped,
+        too.
+        """
         for job in list(self._all.values()):
             if job.status not in JOB_ENDED:
                 job.wait()
@@ -140,7 +142,9 @@ class Tunings:
         return {}
 
     def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Delete only the entry: training jobs and their results stay (botocore)."""
+        """Delete only the tuning job's entry. Training jobs and their results stay (botocore's
+        documentation).
+        """
         job = self._find(request)
         if job.status not in JOB_ENDED:
             raise invalid(f"Tuning job {job.name} is {job.status}: stop it first.")
@@ -173,7 +177,7 @@ class Tunings:
         rows = sort_items(rows, request, {key: key for key in keys}, "Name", "Ascending")
         return page("TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summary())
 
-    # inside
+    # internals
 
     def _check(self, request: dict[str, Any]) -> None:
         check_search(request)
@@ -192,20 +196,21 @@ class Tunings:
         return TuningJob(directory, document, self._jobs, self._place.logs, parents)
 
     def _of_parents(self, request: Mapping[str, Any]) -> list[Result]:
-        """Return results of the parents whose records still exist."""
+        """Return the results of those parents whose records still exist."""
         with self._lock:
             parents = [self._all[name] for name in parents_of(request) if name in self._all]
         return [result for parent in parents for result in parent.results()]
 
     def _load(self, path: Path) -> None:
-        """Load a tuning job; mark it as failed if it was running when an earlier emulator ended."""
+        """Load a tuning job. Mark it as failed if it was running when an earlier emulator ended."""
         document = read_json(path)
         answer = document["answer"]
         if answer[f"{_STEM}Status"] not in JOB_ENDED:
             now = time.time()
             answer |= {f"{_STEM}Status": "Failed", "FailureReason": LOST}
             answer |= {"HyperParameterTuningEndTime": now, "LastModifiedTime": now}
-            # A name is on disk before its job is created: after a kill some have none.
+            # A training job's name is written to disk before the job is created, so after a kill a
+            # name may have no job.
             document["trials"] = [t for t in document["trials"] if self._jobs.exists(t["name"])]
             write_json(path, document)
         job = self._make(document)
@@ -213,7 +218,9 @@ class Tunings:
 
 
 def best_first(job: TuningJob) -> list[dict[str, Any]]:
-    """Return TrainingJobSummaries as a pipeline step has them."""
+    """Return TrainingJobSummaries, the best first, as the properties of a pipeline step have
+    them.
+    """
     return [result.summary() for result in rank_results(job.results())]
 
 
@@ -230,7 +237,9 @@ def _summary(job: TuningJob) -> dict[str, Any]:
 
 
 def _example(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
-    """Return the request of a training job as this tuning job would start it."""
+    """Return the request of a training job as this tuning job would start it, to check it in
+    advance.
+    """
     space = space_of(ranges_of(request, definition))
     first = Question(space, [], minimize=True, seed="", number=0)
     strategy = request[CONFIG]["Strategy"]
@@ -239,7 +248,9 @@ def _example(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, A
 
 
 def _row(result: Result) -> dict[str, Any]:
-    """Return the keys that ListTrainingJobsForHyperParameterTuningJob sorts by."""
+    """Return the values by which ListTrainingJobsForHyperParameterTuningJob sorts, with the
+    result.
+    """
     return {
         "of": result,
         "Name": result.name,

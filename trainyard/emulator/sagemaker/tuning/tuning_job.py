@@ -1,10 +1,10 @@
-"""A tuning job: starts, watches and stops its training jobs.
+"""A tuning job: start, watch and stop its training jobs.
 
 <state>/tuning/<name>/tuning.json   the request, the status, and the names of its training jobs
 
-Hyperparameters and results are in the training jobs' own records, jobs/<name>/job.json: a kill of
-the emulator loses nothing that has ended. Beside a job's name, tuning.json has only what its record
-lacks: its definition, why it was stopped, and which job it repeats.
+Hyperparameters and results are in the training jobs' own records, jobs/<name>/job.json, so a kill
+of the emulator loses nothing that has ended. For each training job, tuning.json has its name and
+what its record does not contain: its definition, why it was stopped, and which job it repeats.
 """
 
 import logging
@@ -68,9 +68,13 @@ log = logging.getLogger(__name__)
 
 
 class TuningJob:
-    """A tuning job. Create it, ``start`` it; ``document`` is its state, also on disk.
+    """A tuning job. Create it and ``start`` it. ``document`` is its state, which is also on disk.
 
     Args:
+        directory: folder of tuning.json.
+        document: request, answer (members of Describe's response) and trials (the training jobs).
+        jobs: the training jobs.
+        logs: the log streams, from which objective values are read.
         parents: returns the results of the training jobs of WarmStartConfig's parents.
     """
 
@@ -100,7 +104,9 @@ class TuningJob:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """Members of Describe's answer that do not follow from the request or the training jobs."""
+        """Members of Describe's response that do not follow from the request or the training
+        jobs.
+        """
         return self.document["answer"]
 
     @property
@@ -111,14 +117,14 @@ class TuningJob:
     def status(self) -> str:
         return str(self.answer["HyperParameterTuningJobStatus"])
 
-    # life
+    # life cycle
 
     def start(self) -> None:
         self._set_status("InProgress")
         Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no further training job, and stop the running ones."""
+        """Stop the running training jobs, and start no others."""
         with self.lock:
             if self.status in JOB_ENDED or self._stop.is_set():
                 return
@@ -137,7 +143,7 @@ class TuningJob:
                 self._stop.wait(INTERVAL)
             status, reason = end
         except (ApiError, EmulatorError, OSError) as error:
-            if self._stop.is_set():  # an emulator that stops creates no further job
+            if self._stop.is_set():  # an emulator that is stopping refuses to create jobs
                 status, reason = "Stopped", ""
             else:
                 log.exception("tuning job %s failed in the emulator", self.name)
@@ -148,7 +154,7 @@ class TuningJob:
                 self._halt(result.name, stop_reason)
             for job in list(self._live.values()):
                 job.wait()
-            self.results()  # reads the records of those that have just ended
+            self.results()  # reads the records of the jobs that have just ended
             with self.lock:
                 self.answer["HyperParameterTuningEndTime"] = time.time()
                 self.document["seconds"] = self._seconds()
@@ -156,7 +162,9 @@ class TuningJob:
             self._done_event.set()
 
     def _end(self) -> tuple[str, str] | None:
-        """Return the final status and the failure's reason; None while there is something to do."""
+        """Return the final status and the reason of a failure. Return None while the tuning job
+        continues.
+        """
         if self._stop.is_set():
             return "Stopped", ""
         config, results = self.request[CONFIG], self._list_outcomes()
@@ -186,13 +194,18 @@ class TuningJob:
             return list(self.document["trials"])
 
     def _list_repeats(self) -> list[Result]:
-        """Return jobs to repeat, which failed for reasons outside of them."""
+        """Return the results of the jobs to repeat, because they failed for a reason outside of the
+        job.
+        """
         repeated_names = {trial.get("anew") for trial in self._trials()}
         return [
             r for r in self.results() if r.name not in repeated_names and self._is_repeatable(r)
         ]
 
     def _is_repeatable(self, result: Result) -> bool:
+        """Return whether the job is to be run again: it was lost or stopped with the emulator, or
+        RetryStrategy allows it.
+        """
         trial = self._trial(result.name)
         strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
         attempts = trial.get("attempt", 1)
@@ -205,6 +218,7 @@ class TuningJob:
         return self._training_definitions[trial["definition"]]
 
     def _launch(self) -> None:
+        """Start as many training jobs as the limits allow, those to repeat first."""
         limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
         while len(self._running_results()) < limit and not self._stop.is_set():
             if repeats := self._list_repeats():
@@ -220,10 +234,11 @@ class TuningJob:
                 return
 
     def _create(self, trial: dict[str, Any], values: Values) -> None:
+        """Start a training job with these hyperparameters, and record it."""
         name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
         definition = self._find_definition(trial)
         job_request = training_request(self.request, definition.document, name, values)
-        with self.lock:  # first the name: an unrecorded job would be lost
+        with self.lock:  # the name is saved first: an unrecorded job would be lost
             self.document["trials"].append({"name": name, **trial})
             self._save()
         about = {"TuningJobArn": self.answer["HyperParameterTuningJobArn"]}
@@ -231,7 +246,7 @@ class TuningJob:
             self._live[name] = self._jobs.create(KIND, job_request, about)
         except ApiError:
             with self.lock:
-                # The one just added: only this thread adds any.
+                # The trial that was just added: only this thread adds any.
                 del self.document["trials"][-1]
             raise
         strategy = self.request[CONFIG]["Strategy"]
@@ -241,8 +256,8 @@ class TuningJob:
             self._write_notice(name, IDLE)
 
     def _choose_values(self, number: int) -> tuple[int, Values]:
-        """Return the definition's index and the hyperparameters of combination ``number``, from
-        0.
+        """Return the index of the training definition, and the hyperparameters of job ``number``,
+        counted from 0.
         """
         strategy = self.request[CONFIG]["Strategy"]
         index, position = number % len(self._training_definitions), number
@@ -268,7 +283,9 @@ class TuningJob:
         return index, STRATEGIES[strategy](question)
 
     def _stop_early(self) -> None:
-        """Stop the jobs that the rule ends, by the values that they have printed."""
+        """Stop the jobs that the early-stopping rule ends because of the values that they have
+        printed.
+        """
         for index, definition in enumerate(self._training_definitions):
             if definition.rule is None:
                 continue
@@ -293,6 +310,7 @@ class TuningJob:
         return [result for result in self.results() if not result.has_ended]
 
     def _halt(self, name: str, reason: str, unheard: float | None = None) -> None:
+        """Stop the training job, and record the reason."""
         with self.lock:
             self._trial(name).setdefault("stopped", reason)
             self._save()
@@ -301,20 +319,20 @@ class TuningJob:
             job.stop(unheard=unheard)
 
     def _write_notice(self, name: str, text: str) -> None:
-        """Write a line of the emulator's own to the log of a running job."""
+        """Write a line of the emulator to the log of a running job."""
         if job := self._live.get(name):
             job.write_notice("algo-1", text)
 
-    # answers
+    # results
 
     def results(self) -> list[Result]:
-        """Return the results of all its training jobs in the order of their start."""
+        """Return the results of all its training jobs, in the order of their start."""
         results = []
         for trial in self._trials():
             name = trial["name"]
             result = self._ended_results.get(name) or self._result(trial)
             if result is None:
-                continue  # killed before it was created
+                continue  # the emulator was killed before it created the job
             if result.has_ended:
                 self._ended_results[name] = result
                 self._live.pop(name, None)
@@ -331,14 +349,14 @@ class TuningJob:
         return Result(self.name, definition.name, record, tuned_names, definition.minimize)
 
     def _list_outcomes(self) -> list[Result]:
-        """Return the results without jobs that are repeated."""
+        """Return the results without those of jobs that are or will be repeated."""
         repeated_names = {trial.get("anew") for trial in self._trials()}
         return [
             r for r in self.results() if r.name not in repeated_names and not self._is_repeatable(r)
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Return DescribeHyperParameterTuningJob's answer."""
+        """Return the response of DescribeHyperParameterTuningJob."""
         results = self.results()
         with self.lock:
             answer = {**self.request, **self.answer}
@@ -383,12 +401,11 @@ class TuningJob:
         write_json(self._path, self.document)
 
 
-# WarmStartConfig: the allowed parents, and the results used from them.
-#
-# The rules are those of the developer guide, "Run a Warm Start Hyperparameter Tuning Job". AWS
-# does not publish how it uses the parents' results. Here, with IdenticalDataAndAlgorithm, Bayesian
-# treats them as its own; with TransferLearning, whose values are not comparable, the parents' best
-# combinations are tried first. Random, Grid and Hyperband do not use them.
+# WarmStartConfig: the allowed parents, and which of their results are used. The rules are those of
+# the developer guide, "Run a Warm Start Hyperparameter Tuning Job". AWS does not publish how it
+# uses the parents' results. Here, with IdenticalDataAndAlgorithm, Bayesian treats them as its own;
+# with TransferLearning, whose values are not comparable, the parents' best combinations are tried
+# first. Random, Grid and Hyperband do not use them.
 
 CHANGES = 10
 FIRST = 3
@@ -398,19 +415,20 @@ _END_STATUSES = ("Completed", "Failed", "Stopped")
 
 
 def parents_of(request: Mapping[str, Any]) -> list[str]:
-    """Return the names of a request's parents."""
+    """Return the names of the parents in a request."""
     parents = (request.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs") or ()
     return [parent["HyperParameterTuningJobName"] for parent in parents]
 
 
 def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse parents that do not fit.
+    """Check that the parents fit the request.
 
     Args:
-        parents: name → Describe's answer.
+        request: CreateHyperParameterTuningJob's request.
+        parents: name of each parent to Describe's response for it.
 
     Raises:
-        ApiError: the first broken rule.
+        ApiError: a rule is broken; the message names the first.
     """
     config = request.get("WarmStartConfig")
     if not config:
@@ -421,6 +439,7 @@ def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[s
 
 
 def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
+    """Iterate over the reasons why the parent does not fit the request."""
     status = parent["HyperParameterTuningJobStatus"]
     if status not in _END_STATUSES:
         yield f"it is {status}, expected a tuning job that has ended"
@@ -447,8 +466,11 @@ def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) ->
 
 
 def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]) -> Iterator[str]:
-    """Compare ``own_kinds`` and ``parent_kinds``: hyperparameter → its kind, or ``=value`` for a
-    static one.
+    """Iterate over the differences that AWS does not allow between the hyperparameters of a tuning
+    job and of its parent.
+
+    Both mappings have the kind of each tuned hyperparameter by name, and ``=value`` for a static
+    one.
     """
     if len(own_kinds) != len(parent_kinds):
         yield (
@@ -467,6 +489,7 @@ def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]
 
 
 def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, str]:
+    """Return the kind of each tuned hyperparameter by name, and ``=value`` for a static one."""
     ranges = ranges_of(request, definition)
     static = definition.get("StaticHyperParameters") or {}
     return {name: f"={value}" for name, value in static.items() if name != OBJECTIVE} | {
@@ -479,7 +502,9 @@ def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[st
 def reuse_results(
     request: Mapping[str, Any], space: Space, results: Sequence[Result]
 ) -> tuple[list[Trial], list[Values]]:
-    """Return (results to search on, combinations to try first) from the parents' training jobs."""
+    """Return what is used of the parents' training jobs: results to search on, and combinations to
+    try first.
+    """
     usable = [result for result in rank_results(results) if is_in_space(space, result.values)]
     if not usable or request[CONFIG]["Strategy"] != "Bayesian":
         return [], []

@@ -1,4 +1,4 @@
-"""Checks of CreateHyperParameterTuningJob, before anything starts.
+"""Checks of CreateHyperParameterTuningJob, made before anything starts.
 
 What ``trainyard.validate`` finds in a tuning step is refused by its rules, and what botocore's
 model does not allow by ``request_shapes``. Here are the rest, of the API reference and of the
@@ -29,13 +29,13 @@ _IN_WORDS_OF_AWS = "objective-without-metric"  # ``metric_of`` refuses it
 
 
 def definitions(request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the training definitions of a checked request."""
+    """Return the training definitions of a request that has been checked."""
     single = request.get("TrainingJobDefinition")
     return [single] if single else list(request["TrainingJobDefinitions"])
 
 
 def ranges_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a definition's ranges: its own, or the tuning job's."""
+    """Return a definition's parameter ranges: its own, or those of the tuning job."""
     return definition.get("HyperParameterRanges") or request[CONFIG].get("ParameterRanges") or {}
 
 
@@ -46,7 +46,7 @@ def objective_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> d
 
 
 def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the MetricDefinition that reads the objective.
+    """Return the MetricDefinition with which the objective is read.
 
     Raises:
         ApiError: it is missing.
@@ -70,14 +70,15 @@ def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict
 
 
 def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple[int, int]:
-    """Return Hyperband's MinResource and MaxResource, inferred if they are missing.
+    """Return Hyperband's MinResource and MaxResource. Missing values are inferred: 1, and the
+    static hyperparameter for the number of epochs.
 
     Raises:
-        ApiError: the two do not fit.
+        ApiError: the two do not fit each other.
     """
     hyperband = (config.get("StrategyConfig") or {}).get("HyperbandStrategyConfig") or {}
     static = definition.get("StaticHyperParameters") or {}
-    # The SDK writes hyperparameters as JSON, so a number may stand in quotes.
+    # The SDK writes hyperparameters as JSON, so a number may be in quotes.
     epochs = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
     most = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
     least = hyperband.get("MinResource", 1)
@@ -90,7 +91,7 @@ def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple
 
 
 def check_search(request: Mapping[str, Any]) -> None:
-    """Refuse a search that cannot be run, whatever is trained.
+    """Check that the search can be run, independently of what is trained.
 
     Raises:
         ApiError: the first error found.
@@ -113,7 +114,9 @@ def check_search(request: Mapping[str, Any]) -> None:
 
 
 def _refuse_findings(request: Mapping[str, Any]) -> None:
-    """Refuse what validate finds in a step that makes this request."""
+    """Raise ApiError with the first error that ``trainyard.validate`` finds in a step with this
+    request.
+    """
     step = {"Name": "Tuning", "Type": "Tuning", "Arguments": request}
     document = Document(document={"Steps": [step]}, parameters={}, steps=tuple(steps_of([step])))
     for rule in RULES.values():

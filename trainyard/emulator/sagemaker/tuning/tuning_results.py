@@ -1,4 +1,4 @@
-"""Results of a tuning job, from the records of its training jobs alone."""
+"""Evaluate a tuning job's training jobs from their records alone, and build their requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from trainyard.language.definition_document import JOB_ENDED
 from trainyard.language.step_types.job_steps import starts_drivers
 
 IMPROVEMENT = 0.01
-"""Part of the best value by which a job must improve on it: 1 % (botocore)."""
+"""Fraction of the best value by which a job must improve on it to count as an improvement: 1 %
+(botocore).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,13 @@ class Result:
 
     tuning: str
     definition: str
-    """The DefinitionName; empty for a single definition without a name."""
+    """The DefinitionName. Empty for a single definition without a name."""
 
     record: Mapping[str, Any]
-    """DescribeTrainingJob's answer."""
+    """The response of DescribeTrainingJob."""
 
     tuned_names: frozenset[str]
-    """Names of the hyperparameters that were searched."""
+    """Names of the hyperparameters that the tuning job chooses."""
 
     minimize: bool
 
@@ -49,19 +51,21 @@ class Result:
 
     @property
     def retryable(self) -> bool:
-        """Return whether it failed for a reason outside of the job."""
+        """Whether it failed for a reason outside of the job."""
         reason = self.record.get("FailureReason", "")
         return self.status == "Failed" and reason.startswith("InternalServerError")
 
     @property
     def values(self) -> Values:
-        """Hyperparameters that the job tried."""
+        """The hyperparameters that the tuning job chose for this job."""
         hyperparameters = self.record["HyperParameters"]
         return {name: value for name, value in hyperparameters.items() if name in self.tuned_names}
 
     @property
     def objective(self) -> float | None:
-        """Last value of the objective; None while it runs, if it failed, or if it printed none."""
+        """The last value of the objective. None while the job runs, if it failed, or if it printed
+        none.
+        """
         if not self.has_ended or self.status == "Failed":
             return None
         metric_name = self.record["HyperParameters"][OBJECTIVE]
@@ -96,7 +100,9 @@ class Result:
 
 
 def rank_results(results: Iterable[Result]) -> list[Result]:
-    """Return results with an objective, the best first; of equal ones the earlier first."""
+    """Return the results that have an objective, the best first. Of equal results, the earlier
+    comes first.
+    """
     scored_results = [result for result in results if result.objective is not None]
     return sorted(scored_results, key=_rank)
 
@@ -122,7 +128,7 @@ def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
 
 
 def in_order_of_end(results: Iterable[Result]) -> list[Result]:
-    """Return ended results with an objective, in the order of their end."""
+    """Return the results that have an objective, in the order in which the jobs ended."""
     return sorted(
         (result for result in results if result.objective is not None),
         key=lambda result: float(result.record["TrainingEndTime"]),
@@ -130,7 +136,9 @@ def in_order_of_end(results: Iterable[Result]) -> list[Result]:
 
 
 def not_improving(results: Iterable[Result]) -> int:
-    """Return the number of jobs ended since the last that improved the best value by 1 %."""
+    """Return the number of jobs that ended since the last one that improved the best value by 1
+    %.
+    """
     best, count = None, 0
     for result in in_order_of_end(results):
         value = _rank(result)
@@ -143,12 +151,15 @@ def not_improving(results: Iterable[Result]) -> int:
 
 CONVERGENCE_JOBS = 10
 ATTEMPTS = 5
-"""Number of jobs without a success after which a tuning job gives up
-(amazon-sagemaker-examples#2437)."""
+"""Number of jobs without a success after which a tuning job fails
+(amazon-sagemaker-examples#2437).
+"""
 
 
 def converged_at(results: Sequence[Result]) -> float | None:
-    """Return when the search converged, in seconds since the epoch; None if it did not."""
+    """Return the time at which the search converged, in seconds since the epoch. Return None if it
+    has not converged.
+    """
     ended_results = in_order_of_end(results)
     for count in range(1, len(ended_results) + 1):
         first_results = ended_results[:count]
@@ -160,7 +171,7 @@ def converged_at(results: Sequence[Result]) -> float | None:
 
 
 def is_criterion_met(criteria: Mapping[str, Any], results: Sequence[Result]) -> bool:
-    """Return whether one of TuningJobCompletionCriteria is met."""
+    """Return whether one of the TuningJobCompletionCriteria is met."""
     target = criteria.get("TargetObjectiveMetricValue")
     if target is not None and any(_reaches(result, target) for result in results):
         return True
@@ -179,7 +190,8 @@ def _reaches(result: Result, target: float) -> bool:
 
 
 def hopeless(results: Sequence[Result], last: bool) -> str | None:
-    """Return why the tuning job fails: no success, or no objective; None when it continues.
+    """Return why the tuning job fails: no job succeeded, or none printed the objective. Return None
+    if it continues.
 
     ``last``: no further job will start.
     """
@@ -210,7 +222,7 @@ def hopeless(results: Sequence[Result], last: bool) -> str | None:
 # The training jobs of a tuning job: their CreateTrainingJob requests.
 
 OBJECTIVE = "_tuning_objective_metric"
-"""Hyperparameter by which the service tells algorithms their objective metric."""
+"""Hyperparameter with which the service tells algorithms their objective metric."""
 
 IDLE = (
     "channel sm_drivers is present, but a tuning job does not run SDK v3's drivers: its API has no "
@@ -228,16 +240,17 @@ _RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId
 def training_request(
     request: Mapping[str, Any], definition: Mapping[str, Any], name: str, values: Values
 ) -> dict[str, Any]:
-    """Return CreateTrainingJob's request for a job that tries ``values``."""
+    """Return the CreateTrainingJob request for a job that tries ``values``."""
     members = {key: definition[key] for key in _PASSED_MEMBERS if key in definition}
     static = definition.get("StaticHyperParameters") or {}
     metric = objective_of(request, definition)["MetricName"]
-    # Below the job's own name: otherwise a job would start from another's checkpoints.
+    # Each job's checkpoints go below its own name: otherwise it would start from another job's
+    # checkpoints.
     if checkpoints := members.get("CheckpointConfig"):
         uri = f"{checkpoints['S3Uri'].rstrip('/')}/{name}"
         members["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}
     return {
-        # A definition's own ResourceConfig, among the members, replaces this one.
+        # A ResourceConfig in ``members`` overrides this one.
         "ResourceConfig": _machines(definition),
         **members,
         "TrainingJobName": name,
@@ -247,10 +260,10 @@ def training_request(
 
 
 def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the training definitions as Describe has them.
+    """Return the training definitions as Describe shows them.
 
     SDK v2's ``HyperparameterTuner.attach`` reads them (its integration tests pass on AWS): the
-    objective is a static hyperparameter, and there is a ResourceConfig if the request had a
+    objective is a static hyperparameter, and there is a ResourceConfig even if the request had a
     HyperParameterTuningResourceConfig.
     """
 
@@ -267,8 +280,8 @@ def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drivers_idle(definition: Mapping[str, Any]) -> bool:
-    """Return whether SDK v3 uploaded its drivers, and no hyperparameter starts them, or torchrun
-    instead.
+    """Return whether SDK v3 has uploaded its drivers, but no hyperparameter starts them, or starts
+    torchrun instead.
     """
     if starts_drivers(definition):
         return False
@@ -278,14 +291,16 @@ def drivers_idle(definition: Mapping[str, Any]) -> bool:
 
 
 def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return HyperParameterTuningResourceConfig with the first of several kinds of instance."""
+    """Return HyperParameterTuningResourceConfig as a ResourceConfig, with the first of several
+    instance types.
+    """
     config = definition.get("HyperParameterTuningResourceConfig") or {}
     first = (config.get("InstanceConfigs") or [{}])[0]
     return {key: value for key, value in {**config, **first}.items() if key in _RESOURCES}
 
 
 def instances(definition: Mapping[str, Any]) -> int:
-    """Return the number of nodes of each job."""
+    """Return the number of nodes of each training job."""
     machines = definition.get("ResourceConfig") or _machines(definition)
     return int(machines.get("InstanceCount", 1))
 
@@ -302,7 +317,7 @@ class TrainingDefinition:
 
 
 def read(request: Mapping[str, Any], definition: dict[str, Any]) -> TrainingDefinition:
-    """Return a parsed definition of a checked request."""
+    """Parse a training definition of a request that has been checked."""
     config = request[CONFIG]
     minimize = objective_of(request, definition)["Type"] == "Minimize"
     rule: Rule | None = None

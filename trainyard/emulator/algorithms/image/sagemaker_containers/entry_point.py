@@ -1,5 +1,7 @@
-"""The one function of ``sagemaker_containers.entry_point`` that AWS's own examples call."""
+"""The only function of ``sagemaker_containers.entry_point`` that AWS's own examples call."""
 
 
 def _wait_hostname_resolution() -> None:
-    """Wait until the other hosts have an address: here they have one before a job starts."""
+    """Do nothing. On AWS it waits until the names of other hosts are resolved; here they are before
+    a job starts.
+    """

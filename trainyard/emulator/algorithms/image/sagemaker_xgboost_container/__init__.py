@@ -1,8 +1,9 @@
 """Replacement for the package that users' scripts import in AWS's XGBoost images.
 
-It follows github.com/aws/sagemaker-xgboost-container (Apache-2.0) and has only the modules that
-scripts use: ``data_utils`` and ``distributed`` for training, ``encoder`` for ``input_fn``. Its
-parent folder is on PYTHONPATH in jobs and servers of those images.
+It behaves as github.com/aws/sagemaker-xgboost-container (Apache-2.0) and has only the modules that
+scripts use: ``data_utils`` and ``distributed`` for training, ``encoder`` for ``input_fn``, and
+``training`` for the toolkit. Its parent folder is on PYTHONPATH in jobs and servers of those
+images.
 """
 
 import importlib.util
@@ -12,7 +13,9 @@ from pathlib import Path
 
 
 def _is_missing() -> bool:
-    """Return whether ``trainyard`` is missing in the job's interpreter, or lacks this room."""
+    """Return whether the job's interpreter has no ``trainyard``, or one without
+    ``emulator.algorithms``.
+    """
     try:
         return importlib.util.find_spec("trainyard.emulator.algorithms") is None
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Training data as a matrix: ``get_dmatrix``, by the reader of the emulator's own XGBoost job."""
+"""``get_dmatrix``: read training data, with the reader of the emulator's XGBoost job."""
 
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 def get_dmatrix(
     data_path: str, content_type: str, csv_weights: int = 0, is_pipe: bool = False
 ) -> xgboost.DMatrix | None:
-    """Return the labelled rows of ``data_path``, a file or folder; None when it holds none.
+    """Return the labelled rows of ``data_path``, a file or folder. Return None if it has no rows.
 
-    ``content_type``: ``csv``, ``libsvm``, ``parquet`` or their media types; ``csv_weights`` 1: the
-    second column of CSV is the weight. Raises UserError, also for Pipe mode.
+    ``content_type`` is ``csv``, ``libsvm``, ``parquet`` or one of their media types.
+    ``csv_weights`` 1 means that the second column of CSV is the weight. Raises UserError for data
+    that cannot be read and for Pipe mode.
     """
     form = format_of(content_type)
     if is_pipe or form not in ("csv", "libsvm", "parquet"):

@@ -1,4 +1,4 @@
-"""``rabit_run``: calls a function on all hosts of a job; here a job has one host."""
+"""``rabit_run``: call a function on all hosts of a job. Here a job has only one host."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +15,10 @@ def rabit_run(
     update_rabit_args: bool = False,
     **ports_and_attempts: int | None,
 ) -> None:
-    """Call ``exec_fun(**args)``; ``update_rabit_args`` adds ``is_master=True`` to ``args``.
+    """Call ``exec_fun(**args)``. With ``update_rabit_args``, ``is_master=True`` is added to
+    ``args``.
 
-    Raises UserError for several hosts, and if this host has no data.
+    Raises UserError if there are several hosts, or if this host has no data.
     """
     if len(hosts) > 1 or not include_in_training:
         problem = f"{len(hosts)} hosts" if len(hosts) > 1 else f"{current_host} has no data"

@@ -1,8 +1,8 @@
-"""Request bodies (CSV and libsvm) as matrices, by the functions that AWS's image has.
+"""Convert request bodies (CSV and libsvm) to matrices, with the functions that AWS's image has.
 
-The behaviour is that of github.com/aws/sagemaker-xgboost-container (Apache-2.0),
-``src/sagemaker_xgboost_container/encoder.py``, at the version that the image's tag names.
-recordio-protobuf is not read.
+They behave as github.com/aws/sagemaker-xgboost-container (Apache-2.0),
+``src/sagemaker_xgboost_container/encoder.py``, at the version in the image's tag. recordio-protobuf
+is not read.
 """
 
 import csv
@@ -20,21 +20,22 @@ LIBSVM = ("text/libsvm", "text/x-libsvm")
 
 
 def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: A002
-    """Return rows without a label; an empty cell is missing.
+    """Return the rows, which have no label. An empty cell becomes NaN, which is a missing value.
 
-    Raises ValueError, and csv.Error when no separator is found. An empty line is an error, also at
-    the end: the algorithm's server strips blank ends first, a script's ``input_fn`` has to do so.
+    Raises ValueError, or csv.Error if no separator is found. An empty line is an error, also at the
+    end: the algorithm's server strips whitespace at both ends first, and a script's ``input_fn``
+    must do so itself.
     """
     text = input if isinstance(input, str) else bytes(input).decode()
     lines = text.split("\n")
     delimiter = csv.Sniffer().sniff(lines[0][:512]).delimiter
-    # Of a single column the sniffer takes a letter or a digit for the separator.
+    # For a single column, the sniffer takes a letter or digit to be the separator.
     separator = "," if delimiter.isalnum() else delimiter
     return np.array([[c or "nan" for c in line.split(separator)] for line in lines]).astype(dtype)
 
 
 def csv_to_dmatrix(input: str | bytes, dtype: Any = None) -> xgboost.DMatrix:  # noqa: A002
-    """Return the matrix of ``csv_to_array``."""
+    """Return the rows of ``csv_to_array`` as a DMatrix."""
     return xgboost.DMatrix(csv_to_array(input, dtype))
 
 
@@ -47,7 +48,7 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
         if ":" in item
     ]
     columns = np.array([int(pair[0]) for _, pair in entries], int)
-    # Indices count from 0, as in training; from 3.0 on, those that count from 1 are shifted.
+    # Indices start at 0, as in training. From version 3.0 on, indices that start at 1 are shifted.
     if columns.size and columns.min() >= 1 and _shifts():
         columns = columns - 1
     values = np.array([float(pair[1]) for _, pair in entries])
@@ -55,15 +56,16 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
 
 
 def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:
-    """Return the matrix of a script's request. Raises ValueError."""
+    """Return the matrix that a script's ``input_fn`` gets. Raises ValueError."""
     text = string_like if isinstance(string_like, str) else bytes(string_like).decode()
-    # From 3.0 on labels are passed over, and a feature that a line does not name is 0, not missing.
+    # From version 3.0 on, labels are skipped, and a feature that a line does not name is 0, not
+    # missing.
     if _shifts():
         lines = [" ".join(line.split()) for line in text.strip().split("\n")]
         rows = libsvm_to_csr("\n".join(lines))
         rows.resize(len(lines), rows.shape[1])
         return xgboost.DMatrix(rows.toarray())
-    # Up to 1.7 XGBoost's own parser reads it: the first item is the label, whatever it is.
+    # Up to version 1.7, XGBoost's own parser reads it: the first item is the label, whatever it is.
     items = [line.split()[1:] for line in text.splitlines() if line.strip()]
     rows = libsvm_to_csr("\n".join(" ".join(line) for line in items))
     rows.resize(len(items), rows.shape[1])
@@ -74,7 +76,9 @@ _DECODERS = {"text/csv": csv_to_dmatrix} | dict.fromkeys(LIBSVM, libsvm_to_dmatr
 
 
 def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
-    """Return the matrix of a request of that type. Raises UnsupportedFormatError, ValueError."""
+    """Return the matrix of a request of that content type. Raises UnsupportedFormatError,
+    ValueError.
+    """
     kind = content_type.partition(";")[0].strip()
     if kind not in _DECODERS:
         raise errors.UnsupportedFormatError(kind)
@@ -82,6 +86,6 @@ def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
 
 
 def _shifts() -> bool:
-    """Return whether the server's image is version 3.0 or newer; False outside a server."""
+    """Return whether the server's image has version 3.0 or later. Return False outside a server."""
     image = os.environ.get("TRAINYARD_IMAGE", "")
     return bool(image) and version(image) >= (3, 0)

@@ -1,4 +1,4 @@
-"""The toolkit's ``train`` command of AWS's XGBoost images: runs the user's module, not a file.
+"""The toolkit's ``train`` command in AWS's XGBoost images: run the user's module, not a file.
 
 ``entry_point="abalone"`` means ``python -m abalone`` there, and so does ``abalone.py``.
 """

@@ -1,5 +1,6 @@
-"""Scripts that replace a container's ``serve``; they run as containers, not as modules.
+"""Scripts that replace a container's ``serve`` command. They are run, not imported.
 
-Each is started by its path in the job's Python, so it imports nothing of Trainyard. Which image
-gets which script is a row of ``trainyard.emulator.sagemaker.endpoints.model_containers``.
+Each script is started by its path with the job's Python interpreter, so it must not depend on an
+installed Trainyard. ``trainyard.emulator.sagemaker.endpoints.model_containers`` has the table of
+which image gets which script.
 """

@@ -1,7 +1,7 @@
-"""The front end of a model server: the two paths of the hosting contract, on a Unix socket.
+"""The HTTP server of a model server: the two paths of the hosting contract, on a Unix socket.
 
-A script in this folder loads a model and calls :func:`serve`. It listens on a socket because the
-container has its own network.
+A script in this folder loads a model and calls :func:`serve`. The server listens on a Unix socket
+because the container has a network of its own.
 """
 
 import os
@@ -22,7 +22,9 @@ Answer = tuple[int, bytes, str]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers ``GET /ping``, ``POST /invocations``: one request at a time, one worker."""
+    """Handle ``GET /ping`` and ``POST /invocations``. Only one invocation runs at a time, as with
+    one worker.
+    """
 
     protocol_version = "HTTP/1.1"
     answer: Callable[[bytes, dict[str, str]], Answer]
@@ -65,9 +67,9 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def prepare(code: Path) -> None:
-    """Install the requirements.txt of the user's folder ``code``, as AWS's toolkits do.
+    """Install the requirements.txt in the user's folder ``code``, as AWS's toolkits do.
 
-    The folder is put first on sys.path, in place of the running script's folder.
+    Also put the folder first on sys.path, in place of the running script's folder.
     """
     requirements = code / "requirements.txt"
     if requirements.is_file():  # as sagemaker_inference.model_server does
@@ -77,9 +79,9 @@ def prepare(code: Path) -> None:
 
 
 def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
-    """Answer requests with ``answer(body, headers)`` on the socket in the script's argument.
+    """Serve requests with ``answer(body, headers)`` on the socket named by the script's argument.
 
-    It is called when the model is loaded; only then does /ping answer.
+    Call it when the model is loaded: /ping must not respond earlier.
     """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     Handler.answer = staticmethod(answer)

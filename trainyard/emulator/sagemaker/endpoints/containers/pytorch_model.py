@@ -1,8 +1,8 @@
 """``python pytorch_model.py SOCKET``: replaces ``serve`` of AWS's PyTorch images.
 
-There ``serve`` installs ``code/requirements.txt`` and starts TorchServe, whose Java front end
-passes every request to AWS's inference toolkit. Here the toolkit is also AWS's own
-(``sagemaker-pytorch-inference``, the very handler that TorchServe loads), and ``http_front``
+In AWS's images, ``serve`` installs ``code/requirements.txt`` and starts TorchServe, whose Java
+front end passes every request to AWS's inference toolkit. Here the toolkit is AWS's own, too
+(``sagemaker-pytorch-inference``, the same handler that TorchServe loads), but ``http_front``
 replaces the front end.
 """
 
@@ -12,7 +12,9 @@ import http_front  # type: ignore[import-not-found]
 
 
 class Context:
-    """The parts of the model server's context that the toolkit uses; also its request processor."""
+    """The parts of the model server's context that the toolkit uses. It is also its own request
+    processor.
+    """
 
     model_name = "model"
 

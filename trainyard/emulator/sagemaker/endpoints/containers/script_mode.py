@@ -1,8 +1,9 @@
-"""A user's script behind the server of AWS's XGBoost and scikit-learn images.
+"""Serve a user's script as the server of AWS's XGBoost and scikit-learn images does.
 
 It behaves as github.com/aws/sagemaker-containers does (Apache-2.0; ``_transformer.py``,
-``_worker.py``): the script's ``model_fn``, and either its ``transform_fn`` or ``input_fn``,
-``predict_fn`` and ``output_fn``, with the image's defaults for missing ones.
+``_worker.py``): it calls the script's ``model_fn``, and either its ``transform_fn`` or its
+``input_fn``, ``predict_fn`` and ``output_fn``. The image's defaults replace those of the three that
+the script does not define.
 """
 
 import importlib
@@ -24,17 +25,21 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 )
 
 CODE = Path(http_front.MODEL).parent / "code"
-"""Folder for SAGEMAKER_SUBMIT_DIRECTORY's contents; without it the code is in the model."""
+"""Folder with the unpacked archive of SAGEMAKER_SUBMIT_DIRECTORY. If it does not exist, the code is
+in the model's archive.
+"""
 PARTS = ("input_fn", "predict_fn", "output_fn")
 
 
 def default_output_fn(prediction: Any, accept: str) -> Any:
-    """Encode the prediction. Raises UnsupportedFormatError."""
+    """Encode the prediction in the format ``accept``. Raises UnsupportedFormatError."""
     return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
 
 
 def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
-    """Serve the module that SAGEMAKER_PROGRAM names; the arguments are the image's defaults."""
+    """Serve the module that SAGEMAKER_PROGRAM names; the arguments are the image's default
+    functions.
+    """
     http_front.prepare(CODE if CODE.is_dir() else CODE.parent / "model/code")
     program = os.environ.get("SAGEMAKER_PROGRAM", "")
     if not program:
@@ -50,7 +55,7 @@ def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
 def answerer(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
 ) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
-    """Load the model; return the function that answers a request's body and headers."""
+    """Load the model and return the function that responds to a request's body and headers."""
     transform = _transform(module, defaults)
     if not hasattr(module, "model_fn"):
         raise NotImplementedError(
@@ -76,7 +81,11 @@ def answerer(
 
 
 def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """Return ``transform(model, content, content type, accept)``. Raises ValueError."""
+    """Return the function ``transform(model, content, content type, accept)``.
+
+    Raises ValueError if the script defines ``transform_fn`` together with one of the other
+    functions.
+    """
     own_parts = [name for name in PARTS if hasattr(module, name)]
     if transform_fn := getattr(module, "transform_fn", None):
         if own_parts:
@@ -93,7 +102,10 @@ def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> C
 
 
 def _make_answer(result: Any) -> http_front.Answer:
-    """Return flask's answer for a script's return value. Raises TypeError."""
+    """Convert a script's return value to a response, as flask does.
+
+    Raises TypeError if the value is of a type that flask cannot send.
+    """
     if isinstance(result, tuple):
         result = worker.Response(response=result[0], mimetype=result[1])
     if isinstance(result, str | bytes | bytearray):

@@ -15,7 +15,7 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 
 
 def default_input_fn(input_data: Any, content_type: str) -> np.ndarray:
-    """Return the array of a body: float32 from CSV and JSON, its own type from NPY."""
+    """Decode a request body into an array: float32 for CSV and JSON, the stored dtype for NPY."""
     array = encoders.decode(input_data, content_type)
     return array.astype(np.float32) if content_type in content_types.UTF8_TYPES else array
 

@@ -1,9 +1,9 @@
 """``python xgboost_model.py SOCKET``: replaces ``serve`` of AWS's XGBoost images.
 
-Without a script it is the algorithm's own server, after github.com/aws/sagemaker-xgboost-container
-(Apache-2.0; ``algorithm_mode/serve.py`` and ``serve_utils.py``), at the version of the image's tag:
-CSV and libsvm in, CSV and JSON out. With SAGEMAKER_PROGRAM it runs the user's
-script. recordio-protobuf is refused.
+Without a script it is the algorithm's own server, modelled on
+github.com/aws/sagemaker-xgboost-container (Apache-2.0; ``algorithm_mode/serve.py`` and
+``serve_utils.py``) at the version in the image's tag. It reads CSV and libsvm and writes CSV and
+JSON; recordio-protobuf is refused. If SAGEMAKER_PROGRAM is set, it runs the user's script instead.
 """
 
 import csv
@@ -40,13 +40,15 @@ JSON, LINES = "application/json", "application/jsonlines"
 RECORDS = "application/x-recordio-protobuf"
 ACCEPT_TYPES = [JSON, LINES, RECORDS, "text/csv"]
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-"""Content types of forms, which flask removes from the body before the server reads it."""
+"""Content types of HTML forms. flask takes their body away before the server reads it, so the
+server sees an empty body.
+"""
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", str(6 << 20)))
-"""Most bytes of a body."""
+"""Maximum size of a request body in bytes."""
 
 
 class RequestRefusal(Exception):
-    """A request that is answered with an HTTP status."""
+    """The request is refused with this HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -67,8 +69,9 @@ class Model:
         self.ignores_more_columns = version(image) < (1, 1)
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
-        """Return the predictions. Raises ValueError, or XGBoostError, for rows of another width
-        than the model's.
+        """Return the predictions.
+
+        Raises ValueError or XGBoostError if the number of columns does not fit the model.
         """
         # The container itself compares widths only for a pickled model, which its versions up to
         # 1.2 save. Otherwise XGBoost refuses more columns than the model has and accepts fewer; up
@@ -91,13 +94,13 @@ class Model:
 def _load(path: Path) -> tuple[xgboost.Booster, bool]:
     """Return the booster, and whether it is a pickle rather than a file in XGBoost's own format.
 
-    Raises ValueError for what this XGBoost cannot read.
+    Raises ValueError if the installed XGBoost can read it as neither.
     """
     data = path.read_bytes()
     with suppress(Exception):  # unpickling may raise any
         return pickle.loads(data), True
     try:
-        with warnings.catch_warnings():  # that the name has no suffix
+        with warnings.catch_warnings():  # warns that the name has no suffix
             warnings.simplefilter("ignore", UserWarning)
             return xgboost.Booster(model_file=path), False
     except (UnicodeDecodeError, xgboost.core.XGBoostError):
@@ -109,7 +112,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
 
 
 def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
-    """Return the rows and their format. Raises Refused with 415."""
+    """Return the rows and the format. Raises RequestRefusal with status 415."""
     form = _format(content_type)
     try:
         if form == CSV:
@@ -130,7 +133,7 @@ def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
 
 
 def _format(content_type: str | None) -> str:
-    """Return the format, ``csv``, ``libsvm`` or another. Raises Refused with 415."""
+    """Return the format: ``csv``, ``libsvm`` or another. Raises RequestRefusal with status 415."""
     form = format_of(content_type)
     kind = (content_type or "").lower()
     if form is None:
@@ -146,7 +149,9 @@ def _format(content_type: str | None) -> str:
 
 
 def choose_accept(header: str) -> str:
-    """Return the content type for an Accept header. Raises Refused with 406."""
+    """Return the response's content type for an Accept header. Raises RequestRefusal with status
+    406.
+    """
     kind = header.partition(";")[0].strip()
     if not kind or kind == "*/*":
         return os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "text/csv")
@@ -157,7 +162,9 @@ def choose_accept(header: str) -> str:
 
 
 def encode(predictions: np.ndarray, accept: str) -> str | bytes:
-    """Encode predictions. Raises UnsupportedFormatError, e.g. for JSON Lines."""
+    """Encode predictions. Raises UnsupportedFormatError for a format that is not written, such as
+    JSON Lines.
+    """
     values = predictions.tolist()
     if os.environ.get("SAGEMAKER_BATCH"):
         return "\n".join(map(str, values)) + "\n"
@@ -167,7 +174,9 @@ def encode(predictions: np.ndarray, accept: str) -> str | bytes:
 
 
 def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
-    """Return a function from a request's body and headers to status, body, content type."""
+    """Return the function that takes a request's body and headers and returns status, body and
+    content type.
+    """
     one_line = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
     batch = os.environ.get("SAGEMAKER_BATCH")
 

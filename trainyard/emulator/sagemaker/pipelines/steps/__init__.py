@@ -1,6 +1,7 @@
-"""Runners of steps: each module registers the runner of one type. To add a type, write a module.
+"""Runners of steps. Each module here registers the runner of one step type.
 
-All modules in this folder are imported; remove the type's line from ``NOT_RUN``.
+All modules in this folder are imported. To add a type, write a module and remove the type's line
+from ``NOT_RUN``.
 """
 
 from trainyard.emulator.sagemaker.pipelines.steps.runner import RUNNERS, Attempt, Runner, Services
@@ -15,7 +16,7 @@ NOT_RUN = {
     "EMRServerless": "it has no Spark",
     "Lineage": "it keeps no lineage",
 }
-"""Step type → why this emulator does not run it."""
+"""Step type to the reason why this emulator does not run it."""
 
 import_modules(__name__, __path__)
 

@@ -1,4 +1,4 @@
-"""Callback: sends a token to a queue, and waits for the call that answers with this token."""
+"""Callback step: send a token to a queue and wait for the request that responds with this token."""
 
 import logging
 from typing import Any
@@ -16,16 +16,16 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     runs,
 )
 
-LONGEST = 7 * 86400  # seconds
+LONGEST = 7 * 86400  # maximum wait in seconds: seven days
 log = logging.getLogger(__name__)
 
 
 @runs("Callback")
 class CallbackRunner(Runner):
-    """Sends token, execution and Arguments to SqsQueueUrl.
+    """Send the token, the execution's ARN and the Arguments to SqsQueueUrl, and wait for the
+    response.
 
-    When stopped, it sends a second message, with the status Stopping, and goes on waiting for the
-    call.
+    When stopped, it sends a second message, with the status Stopping, and continues to wait.
     """
 
     def run(self, attempt: Attempt) -> None:

@@ -1,4 +1,4 @@
-"""Cleanup: deletes outputs of earlier steps from S3, and records which steps it cleaned."""
+"""Cleanup step: delete outputs of earlier steps from S3, and record which steps were cleaned."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,17 +11,18 @@ from trainyard.language.expressions import ExpressionError
 
 NETWORKS = ("VpcConfig", "NetworkConfig.VpcConfig")
 ROOTS = ("ProcessingOutputConfig", "TransformOutput.S3OutputPath")
-"""Properties that name the targets of a step's job, for the types that need S3Uris."""
+"""Properties that name the output locations of a step's job, for the types that need S3Uris."""
 
 
 @runs("Cleanup")
 class CleanupRunner(Runner):
-    """Deletes one source after another, by the description of SDK 3.27's CleanupStep.
+    """Delete the outputs of one step after another, as the description of SDK 3.27's CleanupStep
+    says.
 
-    For a training step the output is known: everything below ``<S3OutputPath>/<job>/output/``. For
-    other steps exactly the objects in S3Uris are deleted; they must lie where that step writes. If
-    the outputs of a step could not be deleted, this step fails after the rest is done; AWS does not
-    document this.
+    The output of a training step is known: everything below ``<S3OutputPath>/<job>/output/``. For
+    other steps, exactly the objects in S3Uris are deleted, and they must be below a location to
+    which that step writes. If the outputs of a step cannot be deleted, the others are still
+    processed and then this step fails; AWS does not document this.
     """
 
     resolves = True
@@ -42,7 +43,7 @@ class CleanupRunner(Runner):
             name = source["StepName"]
             try:
                 uris = _objects(name, source.get("S3Uris"), attempt.scope)
-            except ExpressionError:  # it was not run, or has no output
+            except ExpressionError:  # the step was not run or has no output
                 metadata["SkippedSteps"].append(name)
                 continue
             try:
@@ -58,7 +59,9 @@ class CleanupRunner(Runner):
             raise StepFailed(f"ClientError: the outputs of {len(failures)} steps remain; {first}")
 
     def _delete(self, uris: list[str]) -> None:
-        """Delete all objects of a source, or none: errors are found before anything is deleted."""
+        """Delete the objects at the URIs. All URIs were checked before, so either all are deleted
+        or none.
+        """
         for uri in uris:
             bucket, key = split_uri(uri)
             if not uri.endswith("/"):
@@ -69,11 +72,11 @@ class CleanupRunner(Runner):
 
 
 def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
-    """Iterate over the URIs of objects, or of folders (with ``/`` at the end).
+    """Iterate over the URIs of a step's outputs: objects, or folders (with ``/`` at the end).
 
     Raises:
-        ExpressionError: the properties that name the output are missing.
-        ClientFault: raised during the iteration, for an object that must not be deleted.
+        ExpressionError: the step has no properties that name its output.
+        ClientFault: an object must not be deleted (raised during the iteration).
     """
     if uris is None and (job := _property(scope, step, "TrainingJobName")):
         root = scope.property(step, "OutputDataConfig.S3OutputPath")
@@ -85,6 +88,9 @@ def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
 
 
 def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
+    """Iterate over the URIs to delete. Raises ClientFault if the step's outputs, or one that is not
+    below ``roots``, must not be deleted.
+    """
     if any(_property(scope, step, path) for path in NETWORKS):
         raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")
     if uris is None:
@@ -105,6 +111,7 @@ def _property(scope: Scope, step: str, path: str) -> Any:
 
 
 def _roots(value: Any) -> list[str]:
+    """Return the output locations in a property's value."""
     if isinstance(value, str):
         return [value]
     outputs = value.get("Outputs", []) if isinstance(value, dict) else []

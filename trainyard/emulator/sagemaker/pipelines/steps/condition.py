@@ -1,4 +1,4 @@
-"""Condition: decides which of its branches runs."""
+"""Condition step: decide which of its branches runs."""
 
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, runs
 from trainyard.language.evaluation import all_hold, check
@@ -7,7 +7,7 @@ from trainyard.language.expressions import ExpressionError
 
 @runs("Condition")
 class ConditionRunner(Runner):
-    """Evaluates the conditions in order; values that do not affect the outcome are not read."""
+    """Evaluate the conditions in order. Values that do not affect the outcome are not read."""
 
     resolves = True
 
@@ -24,5 +24,7 @@ class ConditionRunner(Runner):
         attempt.note({"Outcome": str(outcome)})
 
     def describe(self, metadata: dict) -> dict:
-        """Return the outcome as a Boolean: Std:Join writes ``false``, where Metadata has False."""
+        """Return the outcome as a Boolean, so that Std:Join writes ``false``, where Metadata has
+        ``False``.
+        """
         return {"Outcome": metadata["Outcome"] == "True"}

@@ -1,4 +1,4 @@
-"""EndpointConfig and Endpoint: create a configuration, and put it into service at an endpoint."""
+"""EndpointConfig and Endpoint steps: create a configuration, and an endpoint that serves it."""
 
 import time
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ UNDER_WAY = ("Creating", "Updating", "RollingBack")
 
 @runs("EndpointConfig")
 class EndpointConfigRunner(Runner):
-    """Calls CreateEndpointConfig."""
+    """Call CreateEndpointConfig."""
 
     @staticmethod
     def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
@@ -44,14 +44,14 @@ class EndpointConfigRunner(Runner):
 
 @runs("Endpoint")
 class EndpointRunner(Runner):
-    """Creates the endpoint, or updates one of that name, and waits until it is in service."""
+    """Create the endpoint, or update the one with that name, and wait until it is in service."""
 
     def run(self, attempt: Attempt) -> None:
         request = attempt.arguments
         name = request["EndpointName"]
         verb = "Update" if self._services.endpoints.exists(name) else "Create"
         if verb == "Update":
-            # UpdateEndpoint takes no tags.
+            # UpdateEndpoint does not accept tags.
             request = {key: value for key, value in request.items() if key != "Tags"}
         try:
             answer = self._services.forward(f"{verb}Endpoint", request)
@@ -69,7 +69,7 @@ class EndpointRunner(Runner):
         try:
             while (endpoint := self._describe(name))["EndpointStatus"] in UNDER_WAY:
                 time.sleep(POLL_SECONDS)
-        except ApiError:  # it was deleted meanwhile
+        except ApiError:  # the endpoint was deleted
             raise StepStopped from None
         if endpoint["EndpointStatus"] != "InService" or endpoint["EndpointConfigName"] != config:
             reason = endpoint.get("FailureReason", "it does not serve")

@@ -1,11 +1,11 @@
-"""Fail: ends the execution."""
+"""Fail step: end the execution."""
 
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, StepFailed, runs
 
 
 @runs("Fail")
 class FailRunner(Runner):
-    """Fails with the step's message."""
+    """Fail with the step's message."""
 
     def run(self, attempt: Attempt) -> None:
         message = str(attempt.arguments.get("ErrorMessage", ""))

@@ -1,4 +1,4 @@
-"""ForEach: runs its body once for each item, and may select one iteration by its output."""
+"""ForEach step: run its body once for each item, and select one iteration by its output."""
 
 import json
 import math
@@ -15,16 +15,18 @@ from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import LOOP_OUTPUT, ExpressionError, is_expression, parse_get
 
 MOST = 100
-"""Most items that a definition may list (SDK 3.27: ForEachStep); a JSON list may be longer."""
+"""Maximum number of items that a definition may list (SDK 3.27: ForEachStep). A JSON list that is
+computed at run time may be longer.
+"""
 PICKS = {"MaxBy": max, "MinBy": min}
 
 
 @runs("ForEach")
 class ForEachRunner(Runner):
-    """Evaluates a loop's items and outputs; the execution itself runs the loop's steps.
+    """Evaluate a loop's items and outputs. The execution itself runs the loop's steps.
 
-    When a step fails, running steps go on to their end and no others of the loop start, as in an
-    execution; AWS does not document this.
+    When a step of the loop fails, its running steps continue to their end and no others of the loop
+    start, as in an execution. AWS does not document this.
     """
 
     resolves = True
@@ -65,7 +67,9 @@ class ForEachRunner(Runner):
 
 
 def _items(value: Any) -> list[Any]:
-    """Return the items from a list, or from the text of a JSON list."""
+    """Return the items of a list, or of the text of a JSON list. Raises ExpressionError for
+    anything else.
+    """
     items = value
     if isinstance(value, str):
         try:
@@ -78,6 +82,9 @@ def _items(value: Any) -> list[Any]:
 
 
 def _raise_failure(children: dict[str, dict], statuses: list[str | None]) -> None:
+    """Raise StepFailed if a step of the loop failed, or StepStopped if one was stopped or did not
+    start.
+    """
     failures = [name for name, child in children.items() if child.get("StepStatus") == "Failed"]
     if failures:
         reason = children[failures[0]].get("FailureReason", "")
@@ -90,7 +97,7 @@ def _raise_failure(children: dict[str, dict], statuses: list[str | None]) -> Non
 
 
 def _field(selector: Any) -> tuple[str, str]:
-    """Return the body step and the property that are compared."""
+    """Return the body step and the property by which the Selector compares iterations."""
     field = selector.get("Field") if isinstance(selector, dict) else None
     if not isinstance(field, dict) or "Get" not in field or selector.get("Pick") not in PICKS:
         expectation = f"expected Pick, one of {list(PICKS)}, and Field, an IterationOutput"
@@ -102,7 +109,7 @@ def _field(selector: Any) -> tuple[str, str]:
 
 
 def _select_iteration(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
-    """Return the selected iteration; among equal values the first."""
+    """Return the selected iteration. Of iterations with equal values, return the first."""
     body, path = _field(selector)
     values = [_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]
     if not values:

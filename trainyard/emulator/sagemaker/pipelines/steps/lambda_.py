@@ -1,4 +1,4 @@
-"""Lambda: calls a function, and keeps what it returns as the step's output parameters."""
+"""Lambda step: call a function and store what it returns as the step's output parameters."""
 
 import json
 from typing import Any
@@ -15,16 +15,16 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     runs,
 )
 
-LEAST, MOST = 120, 600  # default and longest time-out of a Lambda step, in seconds
+LEAST, MOST = 120, 600  # minimum and maximum time limit of a Lambda step, in seconds
 
 
 @runs("Lambda")
 class LambdaRunner(Runner):
-    """Invokes FunctionArn with the Arguments as the event.
+    """Invoke FunctionArn with the Arguments as the event.
 
-    The step waits as long as the function may run, at least 120 and at most 600 seconds. Then it
-    fails, but the function goes on. Stopping the execution does not end a function: the step waits
-    for it.
+    The step waits as long as the function may run, but at least 120 and at most 600 seconds. Then
+    it fails, although the function continues. Stopping the execution does not end a function: the
+    step waits for it.
     """
 
     def run(self, attempt: Attempt) -> None:
@@ -42,7 +42,7 @@ class LambdaRunner(Runner):
         return describe_outputs(metadata)
 
     def _call(self, name: str, event: dict) -> Result:
-        """Call the function in a separate thread, which outlives the step's time-out."""
+        """Call the function in a separate thread, which continues after the step's time limit."""
         results: list[Result | ApiError] = []
 
         def call() -> None:

@@ -1,4 +1,4 @@
-"""Model: creates a model, which an endpoint or a transform job can then use."""
+"""Model step: create a model, which an endpoint or a transform job can then use."""
 
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, make_failure, runs
@@ -6,7 +6,7 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner,
 
 @runs("Model")
 class ModelRunner(Runner):
-    """Calls CreateModel."""
+    """Call CreateModel."""
 
     def run(self, attempt: Attempt) -> None:
         name = attempt.arguments.get("ModelName") or attempt.name

@@ -1,8 +1,8 @@
-"""QualityCheck: computes a baseline of data or model, and checks it against an earlier one.
+"""QualityCheck step: compute a baseline of data or a model, and check it against an earlier one.
 
 The life cycle of baselines is the developer guide's ("Baseline calculation, drift detection and
-lifecycle with ClarifyCheck and QualityCheck steps"): a check is against the supplied baseline, or
-else against the baseline of the group's newest approved package.
+lifecycle with ClarifyCheck and QualityCheck steps"): a check is made against the supplied baseline,
+or else against the baseline of the group's newest approved package.
 """
 
 import json
@@ -28,12 +28,14 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
 
 PARTS = ("Statistics", "Constraints")
 _DRIFT_CHECKS = {"DATA_QUALITY": "ModelDataQuality", "MODEL_QUALITY": "ModelQuality"}
-_LINE_LIMIT = 3  # violations that a FailureReason names
+_LINE_LIMIT = 3  # maximum number of violations in a FailureReason
 
 
 @runs("QualityCheck")
 class QualityCheckRunner(Runner):
-    """Computes a baseline in a processing job, and compares it there unless SkipCheck is true."""
+    """Compute a baseline in a processing job. The job also compares it with the earlier one, unless
+    SkipCheck is true.
+    """
 
     @staticmethod
     def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
@@ -74,7 +76,7 @@ class QualityCheckRunner(Runner):
     def stop(self, metadata: dict) -> None:
         try:
             self._services.jobs.stop(ProcessingJob.KIND, metadata["CheckJobArn"].rpartition("/")[2])
-        except ApiError as error:  # it has ended meanwhile
+        except ApiError as error:  # it has already ended
             if error.code != "ValidationException":
                 raise
 
@@ -92,6 +94,9 @@ class QualityCheckRunner(Runner):
         see_through(job)
 
     def _conclude(self, attempt: Attempt, metadata: dict[str, Any], report: str) -> None:
+        """Record the violations in the report. Raises StepFailed if there are any, unless
+        FailOnViolation is false.
+        """
         violations = json.loads(self._services.objects.read_bytes(*split_uri(report)))["violations"]
         if not violations:
             return
@@ -104,14 +109,15 @@ class QualityCheckRunner(Runner):
                 for v in violations[:_LINE_LIMIT]
             )
             raise StepFailed(
-                # AWS's words up to the address, which its SDK's tests expect; then the violations
+                # AWS's words up to the report's URI, because its SDK's tests expect them; then the
+                # violations.
                 f"ClientError: Quality check failed. See violation report {report}: "
                 f"{len(violations)} violations: {lines}"
             )
 
     def _baseline(self, fields: dict[str, Any]) -> dict[str, str]:
-        """Return the earlier baseline to check against: Statistics, Constraints → S3 URI, where
-        present.
+        """Return the earlier baseline to check against: a mapping of Statistics and Constraints to
+        their S3 URIs, without those that are missing.
         """
         baseline = {part: fields.get(f"SuppliedBaseline{part}") for part in PARTS}
         if any(baseline.values()) or not fields.get("ModelPackageGroupName"):
@@ -121,7 +127,9 @@ class QualityCheckRunner(Runner):
         return {part: drift[part]["S3Uri"] for part in PARTS if part in (drift or {})}
 
     def _find_package(self, group: str) -> dict[str, Any]:
-        """Return the newest approved package of the group; empty if there is none."""
+        """Return the description of the newest approved package of the group. Return {} if there is
+        none.
+        """
         query = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Approved"}
         newest = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 1}
         try:
@@ -129,7 +137,7 @@ class QualityCheckRunner(Runner):
         except ApiError as error:
             if error.status >= 500:
                 raise
-            return {}  # the group is created by the first registration
+            return {}  # the group is missing until the first package is registered
         for package in answer["ModelPackageSummaryList"]:
             name = {"ModelPackageName": package["ModelPackageArn"]}
             return self._services.forward("DescribeModelPackage", name)
@@ -138,7 +146,7 @@ class QualityCheckRunner(Runner):
 
 def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
     value = fields.get(name)
-    if value is None:  # the SDK writes null for a missing value
+    if value is None:  # the SDK writes null if the value is not set
         return default
     return value.lower() == "true" if isinstance(value, str) else bool(value)
 
@@ -157,7 +165,7 @@ def _nothing_to_compare(fields: dict[str, Any]) -> str:
 
 
 def _output(arguments: dict[str, Any]) -> str:
-    """Return the S3 URI of the analyser's output. Raises StepFailed."""
+    """Return the S3 URI of the analyser's output. Raises StepFailed if the request has none."""
     local = arguments.get("Environment", {}).get("output_path", "")
     for entry in arguments.get("ProcessingOutputConfig", {}).get("Outputs", []):
         if (place := entry.get("S3Output")) and place.get("LocalPath") == local:
@@ -172,7 +180,9 @@ def _output(arguments: dict[str, Any]) -> str:
 
 
 def _add_baseline(arguments: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
-    """Return the request with the earlier baseline as inputs, and variables that name them."""
+    """Return the request with the earlier baseline as inputs, and with environment variables that
+    name the inputs' paths.
+    """
     inputs, environment = list(arguments.get("ProcessingInputs", [])), {}
     for part, uri in before.items():
         name = f"baseline_{part.lower()}"
@@ -184,12 +194,13 @@ def _add_baseline(arguments: dict[str, Any], before: dict[str, str]) -> dict[str
     return {**arguments, "ProcessingInputs": inputs, "Environment": variables | environment}
 
 
-# A step that starts a job and waits for it; the job's kind is the step's type.
+# Training, Processing and Transform steps: start a job and wait for it. The job's kind is the
+# step's type.
 
 
 @runs(TrainingJob.KIND, ProcessingJob.KIND, TransformJob.KIND)
 class JobRunner(Runner):
-    """Creates the job that the Arguments ask for."""
+    """Create the job that the Arguments describe, and wait for it."""
 
     @staticmethod
     def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
@@ -217,13 +228,13 @@ class JobRunner(Runner):
     def stop(self, metadata: dict) -> None:
         try:
             self._services.jobs.stop(self._type.name, _name(metadata))
-        except ApiError as error:  # it has ended meanwhile
+        except ApiError as error:  # it has already ended
             if error.code != "ValidationException":
                 raise
 
 
 def see_through(job: Job) -> None:
-    """Wait for the job's end. Raises StepFailed or StepStopped if it failed or was stopped."""
+    """Wait for the job's end. Raises StepFailed if it failed and StepStopped if it was stopped."""
     job.wait()
     if job.status == "Failed":
         reason = job.record["FailureReason"]

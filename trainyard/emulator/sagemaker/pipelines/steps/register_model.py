@@ -1,4 +1,4 @@
-"""RegisterModel: puts a package into the model registry."""
+"""RegisterModel step: add a model package to the registry."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -12,7 +12,7 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner,
 
 @runs("RegisterModel")
 class RegisterModelRunner(Runner):
-    """Calls CreateModelPackage; as on AWS the step creates a missing group itself."""
+    """Call CreateModelPackage. As on AWS, the step itself creates the group if it is missing."""
 
     @staticmethod
     def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
@@ -23,9 +23,9 @@ class RegisterModelRunner(Runner):
         try:
             if group := request.get("ModelPackageGroupName"):
                 tags = request.pop("Tags", [])
-                if not foreign(group):  # a group of another account's has to be there
+                if not foreign(group):  # a group of another account must exist
                     self._make_group(group.rpartition("/")[2], tags)
-            else:  # the SDK removes a name from the definition, as it does for jobs
+            else:  # the SDK removes the name from the definition, as for jobs
                 request = {"ModelPackageName": attempt.name} | request
             answer = self._services.forward("CreateModelPackage", request)
         except ApiError as error:
@@ -36,13 +36,13 @@ class RegisterModelRunner(Runner):
         return self._services.forward("DescribeModelPackage", {"ModelPackageName": metadata["Arn"]})
 
     def _make_group(self, name: str, tags: list[dict]) -> None:
-        """Create the group if it is missing, with the step's tags."""
+        """Create the group with the step's tags, if it is missing."""
         request = {"ModelPackageGroupName": name}
         try:
             self._services.forward("DescribeModelPackageGroup", request)
         except ApiError as error:
             if error.status >= 500:
                 raise
-            # A package has the tags of its group.
+            # The tags go to the group, because a package has the tags of its group.
             tags_member = {"Tags": tags} if tags else {}
             self._services.forward("CreateModelPackageGroup", request | tags_member)

@@ -26,11 +26,11 @@ class StepFailed(Exception):
     """The step failed; the message is its FailureReason."""
 
     code = ""
-    """The service's error code, if it refused the call that creates the job."""
+    """The service's error code, if the service refused the request that creates the job."""
 
 
 class StepTimedOut(StepFailed):
-    """The step exceeded its time limit: its execution fails even while it is being stopped."""
+    """The step exceeded its time limit. Its execution then fails even if it is being stopped."""
 
 
 class StepStopped(Exception):
@@ -52,35 +52,43 @@ class Services:
     """Clients of this emulator, for services other than SageMaker."""
     experiments: Experiments
     forward: Callable[[str, dict], dict]
-    """Answers a SageMaker operation that runs nothing. Raises :class:`ApiError`."""
+    """Function that performs a SageMaker operation. Raises :class:`ApiError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """An attempt of one step."""
+    """An attempt to run a step."""
 
     arguments: dict[str, Any]
     """The step's Arguments, resolved unless the runner resolves them itself."""
 
     fields: dict[str, Any]
-    """The type's fields beside Arguments, resolved: FunctionArn, CheckType, …"""
+    """The members that the type has in addition to Arguments, resolved: FunctionArn, CheckType,
+    …
+    """
 
     name: str
-    """A new name, for the resource that the step creates."""
+    """A new, unique name for the resource that the step creates."""
 
     scope: Scope
     note: Callable[[dict[str, Any]], None]
-    """Stores a resource in the step's Metadata; called as soon as it has been created."""
+    """Function that stores a resource in the step's Metadata. Call it as soon as the resource
+    exists.
+    """
 
     iterate: Callable[[list[Any]], dict[str, dict[str, Any]]]
-    """Runs the steps of a loop's body for each item: step name → its record."""
+    """Function that runs the steps of a loop's body for each item and returns each step's record by
+    name.
+    """
 
 
 class Runner:
-    """Runs the steps of a type. ``made`` is the noted Metadata of a step: ``{"Arn": …}``."""
+    """Base class of what runs the steps of a type. ``metadata`` is what a step has noted, such as
+    ``{"Arn": …}``.
+    """
 
     resolves: ClassVar[bool] = False
-    """True if the runner resolves the step's Arguments itself."""
+    """Whether the runner resolves the step's Arguments itself."""
 
     def __init__(self, services: Services, step_type: str) -> None:
         self._services = services
@@ -88,11 +96,13 @@ class Runner:
 
     @staticmethod
     def check(arguments: dict[str, Any]) -> None:
-        """Raise :class:`ExpressionError` for Arguments that CreatePipeline refuses."""
+        """Raise :class:`ExpressionError` if CreatePipeline refuses the Arguments."""
 
     @staticmethod
     def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
-        """Return checks for what it can never run, given Arguments with unknown values."""
+        """Return the checks that refuse a step that can never run here. Values of ``arguments``
+        that are not known yet are masked.
+        """
         return ()
 
     def run(self, attempt: Attempt) -> None:
@@ -100,7 +110,7 @@ class Runner:
 
         Raises:
             StepFailed: it failed.
-            StepStopped: :meth:`stop` was called meanwhile.
+            StepStopped: :meth:`stop` was called while it ran.
         """
         raise NotImplementedError
 
@@ -109,15 +119,17 @@ class Runner:
         return metadata
 
     def outputs(self, metadata: dict[str, Any]) -> list[str]:
-        """Return the URIs that the step wrote to; a cache hit needs them to exist, unchanged."""
+        """Return the URIs that the step wrote to. A cache hit requires that the objects there are
+        unchanged.
+        """
         return []
 
     def stop(self, metadata: dict[str, Any]) -> None:
-        """Stop the running work. Does nothing for steps that take no time."""
+        """Stop the running work. Does nothing for steps that end at once."""
 
 
 RUNNERS: dict[str, type[Runner]] = {}
-"""Step type → its runner."""
+"""Step type to the class of its runner."""
 
 
 def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
@@ -139,7 +151,7 @@ def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
 
 
 def make_failure(operation: str, error: ApiError) -> StepFailed:
-    """Return the failure, in AWS's words, of an API call that a step could not make."""
+    """Return the failure, in AWS's words, of a step whose API call was refused."""
     kind = "InternalServerError" if error.status >= 500 else "ClientError"
     action = operation if ":" in operation else f"sagemaker:{operation}"
     failure = StepFailed(f"{kind}: Failed to invoke {action}. Error Details: {error.message}")
@@ -147,17 +159,21 @@ def make_failure(operation: str, error: ApiError) -> StepFailed:
     return failure
 
 
-# Output parameters of Lambda and Callback steps: declared, noted as text, read in their type.
+# Output parameters of Lambda and Callback steps. The step declares them, its Metadata has their
+# values as text, and expressions see them in the declared type.
 
-LONGEST = 1024  # characters of a value in a step's Metadata
+LONGEST = 1024  # maximum characters of a value in a step's Metadata
 
 
 def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list[dict[str, str]]:
-    """Return the declared parts of ``outputs`` as Metadata have them: ``[{"Name": ..., "Value":
+    """Return the declared members of ``outputs`` as Metadata has them: ``[{"Name": ..., "Value":
     text}]``.
 
+    ``giver`` names the source of the outputs in messages.
+
     Raises:
-        StepFailed: ``outputs`` is not an object, lacks an output, or has one of another type.
+        StepFailed: ``outputs`` is not an object, lacks a declared output, or has one of the
+            wrong type.
     """
     if not isinstance(outputs, dict):
         if not declarations:
@@ -170,7 +186,9 @@ def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list
 
 
 def describe_outputs(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the step's properties; values are text until :func:`typed` reads them."""
+    """Return the step's properties. The values are text until :func:`parse_outputs` converts
+    them.
+    """
     outputs = metadata.get("OutputParameters", [])
     return metadata | {"OutputParameters": {output["Name"]: output["Value"] for output in outputs}}
 

@@ -1,4 +1,4 @@
-"""Tuning: starts a tuning job and waits for it."""
+"""Tuning step: start a tuning job and wait for it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -71,7 +71,8 @@ class TuningRunner(Runner):
 
 
 def _name(attempt: Attempt) -> str:
-    """Return a tuning job's name, ``<execution>-<step, 7>-<10 random>``, of at most 32 characters.
+    """Return the tuning job's name, ``<execution>-<step, 7>-<10 random>``, of at most 32
+    characters.
 
     It is made from ``attempt.name``, ``pipelines-<execution>-<step>-<10 random>``.
     """

@@ -1,7 +1,7 @@
 """The names that AWS's examples import: ``encoders``, ``worker``, ``content_types`` and others.
 
 ``content_types``, ``encoders``, ``errors`` and ``worker.Response`` work. The other modules can be
-imported, as the examples do, and raise an error that names what was asked of them.
+imported, as the examples do, but every use of a name in them raises an error with that name.
 """
 
 import sys

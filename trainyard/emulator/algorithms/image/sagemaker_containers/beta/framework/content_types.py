@@ -1,4 +1,4 @@
-"""Media types, by the names of ``sagemaker_containers._content_types``."""
+"""Media types, under the names that ``sagemaker_containers._content_types`` has for them."""
 
 JSON = "application/json"
 CSV = "text/csv"

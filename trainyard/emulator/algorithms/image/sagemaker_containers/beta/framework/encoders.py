@@ -1,4 +1,4 @@
-"""Arrays from and to CSV, JSON and NPY, as ``sagemaker_containers._encoders`` reads and writes."""
+"""Convert arrays from and to CSV, JSON and NPY, as ``sagemaker_containers._encoders`` does."""
 
 import csv
 import io
@@ -14,9 +14,10 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 
 
 def csv_to_numpy(string_like: str, dtype: Any = None) -> np.ndarray:
-    """Return the cells, without axes of length one: as float64 if all are numbers, else as text.
+    """Return the cells as an array without axes of length one. Without ``dtype``, it is float64 if
+    all cells are numbers, and text otherwise.
 
-    Raises ClientError for what is not CSV, or not of ``dtype``.
+    Raises ClientError if the text is not CSV, or if a cell cannot be converted to ``dtype``.
     """
     try:
         rows = list(csv.reader(io.StringIO(string_like), strict=True))
@@ -34,7 +35,7 @@ def csv_to_numpy(string_like: str, dtype: Any = None) -> np.ndarray:
 
 
 def array_to_csv(array_like: Any) -> str:
-    """Return lines of CSV cells; a vector becomes a column."""
+    """Return the array as lines of CSV. A vector becomes a column."""
     array = np.array(array_like)
     text = io.StringIO()
     try:
@@ -46,7 +47,7 @@ def array_to_csv(array_like: Any) -> str:
 
 
 def json_to_numpy(string_like: str | bytes, dtype: Any = None) -> np.ndarray:
-    """Return the array of a JSON document."""
+    """Return the array that a JSON document contains."""
     return np.array(json.loads(string_like), dtype=dtype)
 
 
@@ -60,7 +61,7 @@ def _to_list(value: Any) -> Any:
 
 
 def npy_to_numpy(npy_array: bytes) -> np.ndarray:
-    """Return the array of an NPY file. A pickle in it runs code, as in AWS's image."""
+    """Return the array of an NPY file. A pickle in it can run code, as in AWS's image."""
     return np.load(io.BytesIO(npy_array), allow_pickle=True)
 
 
@@ -91,14 +92,18 @@ _ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
 
 
 def decode(obj: Any, content_type: str) -> np.ndarray:
-    """Return the array of a body of exactly that type. Raises UnsupportedFormatError."""
+    """Decode a body of exactly that content type. Raises UnsupportedFormatError for unknown
+    types.
+    """
     if content_type not in _DECODERS:
         raise errors.UnsupportedFormatError(content_type)
     return _DECODERS[content_type](obj)
 
 
 def encode(array_like: Any, content_type: str) -> str | bytes:
-    """Return the array encoded as exactly that type. Raises UnsupportedFormatError."""
+    """Encode the array as exactly that content type. Raises UnsupportedFormatError for unknown
+    types.
+    """
     if content_type not in _ENCODERS:
         raise errors.UnsupportedFormatError(content_type)
     return _ENCODERS[content_type](array_like)

@@ -1,8 +1,8 @@
-"""Errors of ``sagemaker_containers._errors`` that requests meet."""
+"""The errors of ``sagemaker_containers._errors`` that requests can cause."""
 
 
 class ClientError(Exception):
-    """An error in what the user sent or wrote, as opposed to one in the framework."""
+    """An error in what the user sent or wrote, as opposed to an error in the framework."""
 
 
 class UnsupportedFormatError(Exception):

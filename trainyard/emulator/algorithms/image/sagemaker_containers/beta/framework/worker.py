@@ -1,4 +1,4 @@
-"""``worker.Response``: what an ``output_fn`` returns."""
+"""``worker.Response``, which an ``output_fn`` returns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 
 
 class Response:
-    """An answer with its status and media type, by the arguments of AWS's class of this name.
+    """A response with its status and media type. It has the arguments of AWS's class with this
+    name.
 
-    It has the attributes of flask.Response that the server reads, so that a script may return
-    either.
+    It has the attributes of flask.Response that the server reads, so a script may return either.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Response:
         mimetype: str | None = None,
         direct_passthrough: bool = False,
     ) -> None:
-        """``accept`` and ``direct_passthrough`` have no effect: AWS ignores the first, too."""
+        """``accept`` and ``direct_passthrough`` have no effect; AWS ignores ``accept``, too."""
         self.response, self.status_code = response, int(status)
         self.headers = dict(headers or {})
         header = {name.lower(): value for name, value in self.headers.items()}.get("content-type")
@@ -33,7 +33,9 @@ class Response:
             self.content_type = header
 
     def get_data(self) -> bytes:
-        """Return the body. Raises TypeError if it is neither text nor bytes, nor parts of these."""
+        """Return the body. Raises TypeError if it is neither text nor bytes, nor an iterable of
+        these.
+        """
         if self.response is None:
             return b""
         is_body = isinstance(self.response, str | bytes | bytearray)
@@ -42,7 +44,7 @@ class Response:
 
 
 def content_type(mimetype: str) -> str:
-    """Return the Content-Type header; as in werkzeug, text types get a character set."""
+    """Return the Content-Type header. As in werkzeug, text types get a character set."""
     is_text = mimetype.startswith("text/") and "charset" not in mimetype
     return f"{mimetype}; charset=utf-8" if is_text else mimetype
 
