@@ -18,7 +18,7 @@ RECIPE ?= recipes/laptop.yaml
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # What AWS's training images have that a recipe can name: its default, and the one before.
 TORCHES := 2.8.0 2.10.0
-SWEEPS := canary clones contract definitions new_projects finetuning interruptions tamperings
+SWEEPS := interruptions
 
 .PHONY: run image site check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -1,4 +1,4 @@
-"""Frame of the benchmarks: figures with their spread, targets, rounds, tables and JSON files."""
+"""Frame of the benchmarks: figures with their spread, targets, searches, tables and JSON files."""
 
 import importlib.metadata
 import json
@@ -7,11 +7,13 @@ import os
 import platform
 import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 from rich.console import Console
@@ -23,7 +25,6 @@ from trainyard.common.process import cores
 CHECKOUT = Path(__file__).parents[1]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
 Name = TypeVar("Name")
-Trial = TypeVar("Trial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +50,22 @@ class Figure:
         pairs = zip(self.rounds, other.rounds, strict=True)
         return Figure(tuple(mine / its for mine, its in pairs))
 
-    def less(self, other: "Figure") -> "Figure":
-        """Subtract the other figure's median from these measurements."""
-        return Figure(tuple(mine - other.median for mine in self.rounds))
-
-    def rate(self, amount: float) -> "Figure":
-        """The amount a second, where the measurements are seconds."""
-        return Figure(tuple(amount / seconds for seconds in self.rounds))
-
     def text(self, unit: float = 1, digits: int = 2) -> str:
         """Median and spread: ``12.3 (11.0–14.1)``."""
         median, low, high = (f"{x / unit:,.{digits}f}" for x in (self.median, self.low, self.high))
         return f"{median} ({low}–{high})"
 
     def data(self) -> dict[str, Any]:
-        return {
-            "median": self.median,
-            "min": self.low,
-            "max": self.high,
-            "rounds": list(self.rounds),
-        }
+        ends = {"median": self.median, "min": self.low, "max": self.high}
+        return ends | {"rounds": list(self.rounds)}
+
+
+def rate(hits: Sequence[bool]) -> Figure:
+    """The share of hits, with the ends of its exact 95 % interval (Clopper and Pearson 1934)."""
+    from scipy.stats import binomtest  # not in the ranks that import this module
+
+    found = binomtest(sum(hits), len(hits)).proportion_ci(0.95, method="exact")
+    return Figure((found.low, sum(hits) / len(hits), found.high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +83,13 @@ class Target:
         compare = operator.ge if self.sign == "≥" else operator.le
         return compare(self.figure.median, self.demanded)
 
+    def cells(self) -> tuple[str, ...]:
+        """Name, figure, demand and verdict."""
+        scale, digits = (0.01, 3) if self.unit == "%" else (1, 2)
+        measured = f"{self.figure.text(scale, digits)} {self.unit}"
+        demanded = f"{self.sign} {self.demanded / scale:g} {self.unit}"
+        return self.what, measured, demanded, "[green]met[/]" if self.met else "[red]missed[/]"
+
     def data(self) -> dict[str, Any]:
         demanded = f"{self.sign} {self.demanded:g} {self.unit}"
         return {"what": self.what, "demanded": demanded, "met": self.met} | self.figure.data()
@@ -93,7 +97,7 @@ class Target:
 
 @dataclass(slots=True)
 class Section:
-    """One part of the benchmark: its table, its targets, and all of its figures."""
+    """One part of a benchmark: its table, its targets, and all of its figures."""
 
     name: str
     title: str
@@ -105,79 +109,55 @@ class Section:
 
 
 def show(section: Section, console: Console) -> None:
-    """A section's table, its targets and its notes."""
-    table = Table(title=section.title, title_justify="left", title_style="bold")
-    console.print(filled(table, section.columns, section.rows))
+    """A section's table and its notes."""
+    console.print(filled(section.columns, section.rows, section.title))
     for note in section.notes:
         console.print(note, style="dim", width=100)
     console.print()
 
 
-def show_targets(targets: Sequence[Target], console: Console) -> None:
-    """Everything that was demanded, beside what was measured."""
-    table, rows = Table(title="Targets", title_justify="left", title_style="bold"), []
-    for target in targets:
-        scale, digits = (0.01, 3) if target.unit == "%" else (1, 2)
-        measured = f"{target.figure.text(scale, digits)} {target.unit}"
-        demanded = f"{target.sign} {target.demanded / scale:g} {target.unit}"
-        verdict = "[green]met[/]" if target.met else "[red]missed[/]"
-        rows.append((target.what, measured, demanded, verdict))
-    console.print(filled(table, ("", "median (min–max)", "demanded", ""), rows))
-
-
 def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 140
 ) -> None:
-    """Print rows below columns."""
-    table = Table(*columns, title=title or None, title_justify="left")
-    for row in rows:
-        table.add_row(*map(str, row))
-    screen(width).print(table)
+    """Print rows below columns; a column of figures is to the right."""
+    screen(width).print(filled(columns, rows, title))
 
 
-def show_figures(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
-) -> None:
-    """Print rows of figures, to the right, each behind its name."""
+def filled(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """A table with these columns and rows."""
+    cells = [tuple(map(str, row)) for row in rows]
     table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
-    screen(width).print(filled(table, columns, rows))
-
-
-def filled(table: Table, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """The table with these columns, all but the first to the right, and rows."""
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*map(str, row))
+        figures = all(row[number][:1] in "0123456789+-–" for row in cells) and bool(number)
+        table.add_column(column, justify="right" if figures else "left")
+    for row in cells:
+        table.add_row(*row)
     return table
 
 
-def screen(width: int = 120) -> Console:
+def screen(width: int = 140) -> Console:
     """The terminal; so many columns where the output goes to a file or a pipe."""
     return Console(width=None if sys.stdout.isatty() else width)
 
 
 def report(
     sections: Sequence[Section],
-    json_file: Path | None = None,
-    setting: Mapping[str, Any] | None = None,
+    json_file: Path | None,
+    setting: Mapping[str, Any],
     libraries: Sequence[str] = (),
-    *,
-    shown: bool = False,
 ) -> bool:
-    """Show what was measured and demanded, and write it; whether a target was missed.
-
-    Args:
-        json_file: where every figure goes.
-        shown: whether the sections' tables were printed as they came.
-    """
-    console = screen()
-    for section in () if shown else sections:
-        show(section, console)
+    """Show what the shown sections demanded, and write all figures; whether a target was missed."""
     targets = [target for section in sections for target in section.targets]
-    show_targets(targets, console)
-    if json_file:
-        write_json(json_file, sections, setting or {}, libraries)
+    columns = ("targets", "median (min–max)", "demanded", "")
+    show_table(columns, [target.cells() for target in targets])
+    found = {
+        "machine": machine(),
+        "versions": {name: version for name in libraries if (version := _version(name))},
+        "setting": dict(setting),
+        "targets": [target.data() for target in targets],
+        "sections": {section.name: section.data for section in sections},
+    }
+    keep(json_file, found)
     return not all(target.met for target in targets)
 
 
@@ -185,6 +165,75 @@ def progress(console: Console) -> Progress:
     """A bar for each measurement that is under way; it is gone when that ends."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+
+
+def steps_of(
+    what: str, items: Iterable[Name], name: Callable[[Name], object] = str
+) -> Iterator[Name]:
+    """Iterate over items, and say on stderr which one is under way, and how many are left."""
+    known = list(items)
+    with progress(Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=len(known))
+        for number, item in enumerate(known, 1):
+            bar.update(task, description=f"{what}: {name(item)}"[:80])
+            if not bar.console.is_terminal:
+                print(
+                    f"{what} {number} of {len(known)}: {name(item)}"[:120],
+                    file=sys.stderr,
+                    flush=True,
+                )
+            yield item
+            bar.advance(task)
+
+
+class Trial(NamedTuple):
+    """One case of a search."""
+
+    group: str
+    name: str
+    run: Callable[[], str]
+    """Runs it; returns what is wrong, empty if nothing is."""
+
+    def __str__(self) -> str:
+        return f"{self.group}, {self.name}"
+
+
+def search(
+    what: str, trials: Iterable[Trial], json_file: Path | None = None, workers: int = 1
+) -> list[dict[str, Any]]:
+    """Run every trial, tell what is wrong as it comes, and count by group.
+
+    Returns ``group``, ``name``, ``wrong`` and ``seconds`` of each, which the file gets, too.
+    """
+
+    def run(trial: Trial) -> dict[str, Any]:
+        began, wrong = time.monotonic(), trial.run()
+        seconds = round(time.monotonic() - began, 2)
+        return {"group": trial.group, "name": trial.name, "wrong": wrong, "seconds": seconds}
+
+    found = []
+    with ThreadPoolExecutor(workers) as pool:
+        known = list(trials)
+        ended = pool.map(run, known) if workers > 1 else map(run, known)
+        for trial in steps_of(what, known):
+            found.append(next(ended))
+            if found[-1]["wrong"]:
+                print(f"wrong: {trial}: {found[-1]['wrong']}", flush=True)
+    rows = []
+    for group in dict.fromkeys(one["group"] for one in found):
+        mine = [one for one in found if one["group"] == group]
+        seconds = statistics.median(one["seconds"] for one in mine)
+        rows.append((group, len(mine), sum(not one["wrong"] for one in mine), f"{seconds:.1f}"))
+    right = sum(not one["wrong"] for one in found)
+    show_table((what, "tried", "right", "median s"), rows)
+    print(f"{right} of {len(found)} {what} are right")
+    keep(json_file, found)
+    return found
+
+
+def exit_with(found: Iterable[Mapping[str, Any]]) -> None:
+    """End with status 1 if anything that a search found is wrong."""
+    raise typer.Exit(1 if any(one["wrong"] for one in found) else 0)
 
 
 def turns(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
@@ -201,37 +250,10 @@ def keep(path: Path | None, found: object) -> None:
         path.write_text(json.dumps(found, indent=1))
 
 
-def trials(
-    what: str, runs: int, run: Callable[[int], Trial], failed: Callable[[Trial], object]
-) -> list[Trial]:
-    """Make so many seeded runs behind a bar; one that failed is printed at once."""
-    found = []
-    with progress(screen()) as bar:
-        task = bar.add_task(what, total=runs)
-        for number in range(runs):
-            found.append(run(number))
-            if failed(found[-1]):
-                told = asdict(found[-1])
-                bar.console.print(f"run {number}: {told}", style="red", markup=False)
-            bar.advance(task)
-    return found
-
-
-def show_counts(title: str, sections: Mapping[str, Mapping[str, object]]) -> None:
-    """A table of names and counts below headings."""
-    table = Table("", "", title=title, show_header=False)
-    for heading, rows in sections.items():
-        table.add_row(f"[bold]{heading}", "")
-        for name, count in rows.items():
-            table.add_row(f"  {name}", str(count))
-        table.add_section()
-    screen().print(table)
-
-
 def show_outcomes(
     found: Sequence[Mapping[str, str]], groups: Sequence[str], outcomes: Sequence[str]
 ) -> None:
-    """Print the tests that did not pass, with the reason, and the outcomes of each group.
+    """Print what did not pass, with the reason, and the outcomes of each group.
 
     Args:
         found: ``test``, ``group``, ``outcome`` and ``why`` of each.
@@ -242,10 +264,10 @@ def show_outcomes(
             if one["outcome"] == outcome and one["why"]:
                 print(f"{outcome} {one['test'].rpartition('/')[2]}: {one['why']}")
     rows = []
-    for group in (*groups, None):
-        counts = Counter(one["outcome"] for one in found if group in (None, one["group"]))
-        rows.append((group if group is not None else "all", *(counts[o] or "" for o in outcomes)))
-    show_figures(("group", *outcomes), rows, f"{len(found)} tests", 160)
+    for group in (*groups, "all"):
+        counts = Counter(one["outcome"] for one in found if group in ("all", one["group"]))
+        rows.append((group, counts.total(), *(counts[outcome] for outcome in outcomes)))
+    show_table(("group", "number", *outcomes), rows)
 
 
 def chosen(only: str, sections: Mapping[str, object]) -> list[str]:
@@ -258,20 +280,6 @@ def chosen(only: str, sections: Mapping[str, object]) -> list[str]:
     if unknown := set(names) - sections.keys():
         raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {', '.join(sections)}")
     return names
-
-
-def write_json(
-    path: Path, sections: Sequence[Section], setting: Mapping[str, Any], libraries: Sequence[str]
-) -> None:
-    """Write every figure of a run, with the machine and the libraries' versions."""
-    content = {
-        "machine": machine(),
-        "versions": {name: version for name in libraries if (version := _version(name))},
-        "setting": dict(setting),
-        "targets": [target.data() for section in sections for target in section.targets],
-        "sections": {section.name: section.data for section in sections},
-    }
-    path.write_text(json.dumps(content, indent=1))
 
 
 def machine() -> dict[str, Any]:

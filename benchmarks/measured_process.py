@@ -1,4 +1,4 @@
-"""Start the processes that benchmarks measure, ranks and an emulator, and say what they took."""
+"""Start the processes that benchmarks measure: ranks, and an emulator."""
 
 import os
 import shlex
@@ -7,29 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import CHECKOUT
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What a process that has ended took, with those that it waited for."""
-
-    status: int
-    cpu_seconds: float
-    peak_bytes: int
-
-    @classmethod
-    def of(cls, pid: int) -> "Used":
-        """Wait for a child of this process."""
-        _, status, used = os.wait4(pid, 0)
-        cpu = used.ru_utime + used.ru_stime
-        return cls(os.waitstatus_to_exitcode(status), cpu, used.ru_maxrss * 1024)
 
 
 def free_ports(count: int) -> list[int]:
@@ -58,10 +41,16 @@ def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
 
 @contextmanager
 def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, dict[str, str]]]:
-    """``trainyard emulator`` over that state, and the variables that lead there."""
-    with serving(["emulator", "--state", str(state)], os.environ) as (process, output):
+    """``trainyard emulator`` over that state, and the variables that lead there; Ctrl-C ends it."""
+    command = [sys.executable, "-m", "trainyard", "emulator", "--state", str(state)]
+    own, out = {**os.environ, "COLUMNS": "500"}, subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=CHECKOUT, env=own, stdout=out, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None  # it was asked for
+    try:
         told = {}
-        for line in output:
+        for line in process.stdout:
             if line.startswith("export "):
                 [_, pair] = shlex.split(line)
                 name, _, told[name] = pair.partition("=")
@@ -69,26 +58,8 @@ def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, dict[str, str]]]:
                 break
         else:
             raise RuntimeError(f"the emulator ended with {process.wait()}")
-        threading.Thread(target=list, args=(output,), daemon=True).start()  # no pipe fills up
+        threading.Thread(target=list, args=(process.stdout,), daemon=True).start()  # no pipe fills
         yield process, told
-
-
-@contextmanager
-def serving(
-    arguments: Sequence[str], environment: Mapping[str, str]
-) -> Iterator[tuple[subprocess.Popen, Iterator[str]]]:
-    """A ``trainyard`` command and the lines that it prints; Ctrl-C ends it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainyard", *arguments],
-        cwd=CHECKOUT,
-        env={**environment, "COLUMNS": "500"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None  # it was asked for
-    try:
-        yield process, iter(process.stdout)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)

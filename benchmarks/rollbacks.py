@@ -9,66 +9,39 @@ traffic. Zero standard errors are equal models: what is rolled back there is a f
 
 import math
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from scipy.stats import beta, norm
+from scipy.stats import norm
 
+from benchmarks.harness import rate, show_table, steps_of
 from pipelines.endpoint.rollout import ErrorTest, MeanTest
-from trainyard.terminal import console, run
 
 LEVEL, BASE, AT_ONCE = 0.05, 0.02, 50
 """Probability of a false roll-back; the serving model's share of errors; requests of a look."""
 EFFECTS = (0.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Standard errors of the difference, over the whole traffic."""
+KINDS = ("errors", "answers")
 
 
-def fails(effect: float, traffic: int, draw: random.Random) -> int | None:
-    """Return after how many requests a canary with more errors is rolled back; None for never."""
+def rolled_back(kind: str, effect: float, traffic: int, draw: random.Random) -> int | None:
+    """Return after how many requests a worse canary is rolled back; None for never."""
     half = traffic / 2
     worse = BASE + effect * math.sqrt(2 * BASE * (1 - BASE) / half)
-    test = ErrorTest(LEVEL)
+    more = effect * math.sqrt(2 / half)
+    test = ErrorTest(LEVEL) if kind == "errors" else MeanTest(LEVEL, "lower")
     for done in range(AT_ONCE, traffic + 1, AT_ONCE):
         mine = sum(draw.random() < 0.5 for _ in range(AT_ONCE))
-        counts = ((mine, worse), (AT_ONCE - mine, BASE))
-        test.add(*((n, sum(draw.random() < rate for _ in range(n))) for n, rate in counts))
+        if kind == "errors":
+            counts = ((mine, worse), (AT_ONCE - mine, BASE))
+            test.add(*((n, sum(draw.random() < share for _ in range(n))) for n, share in counts))
+        else:
+            canary = [draw.expovariate(1) + more for _ in range(mine)]
+            test.add(canary, [draw.expovariate(1) for _ in range(AT_ONCE - mine)])
         if test.worse:
             return done
     return None
-
-
-def answers(effect: float, traffic: int, draw: random.Random) -> int | None:
-    """Return after how many requests a canary with worse answers is rolled back; None for never."""
-    more = effect * math.sqrt(2 / (traffic / 2))
-    test = MeanTest(LEVEL, "lower")
-    for done in range(AT_ONCE, traffic + 1, AT_ONCE):
-        mine = sum(draw.random() < 0.5 for _ in range(AT_ONCE))
-        test.add(
-            [draw.expovariate(1) + more for _ in range(mine)],
-            [draw.expovariate(1) for _ in range(AT_ONCE - mine)],
-        )
-        if test.worse:
-            return done
-    return None
-
-
-KINDS: dict[str, Callable[[float, int, random.Random], int | None]] = {
-    "errors": fails,
-    "answers": answers,
-}
-
-
-def upper(found: int, trials: int) -> float:
-    """Return the upper 95 % limit of a share (Clopper and Pearson 1934)."""
-    return 1.0 if found == trials else float(beta.ppf(0.95, found + 1, trials - found))
-
-
-def fixed(effect: float) -> float:
-    """Return the share that the best one-sided test would find that looks once, at the end."""
-    return float(norm.cdf(effect - norm.ppf(1 - LEVEL)))
 
 
 def main(
@@ -77,22 +50,17 @@ def main(
     plot: Annotated[Path | None, typer.Option(help="Draw the curves.")] = None,
 ) -> None:
     """Simulate roll-backs."""
-    draw, curves = random.Random(0), {}
-    table = Table("worse in", "by standard errors", "rolled back", "upper 95 %", "one look, best",
-                  "median requests to it", box=None)  # fmt: skip
-    for kind, simulate in KINDS.items():
-        for effect in EFFECTS:
-            ends = sorted(e for _ in range(trials) if (e := simulate(effect, traffic, draw)))
-            curves[kind, effect] = ends
-            table.add_row(
-                kind,
-                f"{effect:g}",
-                f"{len(ends) / trials:.1%}",
-                f"{upper(len(ends), trials):.1%}",
-                f"{fixed(effect):.1%}",
-                str(ends[len(ends) // 2]) if ends else "",
-            )
-    console.print(table)
+    draw, curves, rows = random.Random(0), {}, []
+    for kind, effect in steps_of("canaries", [(k, e) for k in KINDS for e in EFFECTS]):
+        found = [rolled_back(kind, effect, traffic, draw) for _ in range(trials)]
+        ends = curves[kind, effect] = sorted(one for one in found if one)
+        best = norm.cdf(effect - norm.ppf(1 - LEVEL))  # of a one-sided test that looks once
+        median = str(ends[len(ends) // 2]) if ends else ""
+        share = rate([one is not None for one in found]).text(0.01, 1)
+        rows.append((kind, f"{effect:g}", share, f"{best:.1%}", median))
+    columns = ("worse in", "by standard errors", "rolled back, % (95 %)", "one look, best",
+               "median requests to it")  # fmt: skip
+    show_table(columns, rows)
     if plot:
         _draw(curves, trials, traffic, plot)
 
@@ -104,12 +72,8 @@ def _draw(curves: dict, trials: int, traffic: int, path: Path) -> None:
     for axis, kind in zip(axes, KINDS, strict=True):
         for effect in EFFECTS:
             ends = curves[kind, effect]
-            axis.step(
-                [0, *ends, traffic],
-                [n / trials for n in [*range(len(ends) + 1), len(ends)]],
-                where="post",
-                label=f"{effect:g}",
-            )
+            shares = [n / trials for n in [*range(len(ends) + 1), len(ends)]]
+            axis.step([0, *ends, traffic], shares, where="post", label=f"{effect:g}")
         axis.set(title=f"worse {kind}", xlabel="requests to both models", ylim=(0, 1))
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("share rolled back")
@@ -120,4 +84,4 @@ def _draw(curves: dict, trials: int, traffic: int, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    typer.run(main)

@@ -35,8 +35,9 @@ from pipelines.registry.champion import (
     list_approved,
     origin_of,
 )
-from pipelines.registry.ledger import judged_at, overrides, recount
+from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
 from steps.register.config import ENDPOINT
 from trainyard.aws_clients import client, service_errors

@@ -9,8 +9,8 @@ from typing import Any
 
 from pipelines.approve import approve
 from pipelines.registry.champion import NOBODY, compared_with, evidence_of, group_of, list_approved
-from pipelines.registry.ledger import overrides
 from pipelines.registry.package_evidence import Absent
+from pipelines.registry.run_overrides import overrides
 from pipelines.run_report.run_panels import PANELS, judge
 from pipelines.start import start
 from trainyard.aws_clients import client

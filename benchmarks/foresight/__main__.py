@@ -1,6 +1,6 @@
 """Compare foreseen step times with published ones, by rows that the constants have not seen.
 
-python -m benchmarks.foresight [--json]
+python -m benchmarks.foresight [--json FILE]
 python -m benchmarks.foresight --fit         # write the constants of time anew, from all rows
 """
 
@@ -8,14 +8,15 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
-from benchmarks.foresight.fitting import Case, Floats, cases, errors, fit, read
+from benchmarks.foresight.fitting import Case, cases, errors, fit, read
 from benchmarks.foresight.holding_out import (
     GROUPS,
+    Choice,
     Score,
     choices,
     constant_mfu,
@@ -24,9 +25,8 @@ from benchmarks.foresight.holding_out import (
     reach,
     score,
     shared,
-    show_choices,
 )
-from benchmarks.harness import show_table
+from benchmarks.harness import JsonFile, keep, show_table, steps_of
 from trainyard.common import atomic_file
 from trainyard.foresight import step_time
 from trainyard.foresight.step_time import CONSTANTS, Constants
@@ -62,56 +62,50 @@ def write(constants: Constants) -> None:
     atomic_file.write(PATH, json.dumps(whole, indent=2) + "\n")
 
 
-def validated(of: list[Case]) -> dict[str, Any]:
+def validated(of: list[Case]) -> dict[str, dict[str, Score]]:
     """Scores by what is left out and by source, beside those of a constant MFU."""
-    found: dict[str, Any] = {"fitted on all": score(errors(of, CONSTANTS))}
-    unseen = {name: held_out(of, group) for name, group in GROUPS.items()}
+    unseen = {n: held_out(of, GROUPS[n]) for n in steps_of("left out: each", GROUPS)}
+    sources = np.array([case.source for case in of])
+    found = {"fitted on all": {"all": score(errors(of, CONSTANTS))}}
     for name, group in GROUPS.items():
         off = unseen[name]
         covered = inside(of, off, name, unseen)
-        found[f"without its {name}"] = {
-            "all": score(off, covered),
-            **_by_source(of, off, covered),
-            "a constant MFU": score(constant_mfu(of, group)),
-        }
+        scores = found[f"without its {name}"] = {"all": score(off, covered)}
+        for source in dict.fromkeys(sources.tolist()):
+            scores[source] = score(off[sources == source], covered[sources == source])
+        scores["a constant MFU"] = score(constant_mfu(of, group))
     return found
 
 
-def _by_source(of: list[Case], off: Floats, covered: Floats) -> dict[str, Score]:
-    sources = np.array([case.source for case in of])
-    return {
-        source: score(off[sources == source], covered[sources == source])
-        for source in dict.fromkeys(sources.tolist())
-    }
-
-
-def show(title: str, scores: dict[str, Score]) -> None:
-    """One fold a table."""
-    rows = []
-    for name, one in scores.items():
-        covered = "" if one.covered is None else f"{one.covered:.0%}"
-        figures = f"{one.mean:.1%}", f"{one.within:.0%}", f"{one.worst:.0%}", f"{one.bias:+.1%}"
-        rows.append((name, one.rows, *figures, covered))
-    columns = ("rows of", "n", "mean", "within 10 %", "worst", "bias", "in 80 %")
-    show_table(columns, rows, title)
+def show(scores: dict[str, dict[str, Score]], choice: list[Choice]) -> None:
+    """A table for each fold, and one of the choices of a layout."""
+    columns = ("n", "mean", "within 10 %", "worst", "bias", "in 80 %")
+    for title, found in scores.items():
+        rows = []
+        for name, one in found.items():
+            covered = "" if one.covered is None else f"{one.covered:.0%}"
+            shares = f"{one.mean:.1%}", f"{one.within:.0%}", f"{one.worst:.0%}", f"{one.bias:+.1%}"
+            rows.append((name, one.rows, *shares, covered))
+        show_table((title, *columns), rows)
+    told = [(one.group, one.layouts, f"{one.spread:.1%}", f"{one.lost:.1%}", f"{one.spearman:.2f}")
+            for one in choice]  # fmt: skip
+    columns = ("layouts of", "n", "slowest is slower by", "chosen is slower by", "Spearman")
+    show_table(columns, told)
 
 
 def main(
-    as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
+    json_file: JsonFile = None,
     refit: Annotated[bool, typer.Option("--fit", help="Write the constants anew.")] = False,
 ) -> None:
+    """Print how far foreseen times are from published ones."""
     of = cases(read())
     if refit:
         write(fitted(of))
         return
-    scores = validated(of)
-    choice = choices(of)
-    if as_json:
-        print(json.dumps({"time": scores, "choice": choice}, indent=2, default=asdict))
-        return
-    for title, found in scores.items():
-        show(title, found if isinstance(found, dict) else {"all": found})
-    show_choices(choice)
+    scores, choice = validated(of), choices(of)
+    show(scores, choice)
+    told = {name: {n: asdict(s) for n, s in found.items()} for name, found in scores.items()}
+    keep(json_file, {"time": told, "choice": [asdict(one) for one in choice]})
 
 
 if __name__ == "__main__":

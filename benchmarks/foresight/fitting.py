@@ -20,19 +20,9 @@ Row = dict[str, Any]
 """``row``: fields of a Setting; ``measured``; ``group``: what a fold of cross-validation leaves
 out; ``outlier``: whether the source itself calls the figure one."""
 
-TIMES = (
-    "mpt",
-    "vtrain_multi",
-    "vtrain_single",
-    "korthikanti",
-    "torchtitan_h100",
-    "torchtitan_other",
-    "fms_fsdp",
-    "aws",
-    "nemo",
-    "megatron_bridge",
-    "llama3_405b",
-    "simumax",
+TIMES = tuple(
+    """mpt vtrain_multi vtrain_single korthikanti torchtitan_h100 torchtitan_other fms_fsdp aws nemo
+    megatron_bridge llama3_405b simumax""".split()
 )
 """The sources that state times."""
 
@@ -48,37 +38,7 @@ def read(names: tuple[str, ...] = ()) -> dict[str, list[Row]]:
 
 Floats = NDArray[np.float64]
 
-START = Constants(
-    matmul=0.85,
-    matmul_hopper=0.85,
-    matmul_hopper_fp8=0.85,
-    matmul_blackwell=0.85,
-    narrow=0.4,
-    few=0.06,
-    flash1=0.4,
-    flash1_hopper=0.4,
-    flash1_backward=3.0,
-    flash2=0.7,
-    flash2_hopper=0.4,
-    cudnn=0.6,
-    scores=0.3,
-    elementwise=1.0,
-    casts=1.0,
-    link=0.8,
-    asynchronous=0.5,
-    network=0.8,
-    message_us=30.0,
-    hop_us=2.0,
-    overlap=0.3,
-    nodes=0.01,
-    launch_us=900.0,
-    micro_batch_ms=2.0,
-    step_ms=5.0,
-    low=0.85,
-    high=1.18,
-    low_elsewhere=0.8,
-    high_elsewhere=1.25,
-)
+START = Constants(**json.loads(Path(__file__).with_name("start.json").read_text()))
 """What was believed before any row was looked at. The links' shares are NCCL's (A100 234.9 of 300
 GB/s, H200 367.6 of 450: stas00/ml-engineering), attention's Dao 2023's tables; a block's
 forward pass launches some 70 kernels, each of some 13 µs of eager PyTorch; the rest are guesses."""
@@ -114,9 +74,8 @@ def cases(rows: Mapping[str, Sequence[Row]]) -> list[Case]:
             setting = Setting(**row["row"])
             measured = _seconds(setting, row["measured"])
             if measured and not row["outlier"]:
-                found.append(
-                    Case(source, setting, work_of.from_setting(setting), measured, row["group"])
-                )
+                work = work_of.from_setting(setting)
+                found.append(Case(source, setting, work, measured, row["group"]))
     return found
 
 
@@ -129,10 +88,8 @@ def _seconds(setting: Setting, measured: Mapping[str, float]) -> float:
 
 def stacked(of: Sequence[Case]) -> Work:
     """The cases' work as one whose fields are arrays."""
-    columns = {
-        field.name: np.array([getattr(case.work, field.name) for case in of])
-        for field in fields(Work)
-    }
+    names = [field.name for field in fields(Work)]
+    columns = {name: np.array([getattr(case.work, name) for case in of]) for name in names}
     return Work(**columns)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from benchmarks.foresight.fitting import Case, Floats, errors, fit
-from benchmarks.harness import show_table
 
 Flags = NDArray[np.bool_]
 
@@ -188,11 +187,3 @@ def _choice(name: str, of: Sequence[Case], foreseen: np.ndarray) -> Choice:
     lost = 1 - rates[expected.argmax()] / rates.max()
     order = spearmanr(expected, rates).statistic
     return Choice(name, len(of), float(spread), float(lost), float(order))
-
-
-def show_choices(found: Sequence[Choice]) -> None:
-    """A row for each group of layouts."""
-    columns = ("layouts of", "n", "slowest is slower by", "chosen is slower by", "Spearman")
-    rows = ((one.group, one.layouts, f"{one.spread:.1%}", f"{one.lost:.1%}", f"{one.spearman:.2f}")
-            for one in found)  # fmt: skip
-    show_table(columns, rows, "choice")

@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from benchmarks.foresight.fitting import read
-from benchmarks.harness import JsonFile, keep, show_figures
+from benchmarks.harness import JsonFile, keep, show_table
 from trainyard.common import atomic_file
 from trainyard.foresight import memory
 from trainyard.foresight.memory import CONSTANTS, STAYS, Constants, Memory
@@ -150,7 +150,7 @@ def main(
     lines.append(line("stated", [pair for pair in pairs if pair[0].source not in SILENT]))
     lines.append(line("all", pairs))
     shown = ([f"{v:.1%}" if isinstance(v, float) else v for v in one.values()] for one in lines)
-    show_figures([*lines[0]], shown, "Peak, each source by the others' constants")
+    show_table([*lines[0]], shown, "Peak, each source by the others' constants")
     said = verdicts(sources)
     for kind, counts in said.items():
         print(f"{kind}: " + ", ".join(f"{count} called {word}" for word, count in counts.items()))

@@ -7,18 +7,40 @@ It counts promotions of challengers that are no better, of those that are better
 standard errors, and of one of many equal tries; and harmless challengers that a slice stops.
 """
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from benchmarks import harness
-from benchmarks.gate.judge import ALPHA, TRIES, Outcome, first_promotions, is_stopped, judge
-from benchmarks.gate.setting import Setting, data, percent, processes, rate
+from benchmarks.gate.judge import (
+    ALPHA,
+    TRIES,
+    Outcome,
+    first_promotions,
+    is_stopped,
+    judge,
+    one_thread,
+)
 from benchmarks.gate.worlds import WORLDS
-from benchmarks.harness import JsonFile, Section, Target
+from benchmarks.harness import (
+    Figure,
+    JsonFile,
+    Section,
+    Target,
+    chosen,
+    rate,
+    report,
+    screen,
+    show,
+    steps_of,
+)
+from trainyard.common.process import cores
 
+Found = TypeVar("Found")
 FULL = 10_000
 """Pairs a cell: a rate of 5 % is then known to 0.4."""
 USUAL = 1000
@@ -40,81 +62,93 @@ POWER_AT = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How much is measured, and where."""
+
+    pairs: int
+    """Pairs of simulated models, for each check and number of groups."""
+    groups: tuple[int, ...]
+    executor: Executor
+    """A process for each core."""
+
+    @property
+    def few(self) -> int:
+        return max(4, self.pairs // 5)
+
+    def each(self, run: Callable[[int], Found], times: int) -> list[Found]:
+        """``run(seed)`` for as many seeds, on all cores."""
+        return list(self.executor.map(run, range(times), chunksize=20))
+
+
 def promotion(setting: Setting) -> Section:
     """Count false promotions, and promotions of what is better."""
     section = Section("promotion", f"Promoted, %; declared: {100 * ALPHA:g} of what is no better")
     section.columns = ("world", "groups", "no better", "95 % interval", "no range declared",
                        "usual limits", "better by 4 SE", "no range declared", "usual limits",
                        "better by 2 SE", "no range declared")  # fmt: skip
-    for world in WORLDS:
-        for groups in setting.groups:
-            found = {
-                errors: setting.each(
-                    f"{world}, {groups} groups, {errors:g}",
-                    partial(judge, world, groups, errors, USUAL),
-                    setting.pairs if errors == 0 else max(4, setting.pairs // 5),
-                )
-                for errors in (0.0, FOUR, TWO)
-            }
-            _report(section, world, groups, found)
+    for world, groups in steps_of("promotion", [(w, g) for w in WORLDS for g in setting.groups]):
+        found = {
+            errors: setting.each(
+                partial(judge, world, groups, errors, USUAL),
+                setting.few if errors else setting.pairs,
+            )
+            for errors in (0.0, FOUR, TWO)
+        }
+        _report(section, world, groups, found)
     section.notes.append(
         f"{setting.pairs:,} pairs of equal models a line, a fifth of that of better ones; usual "
         f"limits: the first {USUAL:,}. A world with a range (accuracy, MRR, NDCG, wins) is judged "
-        "by betting, and in the columns beside it as if none were declared. Interval: Clopper & "
-        "Pearson. SE: standard errors of the improvement over such test splits."
+        "by betting, and in the columns beside it as if none were declared. SE: standard errors of "
+        "the improvement over such test splits."
     )
     return section
 
 
 def _report(
-    section: Section, world: str, groups: int, found: dict[float, Sequence[Outcome]]
+    section: Section, world: str, groups: int, found: Mapping[float, Sequence[Outcome]]
 ) -> None:
-    rates = {
-        f"{name} {errors:g}": rate(
-            [value for one in outcomes if (value := getattr(one, name)) is not None]
-        )
-        for errors, outcomes in found.items()
-        for name in ("gate", "undeclared", "usual")
-    }
+    rates: dict[str, Figure] = {}
+    for errors, outcomes in found.items():
+        for name in ("gate", "undeclared", "usual"):
+            values = [getattr(one, name) for one in outcomes]
+            rates[f"{name} {errors:g}"] = rate([one for one in values if one is not None])
     gate = rates["gate 0"]
+    names = ("undeclared 0", "usual 0", "gate 4", "undeclared 4", "usual 4", "gate 2",
+             "undeclared 2")  # fmt: skip
     ranged = WORLDS[world].largest is not None
-
-    def as_percent(name: str) -> str:
-        return f"{100 * rates[name].median:.1f}" if ranged or "undeclared" not in name else ""
-
-    section.rows.append(
-        (world, f"{groups:,}", as_percent("gate 0"), f"{100 * gate.low:.1f}–{100 * gate.high:.1f}",
-         *map(as_percent, ("undeclared 0", "usual 0", "gate 4", "undeclared 4", "usual 4", "gate 2",
-                      "undeclared 2")))
-    )  # fmt: skip
-    section.data.setdefault(world, {})[str(groups)] = {n: data(one) for n, one in rates.items()}
+    cells = [f"{100 * rates[name].median:.1f}" if ranged or "undeclared" not in name else ""
+             for name in ("gate 0", *names)]  # fmt: skip
+    cells.insert(1, f"{100 * gate.low:.1f}–{100 * gate.high:.1f}")
+    section.rows.append((world, f"{groups:,}", *cells))
+    section.data.setdefault(world, {})[str(groups)] = {n: one.data() for n, one in rates.items()}
+    where = f"{world}, {groups} groups"
     most = KEPT.get(world, KEPT_AT.get((world, groups)))
     if most is not None:
-        what = f"promoted though no better, {world}, {groups} groups"
+        what = f"promoted though no better, {where}"
         section.targets.append(Target(what, gate, "≤", most / 100, "%"))
     if (least := POWER_AT.get((world, groups))) is not None:
-        what = f"promoted when better by 4 SE, {world}, {groups} groups"
+        what = f"promoted when better by 4 SE, {where}"
         section.targets.append(Target(what, rates["gate 4"], "≥", least / 100, "%"))
+
+
+LOOKED = ("normal", "log-normal loss, σ 1", "90 % nearly tie, log-normal", "MRR")
 
 
 def looks(setting: Setting) -> Section:
     """Count pipelines that promote one of many equal challengers, tried on one test split."""
     section = Section("looks", "Any of so many equal challengers is promoted, %")
     section.columns = ("world", "groups", *(f"{tries} tries" for tries in TRIES), "50, uncounted")
-    for world in ("normal", "log-normal loss, σ 1", "90 % nearly tie, log-normal", "MRR"):
-        for groups in setting.groups:
-            runs = max(4, setting.pairs // 5)
-            found = setting.each(
-                f"looks, {world}, {groups}", partial(first_promotions, world, groups), runs
-            )
-            rates = [rate([one[0] <= tries for one in found]) for tries in TRIES]
-            uncounted = rate([one[1] <= TRIES[-1] for one in found])
-            cells = [percent(one) for one in (*rates, uncounted)]
-            section.rows.append((world, f"{groups:,}", *cells))
-            section.data.setdefault(world, {})[str(groups)] = [data(one) for one in rates]
-            if world in ("normal", "MRR"):
-                what = f"any of 50 promoted, {world}, {groups} groups"
-                section.targets.append(Target(what, rates[-1], "≤", ALPHA, "%"))
+    for world, groups in steps_of("looks", [(w, g) for w in LOOKED for g in setting.groups]):
+        found = setting.each(partial(first_promotions, world, groups), setting.few)
+        rates = [rate([one[0] <= tries for one in found]) for tries in TRIES]
+        uncounted = rate([one[1] <= TRIES[-1] for one in found])
+        cells = [one.text(0.01, 1) for one in (*rates, uncounted)]
+        section.rows.append((world, f"{groups:,}", *cells))
+        section.data.setdefault(world, {})[str(groups)] = [one.data() for one in rates]
+        if world in ("normal", "MRR"):
+            what = f"any of 50 promoted, {world}, {groups} groups"
+            section.targets.append(Target(what, rates[-1], "≤", ALPHA, "%"))
     return section
 
 
@@ -128,27 +162,17 @@ BAD = 3.5
 def slices(setting: Setting) -> Section:
     """Count harmless models that a slice stops, and bad slices that are found."""
     section = Section("slices", "Models stopped for a slice, %")
-    section.columns = (
-        "slices × groups",
-        *(f"harmless, {shape}" for shape in SHAPES),
-        "a bad slice found",
-    )
-    runs = max(4, setting.pairs // 5)
-    for count, groups in SPLITS:
-        name = f"{count} × {groups}"
-        found = {}
-        for shape in SHAPES:
-            run = partial(is_stopped, shape, count, groups, 0.0)
-            found[shape] = rate(setting.each(f"{name}, {shape}", run, runs))
-        run = partial(is_stopped, SHAPES[0], count, groups, BAD)
-        bad = rate(setting.each(f"{name}, bad", run, runs))
-        section.rows.append((name, *(percent(one) for one in found.values()), percent(bad)))
-        section.data[name] = {shape: data(one) for shape, one in found.items()} | {"bad": data(bad)}
-        section.targets.append(
-            Target(
-                f"harmless models stopped, {SHAPES[0]}, {name}", found[SHAPES[0]], "≤", 0.058, "%"
-            )
-        )
+    harmless = tuple(f"harmless, {shape}" for shape in SHAPES)
+    section.columns = ("slices × groups", *harmless, "a bad slice found")
+    for count, groups in steps_of("slices", SPLITS):
+        name, found = f"{count} × {groups}", []
+        for shape, bad in [*((shape, 0.0) for shape in SHAPES), (SHAPES[0], BAD)]:
+            stopped = setting.each(partial(is_stopped, shape, count, groups, bad), setting.few)
+            found.append(rate(stopped))
+        section.rows.append((name, *(one.text(0.01, 1) for one in found)))
+        section.data[name] = [one.data() for one in found]
+        what = f"harmless models stopped, {SHAPES[0]}, {name}"
+        section.targets.append(Target(what, found[0], "≤", 0.058, "%"))
     section.notes.append(
         "Harmless: on no slice truly worse. A log-normal gain is rare luck: a slice that lacks it "
         f"looks worse than it is. Bad: one slice is worse by {BAD:g} standard errors."
@@ -174,21 +198,16 @@ def main(
     only: Annotated[str, typer.Option(help="Sections: a,b,…; default: all.")] = "",
 ) -> None:
     """Simulate champions and challengers whose difference is known, and judge them."""
-    names = harness.chosen(only, SECTIONS)
-    console = harness.screen()
-    with processes() as executor, harness.progress(console) as progress:
-        setting = Setting(
-            pairs=max(pairs, FULL) if full else pairs,
-            groups=tuple(int(number) for number in groups.split(",")),
-            progress=progress,
-            executor=executor,
-        )
-        sections = []
-        for name in names:
+    pairs = max(pairs, FULL) if full else pairs
+    numbers, sections = tuple(int(number) for number in groups.split(",")), []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores(), context, one_thread) as executor:
+        setting = Setting(pairs=pairs, groups=numbers, executor=executor)
+        for name in chosen(only, SECTIONS):
             sections.append(SECTIONS[name](setting))
-            harness.show(sections[-1], console)
-    sizes = {"pairs": setting.pairs, "groups": setting.groups}
-    harness.report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"), shown=True)
+            show(sections[-1], screen())
+    sizes = {"pairs": pairs, "groups": numbers}
+    report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"))
 
 
 if __name__ == "__main__":

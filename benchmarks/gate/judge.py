@@ -101,3 +101,10 @@ def is_stopped(shape: str, count: int, groups: int, bad: float, seed: int) -> bo
         SLICE_REGRESSION, sums, "m", 0.0, confidence=CONFIDENCE, min_examples=1, min_groups=2
     )
     return not check.passed
+
+
+def one_thread() -> None:
+    """Small products on several threads would only wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)

@@ -35,8 +35,8 @@ class World:
     ordered: bool = False
 
 
-def equal(count: int) -> Floats:
-    return np.ones(count)
+Moved = Callable[[Source, int], Floats]
+"""(source, groups) → differences."""
 
 
 def sizes(source: Source, count: int) -> Floats:
@@ -44,22 +44,24 @@ def sizes(source: Source, count: int) -> Floats:
     return np.floor(np.maximum(1, source.lognormal(np.log(20) - 0.245, 0.7, count)))
 
 
+def weigh_groups(moved: Moved, sized: bool = False) -> Draw:
+    """Return a draw of these differences, with equal weights or unlike ones."""
+    return lambda source, count: (
+        moved(source, count),
+        sizes(source, count) if sized else np.ones(count),
+    )
+
+
 def tail(source: Source, count: int, spread: float = 1.0) -> Floats:
     """Better by the mean on most groups, much worse on few: a log-normal loss."""
     return np.exp(spread**2 / 2) - source.lognormal(0, spread, count)
 
 
-def weigh_groups(moved: Callable[[Source, int], Floats], sized: bool = False) -> Draw:
-    """Return a draw of these differences, with equal weights or unlike ones."""
-    return lambda source, count: (
-        moved(source, count),
-        sizes(source, count) if sized else equal(count),
-    )
+def log_normal(spread: float) -> Moved:
+    return lambda source, count: tail(source, count, spread)
 
 
-def mixed(
-    share: float, one: Callable[[Source, int], Floats], other: Callable[[Source, int], Floats]
-) -> Callable[[Source, int], Floats]:
+def mixed(share: float, one: Moved, other: Moved) -> Moved:
     """Return differences of which a share is drawn from ``one``."""
 
     def draw(source: Source, count: int) -> Floats:
@@ -69,7 +71,7 @@ def mixed(
     return draw
 
 
-def normal(spread: float) -> Callable[[Source, int], Floats]:
+def normal(spread: float) -> Moved:
     return lambda source, count: source.normal(0, spread, count)
 
 
@@ -77,29 +79,16 @@ def nothing(source: Source, count: int) -> Floats:
     return np.zeros(count)
 
 
-def signs(rate: float) -> Callable[[Source, int], Floats]:
+def signs(rate: float) -> Moved:
     """Return wins and losses of single questions, the others tied."""
     return lambda source, count: np.select(
         [(draw := source.uniform(size=count)) < rate / 2, draw < rate], [1.0, -1.0], 0.0
     )
 
 
-def hits(right: float) -> Callable[[Source, int], Floats]:
-    """Return differences of two models that each answer so many questions rightly, by chance."""
-    return lambda source, count: (
-        (source.uniform(size=count) < right) * 1.0 - (source.uniform(size=count) < right)
-    )
-
-
-def reciprocal_ranks(source: Source, count: int) -> Floats:
-    one, other = (1 / np.floor(1 + source.exponential(2, count)) for _ in range(2))
-    return one - other
-
-
-def gains_near_one(source: Source, count: int) -> Floats:
-    """Differences of two NDCGs near 1."""
-    one, other = (source.beta(20, 1, count) for _ in range(2))
-    return one - other
+def less(score: Moved) -> Moved:
+    """Return differences of two models' scores that are drawn alike."""
+    return lambda source, count: score(source, count) - score(source, count)
 
 
 def one_heavy_group(source: Source, count: int) -> tuple[Floats, Floats]:
@@ -117,11 +106,6 @@ def spread_by_size(source: Source, count: int) -> tuple[Floats, Floats]:
     return source.normal(0, 1 / np.sqrt(weight)), weight
 
 
-def opposed(source: Source, count: int) -> Floats:
-    """Means of ten examples that push each other apart: a group's mean hardly varies."""
-    return source.normal(0, 0.1, count)
-
-
 def hidden_clusters(source: Source, count: int) -> Floats:
     """Three groups each that are alike, which nobody declares."""
     shared = np.repeat(source.normal(size=count // 3 + 1), 3)[:count]
@@ -135,7 +119,7 @@ def days(source: Source, count: int) -> Floats:
     return moved
 
 
-def rare(rate: float) -> Callable[[Source, int], Floats]:
+def rare(rate: float) -> Moved:
     """Return a little gain everywhere, and a disaster on so many groups."""
     loss = (1 - rate) / rate
     return lambda source, count: (
@@ -154,16 +138,12 @@ def lost_whole(source: Source, count: int) -> Floats:
     return np.where(source.uniform(size=count) < 0.1, -1.0, 1 / 9)
 
 
-def log_normal(spread: float) -> Callable[[Source, int], Floats]:
-    return lambda source, count: tail(source, count, spread)
-
-
 WORLDS: dict[str, World] = {
     "normal": World(draw=weigh_groups(normal(1))),
     "normal, unlike sizes": World(draw=weigh_groups(normal(1), sized=True)),
     "spread that follows size": World(draw=spread_by_size),
     "Student's t with 2 degrees": World(draw=weigh_groups(lambda s, n: s.standard_t(2, n))),
-    "negative correlation within": World(draw=weigh_groups(opposed, sized=True)),
+    "negative correlation within": World(draw=weigh_groups(normal(0.1), sized=True)),
     "one group with 20 % of the weight": World(draw=one_heavy_group),
     "exponential loss": World(draw=weigh_groups(lambda s, n: 1 - s.exponential(1, n))),
     "log-normal gain, σ 1": World(draw=weigh_groups(lambda s, n: -tail(s, n))),
@@ -188,10 +168,20 @@ WORLDS: dict[str, World] = {
     "days, AR 0.5, in order": World(draw=weigh_groups(days), ordered=True),
     "wins and losses": World(draw=weigh_groups(signs(1.0)), largest=1, gains=2),
     "wins and losses, 80 % tie": World(draw=weigh_groups(signs(0.2)), largest=1, gains=2),
-    "accuracy 0.7": World(draw=weigh_groups(hits(0.7)), largest=1, gains=1),
-    "accuracy 0.98": World(draw=weigh_groups(hits(0.98)), largest=1, gains=1),
-    "MRR": World(draw=weigh_groups(reciprocal_ranks), largest=1, gains=0.5),
-    "NDCG near 1": World(draw=weigh_groups(gains_near_one), largest=1, gains=0.1),
+    "accuracy 0.7": World(
+        draw=weigh_groups(less(lambda s, n: (s.uniform(size=n) < 0.7) * 1.0)), largest=1, gains=1
+    ),
+    "accuracy 0.98": World(
+        draw=weigh_groups(less(lambda s, n: (s.uniform(size=n) < 0.98) * 1.0)), largest=1, gains=1
+    ),
+    "MRR": World(
+        draw=weigh_groups(less(lambda s, n: 1 / np.floor(1 + s.exponential(2, n)))),
+        largest=1,
+        gains=0.5,
+    ),
+    "NDCG near 1": World(
+        draw=weigh_groups(less(lambda s, n: s.beta(20, 1, n))), largest=1, gains=0.1
+    ),
     "10 % of groups lost whole": World(draw=weigh_groups(lost_whole), largest=1, gains=10 / 9),
 }
 

@@ -1,13 +1,14 @@
 """Findings: what a section saw on the device, with its spread, limit and verdict."""
 
-import statistics
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
+from benchmarks.harness import Figure
 from trainyard.common.errors import TrainyardError
 
 NOT_SHOWN = "not shown: no GPU"
@@ -19,20 +20,18 @@ class Finding:
     """One thing that a section has measured or seen."""
 
     what: str
-    """Name within its section; a later finding of that name takes an earlier one's place."""
+    """Its name; a later finding of that name takes an earlier one's place."""
     rounds: tuple[float, ...] = ()
     """Measurements, one for each round."""
     unit: str = ""
     text: str = ""
-    """Text shown instead of a number: a kernel's name, or the reason why nothing was measured."""
+    """Text shown instead of a number: a kernel's name, or why nothing was measured."""
     limit: str = ""
     """What the median is held to, and why, with the source; empty if it is only told."""
     met: bool | None = None
     """Whether the limit holds; None if it is only told or could not be measured."""
     of_gpu: bool = True
     """Whether a processor's figure says nothing about the claim."""
-    quoted: bool = False
-    """Whether the rows for the documents quote it."""
 
     @classmethod
     def held(cls, what: str, value: float, most: float, why: str, **more: Any) -> Self:
@@ -40,63 +39,20 @@ class Finding:
         limit, met = f"≤ {number(most)}: {why}", abs(value) <= most
         return cls(what=what, rounds=(value,), limit=limit, met=met, **more)
 
-    @classmethod
-    def without(cls, what: str, why: str) -> Self:
-        """Create a finding that was not sought, and say why."""
-        return cls(what=what, text=why, of_gpu=False)
-
     def on(self, device: torch.device) -> "Finding":
         """Return the finding as it may be shown: without a figure that only a GPU can give."""
         if device.type == "cuda" or not self.of_gpu:
             return self
         return replace(self, rounds=(), text=NOT_SHOWN, met=None)
 
-    def value(self) -> str:
-        """Return the median with its unit, and the spread of several rounds."""
-        if not self.rounds:
-            return self.text
-        told = number(statistics.median(self.rounds))
-        if len(self.rounds) > 1:
-            told += f" ({number(min(self.rounds))}–{number(max(self.rounds))})"
-        return f"{told} {self.unit}".rstrip()
-
-    def verdict(self) -> str:
-        """Return whether the limit holds, in a word; empty without a limit or a figure."""
-        return {True: "met", False: "missed", None: ""}[self.met]
-
-    def data(self) -> dict[str, Any]:
-        """Return it as JSON types, with the median and the spread."""
-        found: dict[str, Any] = {"value": None, "spread": None, "verdict": self.verdict()}
+    def cells(self) -> tuple[str, str, str, str]:
+        """Name, median with its unit and spread, verdict, limit."""
+        told = self.text
         if self.rounds:
-            found["value"] = statistics.median(self.rounds)
-            found["spread"] = [min(self.rounds), max(self.rounds)]
-        return asdict(self) | found
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> Self:
-        """Read it from what ``data`` has returned."""
-        fields = {name: data[name] for name in cls.__dataclass_fields__}
-        return cls(**fields | {"rounds": tuple(data["rounds"])})
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a section's process has left."""
-
-    findings: list[Finding] = field(default_factory=list)
-    device: dict[str, Any] = field(default_factory=dict)
-    failed: str = ""
-    """Why the process did not end well; empty if it did."""
-    seconds: float = 0.0
-
-    def missed(self) -> list[str]:
-        """Return the names of the findings whose limit does not hold."""
-        return [one.what for one in self.findings if one.met is False]
-
-    def data(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        found = [one.data() for one in self.findings]
-        return {"failed": self.failed, "seconds": self.seconds, "findings": found}
+            figure = Figure(self.rounds)
+            spread = f" ({number(figure.low)}–{number(figure.high)})" * (len(self.rounds) > 1)
+            told = f"{number(figure.median)}{spread} {self.unit}".rstrip()
+        return self.what, told, {True: "met", False: "missed", None: ""}[self.met], self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +67,33 @@ class Frame:
     scratch: Path
     """Empty folder, removed afterwards."""
 
+    @property
+    def left(self) -> float:
+        """Seconds that one training may take; a little more than the section has."""
+        return min(120.0, self.until + 10 - time.monotonic())
+
+    def each(
+        self, cases: Mapping[str, Any], slow: Callable[[str], bool], run: Callable[..., Any]
+    ) -> Iterator[Finding]:
+        """Yield what ``run(name, case)`` finds of each case there is time for.
+
+        ``slow``: whether ``--smoke`` leaves a case out.
+        """
+        for name, case in cases.items():
+            if self.smoke and slow(name):
+                yield Finding(what=name, text=SMALL, of_gpu=False)
+            elif time.monotonic() > self.until:
+                yield Finding(what=name, text=LATE, of_gpu=False)
+            else:
+                yield from contained(name, run(name, case))
+
 
 def contained(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
     """Yield what is found of one case; its failure (memory, a compiler) does not end the others."""
     try:
         yield from found
     except TimeoutError as error:
-        yield Finding.without(what, f"{LATE}: {error}")
+        yield Finding(what=what, text=f"{LATE}: {error}", of_gpu=False)
     except (RuntimeError, TrainyardError) as error:
         first = str(error).strip().partition("\n")[0]
         why = f"failed: {type(error).__name__}: {first}"

@@ -1,6 +1,8 @@
-"""Short trainings of random tokens in this process, by Trainyard's loop and by one written by hand.
+"""MFU of the shapes that ship, by short trainings of random tokens beside a loop written by hand.
 
-bfloat16 by autocast, one device. The shapes are those that the recipes ship, and two of GPT's.
+Both loops train in turns in one process, in bfloat16 by autocast, and who begins changes. All
+shapes have a round before any has two. The peak is that of dense products in bfloat16
+(``training.watching.step_progress.PEAKS``).
 """
 
 import gc
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import harmonic_mean
 from typing import Any
 
 import numpy as np
@@ -17,14 +20,21 @@ import yaml
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.harness import CHECKOUT
+from benchmarks.gpu.findings import LATE, Finding, Frame, contained
+from benchmarks.harness import CHECKOUT, Figure
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.sample_order import create_uniform_order
 from training.data.shard_writer import write_dataset
 from training.loop import Loop
 from training.strategies import start_strategy
+from training.watching.step_progress import peak
 from training.workloads import Workload, load
+
+ROUNDS = 3
+SLOWER = 7.0, "as far as rounds of equal loops are apart on a processor (benchmarks/README.md)"
+SAME = 1e-2, "both loops begin with the same weights and samples; bfloat16 rounds to 2^-8"
+OF_FILE = 32_000  # tokens of the tokenizer that recipes/prod.yaml names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +45,10 @@ class Shape:
     batch: int
     compiled: bool = True
     warm_up: int = 5
-    """Steps that are not counted: the first one compiles."""
+    """Steps that are not counted: the first one compiles. ``steps`` are a multiple of it."""
     steps: int = 10
-    """Steps that are: a multiple of ``warm_up``."""
 
     def workload(self) -> Workload:
-        """Return the language model of this shape."""
         return load("language_model", self.model)
 
     def fresh(self, device: torch.device) -> nn.Module:
@@ -49,66 +57,20 @@ class Shape:
         with device:
             return self.workload().model()
 
-    def flops(self) -> float:
-        """Return the operations per token, forward and backward."""
-        workload = self.workload()
-        return workload.flops(self.fresh(torch.device("meta")))
 
-    def tokens(self) -> int:
-        """Return the tokens of a step."""
-        return self.batch * self.model["context_length"]
-
-
-def _gpt(layers: int, heads: int, dim: int, context: int) -> dict[str, int]:
-    """Return a model with GPT-2's 50,257 tokens, rounded up to a multiple of 64 as nanoGPT does."""
-    return {"layers": layers, "heads": heads, "dim": dim, "context_length": context,
-            "vocabulary": 50_304}  # fmt: skip
+GPT = {"layers": 12, "heads": 12, "dim": 768, "context_length": 1024, "vocabulary": 50_304}
+"""GPT-2's, with its 50,257 tokens rounded up to a multiple of 64, as nanoGPT does."""
+BILLION = GPT | {"layers": 18, "heads": 16, "dim": 2048, "context_length": 2048}
+GPT2 = Shape(model=GPT, batch=32, warm_up=10, steps=20)
+TINY = {"layers": 1, "heads": 1, "dim": 16, "context_length": 16}
+SMOKE = Shape(model=TINY, batch=2, compiled=False, warm_up=1, steps=2)
 
 
-GPT2 = Shape(model=_gpt(12, 12, 768, 1024), batch=32, warm_up=10, steps=20)
-SMOKE = Shape(
-    model={"layers": 1, "heads": 1, "dim": 16, "context_length": 16},
-    batch=2,
-    compiled=False,
-    warm_up=1,
-    steps=2,
-)
-OF_FILE = 32_000
-"""Tokens of the tokenizer that recipes/prod.yaml names, ``tokenizers/32k``."""
-
-
-def shapes() -> dict[str, Shape]:
-    """Return name → shape: those of the recipes, each once and largest first, then GPT's."""
-    found: dict[str, Shape] = {}
-    for path in sorted((CHECKOUT / "recipes").glob("*.yaml"), reverse=True):
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-        loop = recipe["train"].get("loop")
-        if recipe["workload"]["name"] != "language_model" or loop is None:
-            continue
-        model = {**recipe["workload"]["config"]} | {"records": "documents"}
-        if model.pop("tokenizer") == "file":
-            model["vocabulary"] = OF_FILE
-        shape = Shape(model=model, batch=loop["micro_batch"], compiled=loop.get("compile", False))
-        if shape.model not in [one.model for one in found.values()]:
-            found[path.stem] = shape
-    found = dict(sorted(found.items(), key=lambda one: -one[1].model["dim"]))
-    return found | {"gpt2": GPT2, "1b": Shape(model=_gpt(18, 16, 2048, 2048), batch=8)}
-
-
-class NoCheckpoints:
+class NoCheckpoints(nullcontext):
     """In the place of ``Checkpoints``: 12 GB at the end of a run are not what is measured."""
 
-    def __enter__(self) -> "NoCheckpoints":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def save(self, step: int, state: dict, loss: float | None = None) -> None: ...
-
-    def resume(self, state: Callable) -> None: ...
-
-    def progress(self, step: int) -> dict[str, float]:
-        return {}
+    save = resume = lambda *_: None
+    progress = lambda *_: {}  # noqa: E731
 
 
 class WatchedLoop(Loop):
@@ -136,6 +98,7 @@ def trained(
         **{"min_learning_rate_ratio": 1.0, "log_interval": shape.warm_up},
         **{"validation_interval": steps, "validation_samples": 1},
     }
+    forget()
     config, workload = TrainConfig.model_validate(asked | settings), shape.workload()
     with start_strategy(config, workload) as strategy:
         model = shape.fresh(strategy.ranks.device)
@@ -146,24 +109,62 @@ def trained(
     return lines
 
 
+def random_tokens(shape: Shape, folder: Path, samples: int = 0, split: str = "") -> Dataset:
+    """Write as many samples as the steps of a shape take, or so many, without an end token."""
+    packing, samples = (
+        shape.workload().packing,
+        samples or shape.batch * (shape.warm_up + shape.steps),
+    )
+    most = shape.model.get("vocabulary", packing.tokenizer.size) - 1
+    size = samples, packing.width
+    tokens = np.random.default_rng(0).integers(0, most, size).astype(packing.dtype)
+    tokens += tokens >= packing.tokenizer.end  # ends would be padding, which has no loss
+    told = {"shard_bytes": 64_000_000, "workload": packing.info}
+    told |= {"split": split} if split else {}
+    write_dataset(folder, {"tokens": tokens}, packing.fields, **told)
+    return Dataset(folder)
+
+
+def forget() -> None:
+    """Free what the training before has left: compiled code, and the allocator's memory."""
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()  # nothing without a GPU
+
+
+def shapes() -> dict[str, Shape]:
+    """Return name → shape: that of recipes/prod.yaml, then GPT's."""
+    recipe = yaml.safe_load((CHECKOUT / "recipes/prod.yaml").read_text(encoding="utf-8"))
+    model = {**recipe["workload"]["config"]} | {"records": "documents", "vocabulary": OF_FILE}
+    del model["tokenizer"]
+    loop = recipe["train"]["loop"]
+    prod = Shape(model=model, batch=loop["micro_batch"], compiled=loop["compile"])
+    return {"prod": prod, "gpt2": GPT2, "1b": Shape(model=BILLION, batch=8)}
+
+
+def ours(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
+    """Return (tokens a second after the warm-up, the last loss) of Trainyard's loop."""
+    lines = [line for line in trained(shape, train) if "loss" in line]
+    counted = [line["units_per_second"] for line in lines if line["step"] > shape.warm_up]
+    return harmonic_mean(counted), lines[-1]["loss"]  # as many steps in each line
+
+
 def by_hand(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
-    """Train by a loop like nanoGPT's, without synchronisation between the steps.
+    """As ``ours``, by a loop like nanoGPT's, without synchronisation between the steps.
 
     Its blocks are compiled one by one, as torchtitan does it: a fifth of the time of a whole model.
-
-    Returns (tokens a second after the warm-up, the last loss).
     """
+    forget()
     model = shape.fresh(device)
     for block in shape.workload().blocks(model) if shape.compiled else ():
         block.compile()
-    wide = [p for p in model.parameters() if p.dim() >= 2]
-    narrow = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": wide, "weight_decay": 0.1}, {"params": narrow, "weight_decay": 0.0}]
+    sides = [[p for p in model.parameters() if (p.dim() < 2) == narrow] for narrow in (0, 1)]
+    groups = [{"params": p, "weight_decay": d} for p, d in zip(sides, (0.1, 0.0), strict=True)]
     optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), fused=True)
     began, loss = 0.0, torch.zeros(())
-    for step, tokens in enumerate(_batches(shape, train, device)):
+    for step, tokens in enumerate(batches(shape, train, device)):
         if step == shape.warm_up:
-            _wait(device)
+            wait(device)
             began = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16):
             logits = model(tokens[:, :-1])
@@ -172,24 +173,13 @@ def by_hand(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, 
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    _wait(device)
-    return shape.steps * shape.tokens() / (time.perf_counter() - began), loss.item()
+    wait(device)
+    return shape.steps * tokens.shape[0] * (tokens.shape[1] - 1) / (
+        time.perf_counter() - began
+    ), loss.item()
 
 
-def random_tokens(shape: Shape, folder: Path) -> Dataset:
-    """Write as many samples as the steps of a shape take, without an end token."""
-    workload = shape.workload()
-    packing, samples = workload.packing, shape.batch * (shape.warm_up + shape.steps)
-    most = shape.model.get("vocabulary", packing.tokenizer.size) - 1
-    size = samples, packing.width
-    tokens = np.random.default_rng(0).integers(0, most, size).astype(packing.dtype)
-    tokens += tokens >= packing.tokenizer.end  # ends would be padding, which has no loss
-    write_dataset(folder, {"tokens": tokens}, packing.fields, shard_bytes=64_000_000,
-                  workload=packing.info)  # fmt: skip
-    return Dataset(folder)
-
-
-def _batches(shape: Shape, train: Dataset, device: torch.device) -> Iterator[torch.Tensor]:
+def batches(shape: Shape, train: Dataset, device: torch.device) -> Iterator[torch.Tensor]:
     """Yield batches in the order in which Trainyard's loader gives them."""
     indices = create_uniform_order(train.fingerprint, 0, len(train)).indices_at(
         np.arange(len(train))
@@ -201,14 +191,59 @@ def _batches(shape: Shape, train: Dataset, device: torch.device) -> Iterator[tor
         yield tokens.to(device, non_blocking=True)
 
 
-def forget(device: torch.device) -> None:
-    """Free what the training before has left: compiled code, and the allocator's memory."""
-    torch.compiler.reset()
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+LOOPS = {"ours": ours, "by hand": by_hand}
+
+
+def flops(shape: Shape) -> float:
+    """Return the operations per token."""
+    return shape.workload().flops(shape.fresh(torch.device("meta")))
+
+
+def findings(frame: Frame) -> Iterator[Finding]:
+    """Yield each shape's figures after each of its rounds, and the shapes that had no time."""
+    measured = {"smoke": SMOKE} if frame.smoke else shapes()
+    data = {name: random_tokens(one, frame.scratch / name) for name, one in measured.items()}
+    speeds = {name: {loop: list[float]() for loop in LOOPS} for name in measured}
+    took: dict[str, float] = {}
+    for number in range(1 if frame.smoke else ROUNDS):
+        for name, shape in measured.items():
+            began = time.monotonic()
+            if began + took.get(name, max(took.values(), default=0)) < frame.until:
+                loops = [*LOOPS][:: -1 if number % 2 else 1]
+                one = told(f"{name}: ", shape, data[name], loops, speeds[name], frame.device)
+                yield from contained(name, one)
+                took[name] = time.monotonic() - began
+    for name in measured.keys() - took.keys():
+        yield Finding(what=f"{name}: MFU", text=LATE, of_gpu=False)
+
+
+def told(
+    name: str,
+    shape: Shape,
+    train: Dataset,
+    loops: list[str],
+    speeds: dict[str, list[float]],
+    device: torch.device,
+) -> Iterator[Finding]:
+    """Measure a shape once more; yield what its rounds say so far."""
+    losses = {}
+    for loop in loops:
+        speed, losses[loop] = LOOPS[loop](shape, train, device)
+        speeds[loop].append(speed)
+    mine, hand = (Figure(tuple(speeds[loop])) for loop in LOOPS)
+    yield Finding(what=f"{name}tokens/s", rounds=mine.rounds)
+    ratio = mine.over(hand)
+    yield Finding(what=f"{name}÷ by hand", rounds=ratio.rounds)
+    if shape.compiled:  # a toy's step is shorter than what the host does in it
+        late = 100 * max(0.0, 1 - ratio.median)
+        yield Finding.held(f"{name}slower than by hand", late, *SLOWER, unit="%")
+    if (most := peak(device)) is not None:
+        used = tuple(100 * speed * flops(shape) / most for speed in mine.rounds)
+        yield Finding(what=f"{name}MFU", rounds=used, unit="%")
+    apart = losses["ours"] / losses["by hand"] - 1
+    yield Finding.held(f"{name}last loss ÷ by hand − 1", apart, *SAME, of_gpu=False)

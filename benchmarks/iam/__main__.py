@@ -24,7 +24,17 @@ from typing import Annotated, Any
 import boto3
 import typer
 
-from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, report
+from benchmarks.harness import (
+    CHECKOUT,
+    Figure,
+    JsonFile,
+    Section,
+    Target,
+    report,
+    screen,
+    show,
+    steps_of,
+)
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import from_recipe
 from trainyard.aws_clients import client
@@ -83,11 +93,13 @@ def main(
     shipped = sorted(str(p.relative_to(CHECKOUT)) for p in CHECKOUT.glob("recipes/*.yaml"))
     trials = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-iam-") as folder:
-        for path in recipe or shipped:
+        for path in steps_of("recipes", recipe or shipped):
             boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
             with serve(Path(folder) / Path(path).stem) as endpoint, apply_environment(endpoint.env):
                 trials.append(tried(endpoint, path, run and path == LAPTOP))
-    raise typer.Exit(report([judged(trials)], json_file, {"run": run}))
+    section = judged(trials)
+    show(section, screen())
+    raise typer.Exit(report([section], json_file, {"run": run}))
 
 
 def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
@@ -104,8 +116,10 @@ def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
     chosen = [*own, *FEW] if run else own
     for further in ((), ("--start",)):
         _verb(endpoint, "plan", path, chosen, ARNS["plan"])
-        _verb(endpoint, "upsert", path, chosen, ARNS["ci"], further)
-    _wait(endpoint, subject.name)
+        _verb(endpoint, "upsert", path, chosen, ARNS["ci"], *further)
+    found = client("sagemaker").list_pipeline_executions(PipelineName=subject.name)
+    [execution] = found["PipelineExecutionSummaries"]
+    endpoint.wait(execution["PipelineExecutionArn"])  # most fail: their data are not here
     client("sagemaker").update_pipeline(PipelineName=subject.name, PipelineDescription="by hand")
     for role in ("plan", "ci"):  # both look: at the execution, too
         _verb(endpoint, "plan", path, [*chosen, CHANGE], ARNS[role])
@@ -128,65 +142,42 @@ def _is_tolerated(request: Request) -> bool:
 def _make_roles(policies: Mapping[str, dict[str, Any]]) -> None:
     iam, trust = client("iam"), json.dumps(TRUST)
     for role, policy in policies.items():
-        iam.create_role(RoleName=NAMES[role], AssumeRolePolicyDocument=trust)
-        iam.put_role_policy(
-            RoleName=NAMES[role], PolicyName=DERIVED_POLICY, PolicyDocument=json.dumps(policy)
-        )
+        name = {"RoleName": NAMES[role]}
+        iam.create_role(**name, AssumeRolePolicyDocument=trust)
+        said = json.dumps(policy)
+        iam.put_role_policy(**name, PolicyName=DERIVED_POLICY, PolicyDocument=said)
 
 
 def _verb(
-    endpoint: Endpoint,
-    verb: str,
-    path: str,
-    overrides: Sequence[str],
-    role: str = "",
-    further: Sequence[str] = (),
+    endpoint: Endpoint, verb: str, path: str, overrides: Sequence[str], role: str = "", *more: str
 ) -> None:
     """Run one of our verbs, with a role's keys; a plan's status 2 says that something changes."""
-    keys = _keys(role) if role else {}
-    command = [sys.executable, "-m", f"pipelines.{verb}", "--recipe", path, *further]
+    own = {**os.environ, **endpoint.env}
+    if role:
+        keys = client("sts").assume_role(RoleArn=role, RoleSessionName="bench")["Credentials"]
+        own |= {"AWS_ACCESS_KEY_ID": keys["AccessKeyId"], "AWS_SESSION_TOKEN": keys["SessionToken"],
+                "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"]}  # fmt: skip
+    command = [sys.executable, "-m", f"pipelines.{verb}", "--recipe", path, *more]
     command += [part for one in overrides for part in ("--set", one)]
     done = subprocess.run(
-        command,
-        cwd=CHECKOUT,
-        env={**os.environ, **endpoint.env, **keys},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=CHECKOUT, env=own, capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 2):
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-
-
-def _wait(endpoint: Endpoint, name: str) -> None:
-    """Return when the pipeline's execution has ended, as most will: their data is not here."""
-    found = client("sagemaker").list_pipeline_executions(PipelineName=name)
-    [execution] = found["PipelineExecutionSummaries"]
-    ended = endpoint.wait(execution["PipelineExecutionArn"])
-    print(f"{name}: {ended['PipelineExecutionStatus']}", file=sys.stderr)
-
-
-def _keys(role: str) -> dict[str, str]:
-    keys = client("sts").assume_role(RoleArn=role, RoleSessionName="bench")["Credentials"]
-    return {
-        "AWS_ACCESS_KEY_ID": keys["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"],
-        "AWS_SESSION_TOKEN": keys["SessionToken"],
-    }
 
 
 def judged(trials: Sequence[Trial]) -> Section:
     """Return how many calls are allowed, and how many statements are needed."""
     columns = ("recipe", "calls", "made", "allowed", "statements", "needed")
     section = Section("iam", "Derived roles", columns)
-    totals: list[tuple[int, int, int, int]] = []
+    totals = []
     for trial in trials:
         found = [_of_role(section, trial, role) for role in NAMES]
-        calls, allowed, statements, needed = (sum(column) for column in zip(*found, strict=True))
-        totals.append((calls, allowed, statements, needed))
-        row = (trial.recipe, calls, trial.ran, allowed, statements, needed)
-        section.rows.append(tuple(map(str, row)))
-        section.data[trial.recipe] = dict(zip(columns[1:], row[1:], strict=True))
+        calls, allowed, *needed = (sum(column) for column in zip(*found, strict=True))
+        totals.append((calls, allowed, *needed))
+        row = (calls, trial.ran, allowed, *needed)
+        section.rows.append((trial.recipe, *map(str, row)))
+        section.data[trial.recipe] = dict(zip(columns[1:], row, strict=True))
     calls, allowed, statements, needed = (sum(column) for column in zip(*totals, strict=True))
     section.targets = [
         Target("calls that the derived roles allow", Figure((allowed / calls,)), "≥", 1, "%"),

@@ -14,12 +14,11 @@ import tempfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from benchmarks import harness
-from benchmarks.harness import JsonFile, keep
+from benchmarks.harness import JsonFile, keep, show_table, steps_of
 from benchmarks.interruptions import trial
 from benchmarks.interruptions.training import INTERVAL, STEPS, write_data
 from benchmarks.interruptions.trial import References, Trial
@@ -34,83 +33,47 @@ def main(
     """Exit status 1 if a curve differs, a torn checkpoint was resumed, or too much was lost."""
     with tempfile.TemporaryDirectory(prefix="interruptions-") as scratch:
         trials = measure(Path(scratch), runs, world, seed)
-    found = figures(trials, seed)
-    _print(found)
-    keep(json_file, found | {"trials": [asdict(one) for one in trials]})
-    raise typer.Exit(1 if found["failed_runs"] else 0)
+    found = figures(trials)
+    show_table((f"{runs} runs of {STEPS} steps, interval {INTERVAL}", ""), found.items())
+    keep(json_file, found | {"seed": seed, "trials": [asdict(one) for one in trials]})
+    raise typer.Exit(1 if found["runs with a fault"] else 0)
 
 
 def measure(scratch: Path, runs: int, worlds: list[int], seed: int) -> list[Trial]:
     """Every run in a folder of its own, which is deleted afterwards."""
     write_data(scratch / "data", seed)
     references = References(scratch / "data", scratch / "undisturbed")
-
-    def interrupted(number: int) -> Trial:
+    found = []
+    for number in steps_of("interrupted trainings", range(runs)):
         folder = scratch / f"{number}"
-        one = trial.run(number, seed, scratch / "data", folder, references, worlds)
+        found.append(trial.run(number, seed, scratch / "data", folder, references, worlds))
         shutil.rmtree(folder)
-        return one
+        if found[-1].faults:
+            print(f"run {number}: {found[-1]}", flush=True)
+    return found
 
-    return harness.trials("interruptions", runs, interrupted, lambda one: one.faults)
 
-
-def figures(trials: list[Trial], seed: int) -> dict:
-    """All that is known of the runs, as JSON."""
+def figures(trials: list[Trial]) -> dict[str, Any]:
+    """What was done to the runs, and what came of it."""
     resumes = [resume for one in trials for resume in one.resumes]
-    bitwise = [one for one in trials if one.bitwise]
-    other = [one for one in trials if not one.bitwise]
+    same, other = ([one for one in trials if one.bitwise == kind] for kind in (True, False))
+    lost: dict[str, int] = {}
+    for one in resumes:
+        kind = f"most steps lost, {'torn on purpose' if one.torn else one.disturbance}"
+        lost[kind] = max(lost.get(kind, 0), one.lost)
     return {
-        "runs": len(trials),
-        "seed": seed,
-        "steps": STEPS,
-        "checkpoint_interval": INTERVAL,
-        "disturbances": dict(Counter(one.disturbance for one in resumes)),
-        "torn_on_purpose": dict(Counter(one.torn for one in resumes if one.torn)),
-        "killed_during_a_write": sum(one.unfinished for one in resumes),
-        "goes_on_with": {
-            "the same layout": sum(one.before == one.after for one in resumes),
-            "another world size": sum(one.before.world != one.after.world for one in resumes),
-            "another strategy": sum(one.before.strategy != one.after.strategy for one in resumes),
-        },
-        "most_steps_lost": {
-            name: max((one.lost for one in resumes if _kind(one) == name), default=None)
-            for name in ("SIGTERM", "killed", "killed during a write", "torn on purpose")
-        },
-        "losses_compared": sum(one.compared for one in trials),
-        "runs_of_one_layout": len(bitwise),
-        "largest_error_of_one_layout": max((one.error for one in bitwise), default=0.0),
-        "runs_of_several_layouts": len(other),
-        "largest_error_of_several_layouts": max((one.error for one in other), default=0.0),
-        "failed_runs": sum(bool(one.faults) for one in trials),
-        "faults": [fault for one in trials for fault in one.faults],
+        **Counter(one.disturbance for one in resumes),
+        **Counter(f"then torn on purpose: {one.torn}" for one in resumes if one.torn),
+        "a write was unfinished": sum(one.unfinished for one in resumes),
+        "went on with another layout": sum(one.before != one.after for one in resumes),
+        **lost,
+        "losses compared": sum(one.compared for one in trials),
+        "runs of one layout": len(same),
+        "largest error of one layout": max((one.error for one in same), default=0.0),
+        "runs of several layouts": len(other),
+        "largest error of several layouts": max((one.error for one in other), default=0.0),
+        "runs with a fault": sum(bool(one.faults) for one in trials),
     }
-
-
-def _kind(resume: trial.Resume) -> str:
-    if resume.torn:
-        return "torn on purpose"
-    if resume.disturbance == trial.STOP:
-        return "SIGTERM"
-    return "killed during a write" if resume.unfinished else "killed"
-
-
-def _print(found: dict) -> None:
-    sections = {
-        "interrupted by": found["disturbances"]
-        | {"(a write was unfinished)": found["killed_during_a_write"]},
-        "then torn on purpose": found["torn_on_purpose"],
-        "went on with": found["goes_on_with"],
-        f"most steps lost (interval {INTERVAL})": found["most_steps_lost"],
-        "the loss curve": {
-            "losses compared": found["losses_compared"],
-            "runs of one layout": found["runs_of_one_layout"],
-            "  largest relative error": f"{found['largest_error_of_one_layout']:.1e}",
-            "runs of several layouts": found["runs_of_several_layouts"],
-            "  largest relative error ": f"{found['largest_error_of_several_layouts']:.1e}",
-            "runs with a fault": found["failed_runs"],
-        },
-    }
-    harness.show_counts(f"{found['runs']} runs of {STEPS} steps", sections)
 
 
 if __name__ == "__main__":

@@ -23,17 +23,9 @@ from training.workloads import load_packing
 MODEL = {"context_length": 16, "layers": 2, "heads": 2, "dim": 64}
 STEPS, INTERVAL, KEEP = 24, 4, 3
 SETTINGS = {
-    "max_steps": STEPS,
-    "global_batch": 12,
-    "micro_batch": 1,
-    "learning_rate": 0.003,
-    "warmup_steps": 3,
-    "precision": "float32",
-    "log_interval": 1,
-    "validation_interval": 8,
-    "validation_samples": 12,
-    "checkpoint_interval": INTERVAL,
-    "keep_checkpoints": KEEP,
+    **{"max_steps": STEPS, "global_batch": 12, "micro_batch": 1, "precision": "float32"},
+    **{"learning_rate": 0.003, "warmup_steps": 3, "log_interval": 1, "validation_interval": 8},
+    **{"validation_samples": 12, "checkpoint_interval": INTERVAL, "keep_checkpoints": KEEP},
     "collective_timeout_seconds": 30,
 }
 PAUSE = 0.01  # seconds a step, so that there is a time to be interrupted at
@@ -150,14 +142,9 @@ def write_data(folder: Path, seed: int) -> None:
     packing = load_packing("language_model", MODEL)
     for split, count in (("train", 120), ("validation", 12)):
         rows = np.cumsum(random.integers(1, 4, (count, packing.width)), 1) % 64
-        write_dataset(
-            folder / split,
-            {"tokens": rows.astype(packing.dtype)},
-            packing.fields,
-            shard_bytes=2000,
-            split=split,
-            workload=packing.info,
-        )
+        tokens = {"tokens": rows.astype(packing.dtype)}
+        told = {"shard_bytes": 2000, "split": split, "workload": packing.info}
+        write_dataset(folder / split, tokens, packing.fields, **told)
 
 
 def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port: int) -> None:
@@ -187,9 +174,8 @@ def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     config = TrainConfig.model_validate(SETTINGS | {"strategy": layout.strategy})
     train, validation = Dataset(data / "train"), Dataset(data / "validation")
     workload = load("language_model", MODEL)
-    known = parts(
-        config, "language_model", MODEL, read_code_files("language_model", Path(__file__))
-    )
+    code = read_code_files("language_model", Path(__file__))
+    known = parts(config, "language_model", MODEL, code)
     name = known.model_copy(update={"data": train.fingerprint}).name
     with (
         start_strategy(config, workload) as strategy,

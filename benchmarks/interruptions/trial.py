@@ -33,7 +33,9 @@ def stop_node(training: Training, source: random.Random) -> None:
 def kill_node(training: Training, source: random.Random) -> None:
     """SIGKILL of every rank at once."""
     _wait(training, source)
-    _kill(training)
+    for rank in training.ranks:
+        rank.kill()
+    training.end()
 
 
 def kill_during_write(training: Training, source: random.Random) -> None:
@@ -45,24 +47,15 @@ def kill_during_write(training: Training, source: random.Random) -> None:
             time.sleep(source.uniform(0, 0.005))
             break
         time.sleep(0.0005)
-    _kill(training)
-
-
-def _kill(training: Training) -> None:
     for rank in training.ranks:
         rank.kill()
     training.end()
 
 
-def _resumed(training: Training) -> None:
-    """Wait until the training goes on, or has ended."""
-    while training.running and training.resumed(training.starts) is None:
-        time.sleep(0.002)
-
-
 def _wait(training: Training, source: random.Random) -> None:
     """Until a random step of those that are left; or until the training has ended."""
-    _resumed(training)
+    while training.running and training.resumed(training.starts) is None:
+        time.sleep(0.002)
     first = training.last_step()
     step = source.randint(first, max(first, STEPS - 2))
     while training.running and training.last_step() < step:
@@ -84,33 +77,21 @@ def tear(training: Training, source: random.Random) -> str:
         return ""
     name, act = source.choice(sorted(TEARS.items()))
     parts = sorted(whole[-1].glob("*.safetensors"))
-    act(whole[-1], source.choice(parts), source)
+    act(source.choice(parts), source)
     return name
 
 
-def _cut(folder: Path, part: Path, source: random.Random) -> None:
-    os.truncate(part, source.randrange(part.stat().st_size))
-
-
-def _flip(folder: Path, part: Path, source: random.Random) -> None:
+def flip(part: Path, source: random.Random) -> None:
     content = bytearray(part.read_bytes())
     content[source.randrange(len(content))] ^= 1 << source.randrange(8)
     part.write_bytes(content)
 
 
-def _no_marker(folder: Path, part: Path, source: random.Random) -> None:
-    (folder / "complete.json").unlink()
-
-
-def _no_part(folder: Path, part: Path, source: random.Random) -> None:
-    part.unlink()
-
-
-TEARS: dict[str, Callable[[Path, Path, random.Random], None]] = {
-    "file cut off": _cut,
-    "bit flipped": _flip,
-    "marker deleted": _no_marker,
-    "file deleted": _no_part,
+TEARS: dict[str, Callable[[Path, random.Random], object]] = {
+    "file cut off": lambda part, source: os.truncate(part, source.randrange(part.stat().st_size)),
+    "bit flipped": flip,
+    "marker deleted": lambda part, source: part.with_name("complete.json").unlink(),
+    "file deleted": lambda part, source: part.unlink(),
 }
 
 TOLERANCE = 1e-5  # relative, of each loss, with another world size or strategy

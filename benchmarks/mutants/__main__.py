@@ -18,16 +18,14 @@ import random
 import re
 import subprocess
 import tempfile
-import time
 from collections import Counter, defaultdict
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from benchmarks import resumed
-from benchmarks.harness import CHECKOUT
+from benchmarks.harness import CHECKOUT, JsonFile, keep, steps_of
 from benchmarks.mutants.edits import ROOMS, Mutant, everywhere, made, same
 from benchmarks.mutants.forked import Ran, load, pytest_in
 from trainyard.common.atomic_file import write
@@ -44,7 +42,7 @@ class Tests:
         self.kept = Path(tempfile.gettempdir(), f"mutants-{commit[:12]}")
         self.executing: dict[str, list[Ran]] = defaultdict(list)
         self.kept.mkdir(exist_ok=True)
-        for file in test_files(copy):
+        for file in steps_of("test files, their statements", test_files(copy)):
             for one in self._noted(file):
                 test = replace(one, statements=())
                 for statement in one.statements if one.outcome == "passed" else ():
@@ -57,7 +55,6 @@ class Tests:
         if not path.exists():
             outcome = pytest_in(self.copy, [file], SECONDS, self.notes, ROOMS)
             write(path, json.dumps([asdict(one) for one in outcome.tests]))
-            print(f"{file}: {len(outcome.tests)} tests, exit status {outcome.status}", flush=True)
         return [Ran(**one) for one in json.loads(path.read_text())]
 
     def verdict(self, mutant: Mutant) -> tuple[str, str | None]:
@@ -136,37 +133,25 @@ def main(
     count: Annotated[int, typer.Option(min=1, help="Mutants that are drawn.")] = 300,
     seed: Annotated[int, typer.Option(help="Draws them.")] = 0,
     checkout: Annotated[Path, typer.Option(help="Whose commit is tried.")] = CHECKOUT,
-    kept: Annotated[
-        Path | None, typer.Option("--json", help="What is in it is not tried again.")
-    ] = None,
     of: Annotated[Path | None, typer.Option(help="Another checkout's results.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Edit the code one place at a time; exit 1 when a test was lost."""
-    with tempfile.TemporaryDirectory(prefix="mutants-", dir=_memory()) as place:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="mutants-", dir=memory) as place:
         copy, commit = _copy(checkout.resolve(), Path(place))
         drawn = _killed(of) if of else _drawn(copy, count, seed)
-        setting = {"commit": commit, "seed": None if of else seed, "of": of and str(of.resolve())}
         load()
-        tests = Tests(copy, commit)
-
-        def measured(name: str) -> dict[str, Any]:
-            before = time.monotonic()
+        tests, found = Tests(copy, commit), {}
+        for name in steps_of("mutants", drawn):
             mutant = same(drawn[name], copy) if of else drawn[name]
             verdict, by = tests.verdict(mutant) if mutant else ("absent", None)
-            took = {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - before, 1)}
-            return {"mutant": asdict(mutant or drawn[name]), **took}
-
-        found = {}
-        for name, found[name] in resumed.each(drawn, measured, kept, setting):
-            print(f"{found[name]['verdict']:12} {name} {found[name]['by'] or ''}", flush=True)
+            found[name] = {"mutant": asdict(mutant or drawn[name]), "verdict": verdict, "by": by}
+            print(f"{verdict:12} {name} {by or ''}", flush=True)
+            keep(json_file, {"commit": commit, "cases": found})
     verdicts = Counter(one["verdict"] for one in found.values())
     print(f"{len(drawn)} mutants:", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items()))
     raise typer.Exit(int(of is not None and verdicts["survived"] + verdicts["not executed"] > 0))
-
-
-def _memory() -> str | None:
-    """Name a folder in memory, where there is one."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _copy(checkout: Path, place: Path) -> tuple[Path, str]:

@@ -45,7 +45,6 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Say what it is in the results."""
         return f"{self.path}:{self.line}:{self.column} {self.old!r} -> {self.new!r}"
 
 

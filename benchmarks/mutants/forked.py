@@ -126,7 +126,6 @@ class Notes:
         self.reports: list[pytest.TestReport] = []
 
     def pytest_collection_finish(self) -> None:
-        """Count what the collection executed for all tests."""
         self.shared |= self.statements
 
     @pytest.hookimpl(wrapper=True)
@@ -140,7 +139,6 @@ class Notes:
                 self.shared |= self.statements - before
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember how a test's set-up, call or tear-down went."""
         self.reports.append(report)
 
     @pytest.hookimpl(wrapper=True)

@@ -18,14 +18,10 @@ def words(kept: int = 500) -> list[str]:
 
 def pytorch(folder: Path) -> None:
     """WikiText-2's three files."""
-    text, lines = words(), []
-    for start in range(0, 60_000, 20):
-        lines.append(" ".join(text[start : start + 20]))
-    for name, part in (
-        ("train", lines[:-600]),
-        ("valid", lines[-600:-300]),
-        ("test", lines[-300:]),
-    ):
+    text = words()
+    lines = [" ".join(text[start : start + 20]) for start in range(0, 60_000, 20)]
+    parts = {"train": lines[:-600], "valid": lines[-600:-300], "test": lines[-300:]}
+    for name, part in parts.items():
         (folder / f"{name}.txt").write_text("\n".join(part) + "\n", encoding="utf-8")
 
 
@@ -74,13 +70,8 @@ def hugging_face(folder: Path) -> None:
     vocabulary.write_text("\n".join([*special, *sorted({*text}), "good", "bad"]) + "\n")
     tokenizer = BertTokenizerFast(vocab_file=str(vocabulary))
     tokenizer.save_pretrained(folder / "base")
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-    )
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    config = BertConfig(vocab_size=len(tokenizer), num_attention_heads=2, **small)
     BertForSequenceClassification(config).save_pretrained(folder / "base")
     for split, count in (("train", 320), ("test", 96)):
         labels = random.integers(0, 2, count).tolist()

@@ -4,7 +4,7 @@ python -m benchmarks.sdk_tests CHECKOUT [--only PATTERN]
 
 CHECKOUT is a checkout of github.com/aws/sagemaker-python-sdk, at a tag 2.257.x or of version 3. Its
 tests of pipelines, and of version 3 its notebooks, run as they are, but for what
-benchmarks/sdk_tests/changes.py lists, each against a fresh emulator, in a venv with that SDK, which
+``changes.yaml`` lists, each against a fresh emulator, in a venv with that SDK, which
 is made once. The table says what the declared work came to, not the test's colour. Exit status 1
 when a test is vacuous.
 """
@@ -16,18 +16,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from benchmarks.harness import CHECKOUT, screen
-from benchmarks.sdk_tests import changes
-from benchmarks.sdk_tests.judge import VERDICTS, Verdict, judge
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_outcomes, steps_of
+from benchmarks.sdk_tests.judge import CHANGES, VERDICTS, judge
 
 INSIDE = Path(__file__).parent / "inside"
 SDK = {2: "sagemaker==2.257.1", 3: "sagemaker==3.27.0"}
@@ -73,59 +70,50 @@ def interpreter(folder: Path, version: int) -> Path:
 def main(
     checkout: Annotated[Path, typer.Argument(help="A checkout of aws/sagemaker-python-sdk.")],
     only: Annotated[str, typer.Option(help="A pattern (fnmatch) of tests' ids.")] = "*",
-    workers: Annotated[int, typer.Option(min=1, help="Tests at a time.")] = 2,
     seconds: Annotated[int, typer.Option(help="For one test.")] = 600,
-    results: Annotated[Path, typer.Option(help="JSON lines; the last of a test counts.")] = Path(
-        "sdk-tests.jsonl"
-    ),
-    venvs: Annotated[Path, typer.Option(help="Where the SDK's venv is made.")] = Path(
-        ".trainyard/sdk-tests"
-    ),
-    region: Annotated[str, typer.Option(help="Instead of the tests' own, by their option.")] = "",
-    again: Annotated[bool, typer.Option(help="Also what is in the results already.")] = True,
-    show: Annotated[bool, typer.Option(help="Run nothing: judge the results.")] = False,
+    json_file: JsonFile = None,
 ) -> None:
     """Print the table; exit 1 when a test is green and nothing happened."""
     checkout = checkout.resolve()
-    before = {} if again else _read(results)
-    if not show:
-        python = interpreter(venvs.resolve(), major(checkout))
-        _complete(checkout, python)
-        tests = [each for each in found(checkout, python) if fnmatch.fnmatch(each[1], only)]
-        tests = [each for each in tests if each[1] not in before]
-        with ThreadPoolExecutor(workers) as pool, results.open("a") as file:
-            asked = (_specify(checkout, python, each, seconds, region) for each in tests)
-            for result in pool.map(_trial, asked):
-                file.write(json.dumps(result) + "\n")
-                file.flush()
-                verdict = _judged(result)
-                print(f"{verdict.verdict:8} {result['seconds']:6} s {result['test']}", flush=True)
-    ended = {test: _judged(r) for test, r in _read(results).items() if fnmatch.fnmatch(test, only)}
-    table(ended)
-    raise typer.Exit(any(verdict.verdict == "vacuous" for verdict in ended.values()))
+    python = interpreter(CHECKOUT / ".trainyard/sdk-tests", major(checkout))
+    _complete(checkout, python)
+    given = {"checkout": str(checkout), "python": str(python), "seconds": seconds}
+    tests = [each for each in found(checkout, python) if fnmatch.fnmatch(each[1], only)]
+    results = []
+    with ThreadPoolExecutor(2) as pool:
+        asked = [given | {"root": root, "test": test} for root, test in tests]
+        ended = pool.map(_trial, asked)
+        for _ in steps_of("tests", [test for _, test in tests]):
+            results.append(next(ended))
+    rows = []
+    for one in results:
+        verdict = judge(one["test"], one["passed"], one["output"], one)
+        why = " ".join(verdict.reason.split())[:400]
+        rows.append({"test": one["test"], "group": "", "outcome": verdict.verdict, "why": why})
+    show_outcomes(rows, [], VERDICTS)
+    keep(json_file, results)
+    raise typer.Exit(any(row["outcome"] == "vacuous" for row in rows))
 
 
 def _complete(checkout: Path, python: Path) -> None:
     """Data that no snapshot of the repository holds."""
-    folders = [checkout / folder for folder in changes.MNIST[major(checkout)]]
+    folders = [checkout / folder for folder in CHANGES["mnist"][major(checkout)]]
     subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
 
 
 def found(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
     """(folder in which pytest runs, test's id) of every test; a notebook's id is its path."""
-    if major(checkout) == 2:
-        yield from _collected(checkout, python, "", changes.V2_TESTS)
-        return
-    root = "sagemaker-mlops"
-    inner = tuple(path.removeprefix(f"{root}/") for path in changes.V3_TESTS)
+    version = major(checkout)
+    root = {2: "", 3: "sagemaker-mlops"}[version]
+    inner = [path.removeprefix(f"{root}/") for path in CHANGES["tests"][version]]
     yield from _collected(checkout, python, root, inner)
-    for path in sorted((checkout / changes.V3_NOTEBOOKS).glob("**/*.ipynb")):
-        if "feature-store" not in str(path):
+    for path in sorted((checkout / CHANGES["notebooks"]).glob("**/*.ipynb")):
+        if version == 3 and "feature-store" not in str(path):
             yield "", str(path.relative_to(checkout))
 
 
 def _collected(
-    checkout: Path, python: Path, root: str, paths: tuple[str, ...]
+    checkout: Path, python: Path, root: str, paths: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         fixtures = Path(folder) / "fixtures.json"
@@ -145,16 +133,6 @@ def _collected(
             yield root, line.strip()
 
 
-def _specify(
-    checkout: Path, python: Path, each: tuple[str, str], seconds: int, region: str
-) -> dict[str, Any]:
-    root, test = each
-    return {
-        "checkout": str(checkout), "python": str(python), "root": root, "test": test,
-        "seconds": seconds, "region": region,
-    }  # fmt: skip
-
-
 def _trial(specification: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="sdk-test-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
@@ -170,31 +148,6 @@ def _trial(specification: dict[str, Any]) -> dict[str, Any]:
         "test": specification["test"], "passed": False, "seconds": 0, "output": done.stderr[-3000:],
         "asked": {}, "pretended": [], "refusals": [], "executions": [], "jobs": [],
     }  # fmt: skip
-
-
-def _judged(result: dict[str, Any]) -> Verdict:
-    return judge(result["test"], result["passed"], result["output"], result)
-
-
-def _read(results: Path) -> dict[str, dict[str, Any]]:
-    lines = results.read_text().splitlines() if results.exists() else []
-    return {result["test"]: result for result in map(json.loads, lines)}
-
-
-def table(ended: dict[str, Verdict]) -> None:
-    """One line a test, with its reason, then how many of each there are."""
-    console = screen(220)
-    shown = Table("test", "verdict", "reason")
-    order = sorted(ended.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[0]))
-    for test, verdict in order:
-        name = test.rpartition("/")[2]
-        shown.add_row(name, verdict.verdict, " ".join(verdict.reason.split())[:400])
-    console.print(shown, markup=False)
-    counts = Counter(verdict.verdict for verdict in ended.values())
-    can = len(ended) - counts["not here"] - counts["refused type"]
-    line = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
-    share = f"{counts['works'] / can:.0%} of the {can} that can work" if can else "none can work"
-    console.print(f"{len(ended)} tests: {line}; {share} do", markup=False)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ refusal is what the test failed on.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from benchmarks.sdk_tests.changes import EXPECTED_FAILURES, NOT_HERE, REFUSED
+import yaml
+
 from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 
+CHANGES = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text(encoding="utf-8"))
 VERDICTS = ("works", "vacuous", "ours", "not here", "refused type")
 _RUN_BY_JOBS = ("TrainingJob", "ProcessingJob")
 
@@ -33,11 +35,12 @@ def judge(test: str, passed: bool, error: str, evidence: dict[str, Any]) -> Verd
     faults = list(_faults(test, evidence)) if passed else []
     if passed and not faults:
         return Verdict("works", _done(evidence))
-    if reason := NOT_HERE.get(_name(test)):
-        return Verdict("not here", reason)
+    for reason, names in CHANGES["not_here"].items():
+        if _name(test) in names:
+            return Verdict("not here", reason)
     if passed:
         return Verdict("vacuous", faults[0])
-    for kind, names in REFUSED.items():
+    for kind, names in CHANGES["refused"].items():
         if any(name in test for name in names) and _refused(kind, error, evidence):
             return Verdict("refused type", f"{kind} is refused by name")
     return Verdict("ours", _cause(error, evidence))
@@ -48,9 +51,9 @@ def _faults(test: str, evidence: dict[str, Any]) -> Iterator[str]:
     if evidence["pretended"]:
         yield f"nothing did the work of {', '.join(evidence['pretended'])}"
     ran = {job["arn"]: job for job in evidence["jobs"]}
-    expected = _listed(test, EXPECTED_FAILURES)
+    expected = any(name in test for name in CHANGES["expected_failures"])
     for execution in evidence["executions"]:
-        yield from _faults_of(execution, ran, bool(expected))
+        yield from _faults_of(execution, ran, expected)
     for job in evidence["jobs"]:
         if job["status"] not in JOB_ENDED:
             yield f"job {job['name']} is still {job['status']}"
@@ -100,10 +103,6 @@ def _name(test: str) -> str:
     if "::" in test:
         return test.rpartition("::")[2].partition("[")[0]
     return PurePosixPath(test).stem
-
-
-def _listed(test: str, listed: dict[str, str]) -> str | None:
-    return next((reason for name, reason in listed.items() if name in test), None)
 
 
 def _refused(kind: str, error: str, evidence: dict[str, Any]) -> bool:

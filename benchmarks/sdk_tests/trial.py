@@ -23,7 +23,7 @@ from typing import Any
 
 import boto3
 
-from benchmarks.sdk_tests.changes import ABALONE, DEFAULT_BUCKETS, FIXTURES, IMAGES, LONG_SLEEPS
+from benchmarks.sdk_tests.judge import CHANGES
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.request_scope import ApiError, enter_scope, region_of
@@ -100,21 +100,15 @@ class Watch:
             handle = self._endpoint.app.sagemaker.handle
         request = {"PipelineExecutionArn": arn, "SortOrder": "Ascending"}
         steps = handle("ListPipelineExecutionSteps", request)["PipelineExecutionSteps"]
-        return {
-            "arn": arn,
-            "status": answer["PipelineExecutionStatus"],
-            "reason": answer.get("FailureReason", "")[:800],
-            "steps": [
-                {
-                    "name": step["StepName"],
-                    "status": step["StepStatus"],
-                    "reason": step.get("FailureReason", "")[:500],
-                    "reused": "CacheHitResult" in step or "SelectiveExecutionResult" in step,
-                    "metadata": step.get("Metadata", {}),
-                }
-                for step in steps
-            ],
-        }
+        told = [
+            {"name": step["StepName"], "status": step["StepStatus"],
+             "reason": step.get("FailureReason", "")[:500],
+             "reused": "CacheHitResult" in step or "SelectiveExecutionResult" in step,
+             "metadata": step.get("Metadata", {})}
+            for step in steps
+        ]  # fmt: skip
+        found = {"arn": arn, "status": answer["PipelineExecutionStatus"], "steps": told}
+        return found | {"reason": answer.get("FailureReason", "")[:800]}
 
 
 def executions(endpoint: Endpoint) -> list[str]:
@@ -133,15 +127,9 @@ def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             document = json.loads(path.read_text())
             kind, record = document["kind"], document["describe"]
-            found.append(
-                {
-                    "name": path.parent.name,
-                    "kind": kind,
-                    "arn": record.get(f"{kind}JobArn", ""),
-                    "status": record[f"{kind}JobStatus"],
-                    "reason": record.get("FailureReason", "")[:800],
-                }
-            )
+            arn, status = record.get(f"{kind}JobArn", ""), record[f"{kind}JobStatus"]
+            told = {"name": path.parent.name, "kind": kind, "arn": arn, "status": status}
+            found.append(told | {"reason": record.get("FailureReason", "")[:800]})
     return found
 
 
@@ -159,7 +147,7 @@ TAIL = 6000  # characters of a test's output that are kept
 def run(specification: dict[str, Any]) -> dict[str, Any]:
     """``test``, ``checkout``, ``folder`` (to work in), ``python``, ``seconds`` → what came."""
     folder = Path(specification["folder"])
-    os.environ["TRAINYARD_EMULATOR_IMAGES"] = IMAGES
+    os.environ["TRAINYARD_EMULATOR_IMAGES"] = CHANGES["images"]
     begun = time.monotonic()
     python = Path(specification["python"])
     with serve(folder / "aws", python=python) as endpoint, apply_environment(endpoint.env):
@@ -167,22 +155,13 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
         watch = Watch(endpoint)
         with _idle(watch, folder / "idle"):
             status, output = _test(specification, endpoint, folder)
-            _settle(watch)
+            end = time.monotonic() + LEFT  # until what it left running has ended, as on AWS
+            while not watch.idle() and time.monotonic() < end:
+                time.sleep(0.5)
         evidence = watch.collect()
-    return {
-        "test": specification["test"],
-        "passed": status == 0,
-        "seconds": round(time.monotonic() - begun, 1),
-        "output": output[-TAIL:],
-        **evidence,
-    }
-
-
-def _settle(watch: Watch) -> None:
-    """Wait until what a test left running has ended, as on AWS; report what never does."""
-    end = time.monotonic() + LEFT
-    while not watch.idle() and time.monotonic() < end:
-        time.sleep(0.5)
+    seconds = round(time.monotonic() - begun, 1)
+    told = {"test": specification["test"], "passed": status == 0, "seconds": seconds}
+    return told | {"output": output[-TAIL:], **evidence}
 
 
 def _prepare(specification: dict[str, Any]) -> None:
@@ -190,9 +169,9 @@ def _prepare(specification: dict[str, Any]) -> None:
     boto3.client("iam").create_role(
         RoleName="SageMakerRole", AssumeRolePolicyDocument=json.dumps(TRUST)
     )
-    bucket, _, key = ABALONE.removeprefix("s3://").partition("/")
+    bucket, _, key = CHANGES["abalone"].removeprefix("s3://").partition("/")
     s3 = boto3.client("s3")
-    for name in DEFAULT_BUCKETS:
+    for name in CHANGES["default_buckets"]:
         s3.create_bucket(Bucket=name)
     found = [*Path(specification["checkout"]).glob("**/data/pipeline/abalone.csv")]
     if found:
@@ -206,14 +185,15 @@ def _test(
     """The exit status (None: out of time) and the output of the test or notebook."""
     test, checkout = specification["test"], Path(specification["checkout"])
     fixtures = folder / "fixtures.json"
-    fixtures.write_text(json.dumps(FIXTURES))
-    path = os.pathsep.join([str(INSIDE), os.environ["PYTHONPATH"]])
+    fixtures.write_text(json.dumps(CHANGES["fixtures"]))
     venv = str(Path(specification["python"]).parent)
     environment = os.environ | {
         "PATH": os.pathsep.join([venv, os.environ["PATH"]]),
-        "PYTHONPATH": path,
+        "PYTHONPATH": os.pathsep.join([str(INSIDE), os.environ["PYTHONPATH"]]),
         "SDK_TESTS_FIXTURES": str(fixtures),
-        "SDK_TESTS_IDLE": "" if any(n in test for n in LONG_SLEEPS) else str(folder / "idle"),
+        "SDK_TESTS_IDLE": ""
+        if any(n in test for n in CHANGES["long_sleeps"])
+        else str(folder / "idle"),
         "OMP_NUM_THREADS": "1",
     }
     command = [specification["python"]]
@@ -224,10 +204,7 @@ def _test(
     else:
         work = checkout / specification["root"]
         command += ["-m", "pytest", "-p", "plugin", "-p", "no:cacheprovider", "-x", "--tb=short"]
-        command += ["--disable-warnings"]
-        if region := specification["region"]:
-            command += ["--boto-config", json.dumps({"region_name": region})]
-        command += [f"--basetemp={folder}/tmp", "--color=no", "-q", test]
+        command += ["--disable-warnings", f"--basetemp={folder}/tmp", "--color=no", "-q", test]
     log = folder / "output.txt"
     with log.open("w") as file:
         child = subprocess.Popen(

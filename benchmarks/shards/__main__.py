@@ -3,251 +3,250 @@
 python -m benchmarks.shards [--json FILE] [--only write,read,resume] [--quick]
 
 Each contender runs in a process of its own. Reading: a round opens the data anew and reads batches
-of 32 × 2,049 tokens for a second, from the second batch on. Resuming: every measure is the first
-one of a new process, since who resumes has been ended before; what a library imports, compiles or
-caches when it is first used is a part of it, importing the library itself is not.
+of 32 × 2,049 tokens for a second, from the second batch on; shuffled by the way each library's
+documentation recommends. Resuming: every measure is the first one of a new process that has the
+library imported, since who resumes has been ended before: open the data, load the state, read one
+batch, which is compared with the one that followed when the state was saved. ``--quick`` has fewer
+tokens and rounds, and no resume: two minutes.
 """
 
-import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from benchmarks import harness
-from benchmarks.harness import Figure, JsonFile, Section, Target
-from benchmarks.shards.bench import QUICK, Bench, ContenderFailed, Process, Sizes
-from benchmarks.shards.contenders import BATCH, ENTRIES
+from benchmarks.harness import (
+    Figure,
+    JsonFile,
+    Section,
+    Target,
+    chosen,
+    report,
+    screen,
+    show,
+    steps_of,
+    turns,
+)
+from benchmarks.shards.contenders import BATCH, ENTRIES, Entry
+from benchmarks.shards.corpus import write_tokens
+from benchmarks.shards.process import ContenderFailed, Process
 
 ORDERS = {"in order": False, "shuffled": True}
+POINTS = {"at 1 %": 0.01, "at 50 %": 0.5, "at 90 %": 0.9}
+LIBRARIES = ("torch", "numpy", "litdata", "datasets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    rounds: int = 5
+    samples: int = 65_887
+    """Samples of 2,049 tokens: 135 million tokens, 270 MB."""
+    seconds: float = 1.0
+    """Seconds of reading in a round."""
+
+
+QUICK = Sizes(rounds=3, samples=8_192, seconds=0.3)
+
+
+@dataclass
+class Bench:
+    """Contenders in processes of their own, each with its copy of the corpus."""
+
+    sizes: Sizes
+    scratch: Path
+    entries: dict[str, Entry]
+    """Those that can run here, by module."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Contender → why it is not measured (any more)."""
+    started: dict[str, Process] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Write the corpus, and each contender's copy, which is compared with it."""
+        write_tokens(self.scratch / "corpus.bin", self.sizes.samples)
+        for name in steps_of("every contender's own format", self.entries):
+            self.started[name] = process = Process(self.entries[name])
+            try:
+                self.ask(process, "write", corpus=self.corpus, samples=self.sizes.samples)
+                if wrong := self.ask(process, "check", corpus=self.corpus)["wrong"]:
+                    raise ContenderFailed(process.entry, wrong)
+            except ContenderFailed as error:
+                self.leave_out(error)
+
+    @property
+    def corpus(self) -> Path:
+        return self.scratch / "corpus.bin"
+
+    def of(self, task: str) -> list[str]:
+        """The contenders of a task that have not failed."""
+        return [n for n, e in self.entries.items() if task in e.tasks and n not in self.failed]
+
+    def ask(self, process: Process, do: str, **arguments: object) -> dict:
+        folder = self.scratch / "formats" / process.entry.module
+        return process.ask(do, folder=folder, **arguments)
+
+    def rounds(self, what: str, measures: Mapping[str, Callable[[], float]]) -> dict[str, Figure]:
+        """Each measure once in every round; who begins changes from round to round.
+
+        A peer that fails is left out, and reported.
+        """
+        found: dict[str, list[float]] = {name: [] for name in measures}
+        for _, name in steps_of(what, turns(list(measures), self.sizes.rounds)):
+            if name in found:
+                try:
+                    found[name].append(measures[name]())
+                except ContenderFailed as error:
+                    self.leave_out(error)
+                    del found[name]
+        return {name: Figure(tuple(values)) for name, values in found.items()}
+
+    def leave_out(self, error: ContenderFailed) -> None:
+        """Go on without this contender, unless everything is compared with it."""
+        if error.entry.role in ("ours", "limit"):
+            raise error
+        self.failed[error.entry.module] = str(error)
+
+    def best(
+        self, figures: Mapping[str, Figure], pick: Callable = max
+    ) -> tuple[str, Figure] | None:
+        """Label and figure of the best peer, if there is one."""
+        peers = [name for name in figures if self.entries[name].role == "peer"]
+        name = pick(peers, key=lambda n: figures[n].median, default=None)
+        return (self.entries[name].label, figures[name]) if name else None
 
 
 def write(bench: Bench) -> Section:
-    section = Section("write", "Write, one process, MB a second")
-    section.columns = ("", "MB a second")
-    processes = bench.processes("write")
-    folder = bench.scratch / "written"
+    section = Section("write", "Write, one process, MB a second", ("", "MB a second"))
 
     def rate(process: Process) -> float:
-        asked = {"corpus": bench.tokens, "folder": folder, "samples": bench.sizes.samples}
-        return process.ask("write", **asked)["bytes_per_second"]
+        asked = {"corpus": bench.corpus, "samples": bench.sizes.samples}
+        folder = bench.scratch / "written"
+        return process.ask("write", folder=folder, **asked)["bytes_per_second"]
 
-    found = bench.rounds("write", {name: lambda p=p: rate(p) for name, p in processes.items()})
+    measures = {n: lambda p=bench.started[n]: rate(p) for n in bench.of("write")}
+    found = bench.rounds("write", measures)
     for name, figure in found.items():
-        section.rows.append((processes[name].entry.label, figure.text(1e6, 0)))
+        section.rows.append((bench.entries[name].label, figure.text(1e6, 0)))
         section.data[name] = figure.data()
     section.targets.append(Target("write ÷ raw file", found["ours"].over(found["raw"]), "≥", 0.75))
     if "litdata" in found:
         ratio = found["ours"].over(found["litdata"])
         section.targets.append(Target("write ÷ litdata", ratio, "≥", 4.5))
-    section.notes.append("The same samples, into an empty folder, as each contender writes them.")
     return section
+
+
+def _tokens_per_second(bench: Bench, shuffled: bool, name: str) -> float:
+    asked = {"shuffled": shuffled, "seconds": bench.sizes.seconds}
+    return bench.ask(bench.started[name], "read", **asked)["tokens_per_second"]
 
 
 def read(bench: Bench) -> Section:
     section = Section("read", "Read, one process, million tokens a second")
     section.columns = ("", "in order", "shuffled", "shuffle")
-    processes = bench.processes("read")
-    found = {name: _read(bench, processes, name) for name in ORDERS}
-    for module in [name for name in processes if name not in bench.failed]:
-        entry = processes[module].entry
-        figures = [found[order][module] for order in ORDERS]
+    found: dict[str, dict[str, Figure]] = {}
+    for order, shuffled in ORDERS.items():
+        rate = partial(_tokens_per_second, bench, shuffled)
+        measures = {name: partial(rate, name) for name in bench.of("read")}
+        found[order] = bench.rounds(f"read {order}", measures)
+    for name in bench.of("read"):
+        entry, figures = bench.entries[name], [found[order][name] for order in ORDERS]
         section.rows.append((entry.label, *(f.text(1e6, 1) for f in figures), entry.shuffle))
         pairs = zip(ORDERS, figures, strict=True)
-        section.data[module] = {order: figure.data() for order, figure in pairs}
+        section.data[name] = {order: figure.data() for order, figure in pairs}
     for order, figures in found.items():
-        section.targets += _read_targets(order, figures, processes)
-    section.notes.append(
-        "A round opens the data anew and reads for a second, epoch after epoch, from the second "
-        "batch on. Batches own their memory. Shuffled by the way each library's documentation "
-        "recommends; where that is not uniform, the last column says what it is. No loader has "
-        "worker processes: with them all wait for the copy between processes."
-    )
+        ours, loop, what = figures["ours"], figures["data_loader"], f"read {order} ÷"
+        raw = ours.over(figures["raw"])
+        section.targets.append(Target(f"{what} raw memory map", raw, "≥", 0.8))
+        if best := bench.best(figures):
+            ratio = ours.over(best[1])
+            section.targets.append(Target(f"{what} best peer ({best[0]})", ratio, "≥", 2))
+        if "litdata" in figures:
+            what = f"read {order} in torch's DataLoader ÷ litdata"
+            section.targets.append(Target(what, loop.over(figures["litdata"]), "≥", 5))
     return section
-
-
-def _read(bench: Bench, processes: dict[str, Process], order: str) -> dict[str, Figure]:
-    def rate(process: Process) -> float:
-        folder = bench.folder(process.entry.module)
-        answer = process.ask(
-            "read", folder=folder, shuffled=ORDERS[order], seconds=bench.sizes.seconds
-        )
-        return answer["tokens_per_second"]
-
-    left = [process for name, process in processes.items() if name not in bench.failed]
-    measures = {process.entry.module: lambda p=process: rate(p) for process in left}
-    return bench.rounds(f"read {order}", measures)
-
-
-def _read_targets(
-    order: str, figures: dict[str, Figure], processes: dict[str, Process]
-) -> list[Target]:
-    ours = figures["ours"]
-    targets = [Target(f"read {order} ÷ raw memory map", ours.over(figures["raw"]), "≥", 0.8)]
-    peers = [name for name in figures if processes[name].entry.role == "peer"]
-    if peers:
-        best = max(peers, key=lambda name: figures[name].median)
-        label = processes[best].entry.label
-        what = f"read {order} ÷ best peer ({label})"
-        targets.append(Target(what, ours.over(figures[best]), "≥", 2))
-    loop = figures["data_loader"]
-    for name, demanded in (("litdata", 5), ("map_loader", 2)):
-        if name in figures:
-            what = f"read {order} in torch's DataLoader ÷ {processes[name].entry.label}"
-            targets.append(Target(what, loop.over(figures[name]), "≥", demanded))
-    return targets
-
-
-POINTS = {"at 1 %": 0.01, "at 50 %": 0.5, "at 90 %": 0.9}
 
 
 def resume(bench: Bench) -> Section:
     section = Section("resume", "Resume in mid-epoch, shuffled, milliseconds to the first batch")
     section.columns = ("", *POINTS, "state, bytes", "the batch that follows?")
-    processes = bench.processes("resume")
-    states = _save(bench, processes)
-    exact: dict[str, bool] = dict.fromkeys(states, True)
-    saved = {name: processes[name] for name in states}
-    found = [_resume(bench, saved, number, exact) for number in range(len(POINTS))]
-    for name in [name for name in found[-1] if name not in bench.failed]:
-        size = states[name]
-        figures = [figures[name] for figures in found]
-        same = "yes" if exact[name] else "no"
-        row = (processes[name].entry.label, *(f.text(1e-3, 1) for f in figures), f"{size:,}", same)
-        section.rows.append(row)
-        pairs = zip(POINTS, figures, strict=True)
-        section.data[name] = {point: figure.data() for point, figure in pairs}
-        section.data[name] |= {"state_bytes": size, "exact": exact[name]}
-    section.targets = _resume_targets(found, processes)
-    section.notes.append(
-        "In a new process that has the library imported: open the data, load the state, read one "
-        "batch. It is compared with the batch that followed when the state was saved."
-    )
-    return section
-
-
-def _save(bench: Bench, processes: dict[str, Process]) -> dict[str, int]:
-    """Save the contenders' states, and return their bytes."""
     counts = [int(bench.sizes.samples * share) // BATCH for share in POINTS.values()]
-    bar = bench.progress.add_task("resume: read up to the points", total=len(processes))
-    sizes = {}
-    for name, process in processes.items():
+    states = {name: bench.scratch / f"{name}.states" for name in bench.of("resume")}
+    sizes, exact = dict[str, int](), dict.fromkeys(states, True)
+    for name in steps_of("read up to the points", states):
         try:
-            states = _states(bench, name)
-            states.parent.mkdir(exist_ok=True)
-            answer = process.ask("save", folder=bench.folder(name), batches=counts, states=states)
-            sizes[name] = answer["state_bytes"]
+            asked = {"batches": counts, "states": states[name]}
+            sizes[name] = bench.ask(bench.started[name], "save", **asked)["state_bytes"]
         except ContenderFailed as error:
             bench.leave_out(error)
-        bench.progress.advance(bar)
-    bench.progress.remove_task(bar)
-    return sizes
 
-
-def _resume(
-    bench: Bench, processes: dict[str, Process], point: int, exact: dict[str, bool]
-) -> dict[str, Figure]:
-    def seconds(name: str) -> float:
-        asked = {"folder": bench.folder(name), "point": point, "states": _states(bench, name)}
-        with closing(Process(processes[name].entry)) as process:
-            answer = process.ask("resume", **asked)
+    def seconds(name: str, point: int) -> float:
+        with closing(Process(bench.entries[name])) as process:
+            answer = bench.ask(process, "resume", point=point, states=states[name])
         exact[name] &= answer["exact"]
         return answer["seconds"]
 
-    what = f"resume {list(POINTS)[point]}"
-    left = [name for name in processes if name not in bench.failed]
-    return bench.rounds(what, {name: lambda n=name: seconds(n) for name in left})
-
-
-def _states(bench: Bench, name: str) -> Path:
-    """Where a contender's states are kept, and the batches that follow."""
-    return bench.scratch / "states" / f"{name}.pickle"
-
-
-def _resume_targets(found: list[dict[str, Figure]], processes: dict[str, Process]) -> list[Target]:
-    targets = []
-    peers = [name for name in found[-1] if processes[name].entry.role == "peer"]
-    if peers:
-        middle = found[1]
-        best = min(peers, key=lambda name: middle[name].median)
-        label = processes[best].entry.label
-        ratio = middle[best].over(middle["ours"])
-        targets.append(Target(f"resume at 50 %: best peer ({label}) ÷ ours", ratio, "≥", 50))
+    found = [
+        bench.rounds(
+            f"resume {point}",
+            {n: lambda n=n, at=number: seconds(n, at) for n in sizes if n not in bench.failed},
+        )
+        for number, point in enumerate(POINTS)
+    ]
+    for name in [name for name in sizes if name not in bench.failed]:
+        figures = [figures[name] for figures in found]
+        same = "yes" if exact[name] else "no"
+        cells = (*(f.text(1e-3, 1) for f in figures), f"{sizes[name]:,}", same)
+        section.rows.append((bench.entries[name].label, *cells))
+        section.data[name] = {p: f.data() for p, f in zip(POINTS, figures, strict=True)}
+        section.data[name] |= {"state_bytes": sizes[name], "exact": exact[name]}
+    if best := bench.best(found[1], min):
+        ratio = best[1].over(found[1]["ours"])
+        what = f"resume at 50 %: best peer ({best[0]}) ÷ ours"
+        section.targets.append(Target(what, ratio, "≥", 50))
     growth = found[-1]["ours"].over(found[0]["ours"])
-    targets.append(Target("resume: at 90 % ÷ at 1 % of an epoch", growth, "≤", 1.5))
-    return targets
+    section.targets.append(Target("resume: at 90 % ÷ at 1 % of an epoch", growth, "≤", 1.5))
+    return section
 
 
-LIBRARIES = ("torch", "numpy", "litdata", "datasets")
-
-SECTIONS: dict[str, Callable[[Bench], Section]] = {
-    "write": write,
-    "read": read,
-    "resume": resume,
-}
-
+SECTIONS: dict[str, Callable[[Bench], Section]] = {"write": write, "read": read, "resume": resume}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
     json_file: JsonFile = None,
-    quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run? No figures.")] = False,
+    quick: Annotated[bool, typer.Option(help="Less of it: two minutes.")] = False,
     peers: Annotated[bool, typer.Option(help="Measure other libraries too.")] = True,
     only: Annotated[str, typer.Option(help="Sections: a,b,…; default: all.")] = "",
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
-    scratch: Annotated[Path | None, typer.Option(help="Work here, and leave it there.")] = None,
 ) -> None:
     """Compare Trainyard's shards and loader with the machine's limits and with other libraries."""
-    names = harness.chosen(only, SECTIONS)
+    names = chosen(only or ("write,read" if quick else ""), SECTIONS)
     sizes = QUICK if quick else Sizes()
-    if rounds:
-        sizes = dataclasses.replace(sizes, rounds=rounds)
-    console = harness.screen()
-    if scratch:
-        scratch.mkdir(parents=True, exist_ok=True)
-        _run(scratch.resolve(), sizes, peers, names, json_file, console)
-    else:
-        with tempfile.TemporaryDirectory(prefix="benchmarks-shards-") as folder:
-            _run(Path(folder), sizes, peers, names, json_file, console)
-
-
-def _run(
-    scratch: Path,
-    sizes: Sizes,
-    peers: bool,
-    names: list[str],
-    json_file: Path | None,
-    console: Console,
-) -> None:
+    sizes = replace(sizes, rounds=rounds or sizes.rounds)
+    known = {entry.module: entry for entry in ENTRIES if peers or entry.role != "peer"}
+    failed = {name: why for name, entry in known.items() if (why := entry.missing())}
+    entries = {name: entry for name, entry in known.items() if name not in failed}
     sections = []
-    with harness.progress(console) as progress:
-        bench = _bench(scratch, sizes, peers, progress)
-        overall = progress.add_task("all", total=len(names))
+    with tempfile.TemporaryDirectory(prefix="benchmarks-shards-") as folder:
+        bench = Bench(sizes, Path(folder), entries, failed)
         try:
+            bench.begin()
             for name in names:
                 sections.append(SECTIONS[name](bench))
-                harness.show(sections[-1], console)
-                progress.advance(overall)
+                show(sections[-1], screen())
         finally:
-            bench.end_processes()
+            for process in bench.started.values():
+                process.close()
     for module, reason in bench.failed.items():
-        console.print(f"[yellow]not measured[/] {module}: {reason}")
-    setting = dataclasses.asdict(sizes) | {"not_measured": bench.failed}
-    harness.report(sections, json_file, setting, LIBRARIES, shown=True)
-
-
-def _bench(scratch: Path, sizes: Sizes, peers: bool, progress: Progress) -> Bench:
-    chosen = [entry for entry in ENTRIES if peers or entry.role in ("ours", "limit")]
-    missing = {entry.module: entry.missing() for entry in chosen}
-    failed = {module: reason for module, reason in missing.items() if reason}
-    entries = tuple(entry for entry in chosen if not missing[entry.module])
-    return Bench(sizes, scratch, entries, progress, failed)
+        print(f"not measured: {module}: {reason}")
+    report(sections, json_file, asdict(sizes) | {"not_measured": bench.failed}, LIBRARIES)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write what is measured on: random tokens, the Python standard library as text, a random table."""
+"""Write what is measured on: random tokens, and the Python standard library as text."""
 
 import json
 import sysconfig
@@ -7,8 +7,6 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 
 from benchmarks.shards.contenders import WIDTH
 
@@ -64,41 +62,3 @@ def write_json_lines(folder: Path, texts: list[str], size: int, file_bytes: int)
                 file.write(json.dumps({"text": text}) + "\n")
         total += here
     return total
-
-
-KEY, LABEL = "date", "arr_delay"
-CATEGORIES = (
-    "month", "day_of_week", "hour", "carrier", "origin", "dest", "plane_manufacturer",
-    "plane_model", "plane_engine",
-)  # fmt: skip
-NUMBERS = (
-    "departure_minute", "arrival_minute", "scheduled_minutes", "departures_in_hour", "distance",
-    "plane_seats", "plane_age", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust",
-    "precip", "pressure", "visib",
-)  # fmt: skip
-MEASURED = NUMBERS.index("temp")
-"""From here on numbers have two decimals; those before are whole."""
-
-
-def write_table(folder: Path, rows: int, files: int) -> None:
-    """Write random rows with the columns of recipes/flights.yaml as CSV files of even size."""
-    folder.mkdir(parents=True)
-    random = np.random.default_rng(0)
-    for number in range(files):
-        pa.csv.write_csv(_rows(random, rows // files), folder / f"{number:03d}.csv")
-
-
-def _rows(random: np.random.Generator, count: int) -> pa.Table:
-    days = np.datetime64("2013-01-01") + random.integers(0, 365, count)
-    columns = {KEY: pa.array(days.astype(str))}
-    for number, name in enumerate(CATEGORIES):
-        values = 10 + 4 * number**2
-        names = np.array([f"{name[:3].upper()}{value}" for value in range(values)])
-        columns[name] = pa.array(names[random.integers(0, values, count)])
-    for number, name in enumerate(NUMBERS):
-        if number < MEASURED:
-            columns[name] = pa.array(random.integers(0, 3000, count))
-        else:
-            columns[name] = pa.array(random.normal(50, 20, count).round(2))
-    columns[LABEL] = pa.array(random.normal(7, 40, count).round(0))
-    return pa.table(columns)

@@ -1,14 +1,12 @@
 """Measure how instances share the shard job's work: CPU, bytes, disk and memory of each.
 
-python -m benchmarks.shards.scaling [--mb 2000] [--engine PYTHON] [--plot F.png]
+python -m benchmarks.shards.scaling [--mb 2000] [--instances 1,2,4]
 
 The instances of a job are processes of this machine, and nodes of one Ray cluster, each with a part
 of the files as S3 gives it under ShardedByS3Key, one worker each; seconds of CPU are what counts,
 those of all processes of an instance. ``apart`` are as many jobs of one instance, each on one of
 these parts, at the same time: they exchange nothing, and suffer as much from a machine with few
-cores. ``--engine`` is an interpreter with Daft, which
-reads the same files, leaves equal texts out, orders by a hash and writes Parquet, on this machine;
-``sorted_cpu_s`` is what our instances need to have the same.
+cores.
 """
 
 import json
@@ -18,23 +16,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
 import typer
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table, steps_of
 from benchmarks.shards import corpus
-from benchmarks.shards.corpus import CATEGORIES, KEY, LABEL, NUMBERS
 
 FILES = 64
 """Raw files, and one more that repeats the first."""
-ROW_BYTES = 190
-"""Bytes of a row of the table as CSV, about."""
 INTERVAL = 0.5
 """Seconds between two looks at the processes."""
 TARGET = 2.5
@@ -176,139 +171,59 @@ def _size(folder: Path) -> int:
     return total
 
 
-def engine(python: Path, raw: Path, output: Path) -> dict[str, float]:
-    """Return seconds of CPU and peak memory of the engine on all files."""
-    script = Path(__file__).with_name("engine.py")
-    process = subprocess.Popen([python, script, raw, output])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"{python} {script} ended with {status}")
-    return {
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_mb": usage.ru_maxrss * 1024 / 1e6,
-        "disk_mb": _size(output) / 1e6,
-    }
-
-
-def write(kind: str, folder: Path, mb: float) -> list[str]:
-    """Write a corpus; return the job's arguments."""
-    if kind == "text":
-        size = int(mb * 1e6)
-        corpus.write_json_lines(folder, corpus.standard_library(), size, size // FILES)
-        config: dict[str, Any] = {"context_length": 2048, "tokenizer": "bytes"}
-        arguments = ["--workload", "language_model"]
-    else:
-        corpus.write_table(folder, int(mb * 1e6 / ROW_BYTES), FILES)
-        config = {"categories": CATEGORIES, "numbers": NUMBERS, "label": LABEL}
-        arguments = ["--workload", "tabular", "--key", KEY, "--unique", *CATEGORIES, *NUMBERS]
+def write(folder: Path, mb: float) -> list[str]:
+    """Write a corpus of text; return the job's arguments."""
+    size = int(mb * 1e6)
+    corpus.write_json_lines(folder, corpus.standard_library(), size, size // FILES)
+    config = {"context_length": 2048, "tokenizer": "bytes"}
     first = min(folder.iterdir())
     shutil.copy(first, folder / f"copy{first.suffix}")
-    return [*arguments, "--workload_config", json.dumps(config)]
+    return ["--workload", "language_model", "--workload_config", json.dumps(config)]
 
 
-def measure(
-    kind: str,
-    scratch: Path,
-    mb: float,
-    counts: Sequence[int],
-    python: Path | None,
-) -> dict:
-    """Measure one kind of raw data with each number of instances."""
+def measure(scratch: Path, mb: float, counts: Sequence[int]) -> dict[str, Any]:
+    """Measure each number of instances: ``now``, and ``apart``."""
     raw = scratch / "raw"
-    arguments = write(kind, raw, mb)
-    found: dict = {"kind": kind, "mb": _size(raw) / 1e6, "now": {}, "apart": {}}
-    for count in counts:
-        parts = divide(raw, scratch / f"parts-{count}", count)
-        for which in ("now", "apart"):
-            costs = run(parts, scratch / "run", count, arguments, which == "apart")
-            found[which][count] = [asdict(one) for one in costs]
-            shutil.rmtree(scratch / "run")
-            _say(kind, which, count, costs)
-    tiny = scratch / "tiny"
-    write(kind, tiny, 0.05)
-    found["start"] = asdict(run([tiny], scratch / "run", 1, arguments)[0])
-    shutil.rmtree(scratch / "run")
-    if python and kind == "text":
-        found["engine"] = engine(python, raw, scratch / "engine")
-        print(json.dumps({"engine": found["engine"]}), flush=True)
+    arguments = write(raw, mb)
+    found: dict[str, Any] = {"mb": _size(raw) / 1e6, "now": {}, "apart": {}}
+    parts = {count: divide(raw, scratch / f"parts-{count}", count) for count in counts}
+    cases = [(count, which) for count in counts for which in ("now", "apart")]
+    for count, which in steps_of("instances", cases):
+        costs = run(parts[count], scratch / "run", count, arguments, which == "apart")
+        found[which][count] = [asdict(one) for one in costs]
+        shutil.rmtree(scratch / "run")
+    write(scratch / "tiny", 0.05)
+    found["start"] = asdict(run([scratch / "tiny"], scratch / "run", 1, arguments)[0])
     return found
 
 
-def _say(kind: str, which: str, count: int, costs: Sequence[Cost]) -> None:
-    largest = {name: round(max(asdict(one)[name] for one in costs), 1) for name in asdict(costs[0])}
-    total = round(sum(one.cpu_s for one in costs), 1)
-    print(json.dumps({"kind": kind, "which": which, "instances": count, "total": total,
-                             "largest": largest}), flush=True)  # fmt: skip
-
-
-def ratios(found: dict, count: int) -> tuple[float, float]:
-    """Return the largest instance's CPU over an equal part of one instance's, start left out; and
-    over that of the largest of as many jobs apart.
+def rows(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    """For each number: the largest instance's costs, its CPU over an equal part of one instance's
+    (start left out), and over that of the largest of as many jobs apart.
     """
     start = found["start"]["cpu_s"]
-    cpu = {which: [one["cpu_s"] for one in found[which][count]] for which in ("now", "apart")}
     one = found["now"][min(found["now"])][0]["cpu_s"] - start
-    largest = max(cpu["now"]) - start
-    return largest * count / one, max(cpu["now"]) / max(cpu["apart"])
-
-
-def plot(results: Sequence[dict], path: Path) -> None:
-    """Draw CPU, bytes read and disk of the largest instance."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = {"cpu_s": "CPU s", "read_mb": "MB read", "disk_mb": "MB on disk, peak",
-             "peak_mb": "MB of memory, peak"}  # fmt: skip
-    figure, rows = pyplot.subplots(len(results), 4, figsize=(15, 3.4 * len(results)), squeeze=False)
-    for row, found in zip(rows, results, strict=True):
-        for axes, (name, label) in zip(row, names.items(), strict=True):
-            for which, style in (("apart", "^:"), ("now", "o-")):
-                points = {n: max(one[name] for one in c) for n, c in found[which].items()}
-                if points:
-                    axes.plot(list(points), list(points.values()), style, label=which)
-            counts = list(found["now"])
-            if name != "peak_mb":
-                one = found["now"][counts[0]][0][name]
-                axes.plot(counts, [one / n for n in counts], ":", color="grey", label="1/n")
-            if "engine" in found and name == "cpu_s":
-                axes.axhline(found["engine"]["cpu_s"], color="green", label="Daft, one machine")
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2) if name != "peak_mb" else axes.set_ylim(0)
-            axes.set_xticks(counts, [str(n) for n in counts])
-            axes.set_title(f"{found['kind']}, {found['mb']:,.0f} MB: {label}", fontsize=9)
-            axes.set_xlabel("instances")
-    rows[0][0].legend(fontsize=8)
-    figure.suptitle("The largest instance of a shard job")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    for count, costs in found["now"].items():
+        most = {name: max(cost[name] for cost in costs) for name in costs[0]}
+        apart = max(cost["cpu_s"] for cost in found["apart"][count])
+        shown = [f"{value:,.1f}" for value in most.values()]
+        ratios = (most["cpu_s"] - start) * count / one, most["cpu_s"] / apart
+        yield count, *shown, *(f"{ratio:.2f}" for ratio in ratios)
 
 
 def main(
-    mb: Annotated[float, typer.Option(help="MB of each kind of raw data.")] = 2000,
-    kinds: Annotated[str, typer.Option(help="text,csv")] = "text,csv",
+    mb: Annotated[float, typer.Option(help="MB of raw text.")] = 2000,
     instances: Annotated[str, typer.Option(help="Numbers of instances.")] = "1,2,4,8,16",
-    engine: Annotated[Path | None, typer.Option(help="Interpreter with Daft.")] = None,
     json_file: JsonFile = None,
-    picture: Annotated[Path | None, typer.Option("--plot", help="Draw this PNG.")] = None,
 ) -> None:
     """Exit status 1 if an instance takes more than 2.5 times what its part takes apart."""
-    counts, results = [int(word) for word in instances.split(",")], []
-    for kind in kinds.split(","):
-        with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
-            results.append(measure(kind, Path(scratch).resolve(), mb, counts, engine))
-    keep(json_file, results)
-    if picture:
-        plot(results, picture)
-    worst = 0.0
-    for found in results:
-        for count in counts:
-            equal, apart = ratios(found, count)
-            worst = max(worst, apart)
-            print(f"{found['kind']}, {count} instances: CPU of the largest ÷ an equal part of "
-                  f"one's {equal:.2f}, ÷ a job apart {apart:.2f}")  # fmt: skip
-    raise typer.Exit(1 if worst > TARGET else 0)
+    counts = [int(word) for word in instances.split(",")]
+    with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
+        found = measure(Path(scratch).resolve(), mb, counts)
+    keep(json_file, found)
+    told, names = list(rows(found)), [field.name for field in fields(Cost)]
+    show_table(("instances: the largest", *names, "÷ equal part", "÷ a job apart"), told)
+    raise typer.Exit(1 if any(float(row[-1]) > TARGET for row in told) else 0)
 
 
 if __name__ == "__main__":

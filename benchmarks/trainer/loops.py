@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,21 +32,11 @@ class Loop:
     """Whether its checkpoints hold the state of torch's random numbers."""
 
     def arguments(self, steps: int, save: int, checkpoints: Path) -> list[str]:
+        given = [f"--max_steps={steps}", f"--save_steps={save}"]
         if self.script != "with_trainer.py":
-            return [
-                f"--max_steps={steps}",
-                f"--save_steps={save}",
-                f"--micro_batch={MICRO}",
-                f"--checkpoints={checkpoints}",
-            ]
-        return [
-            f"--max_steps={steps}",
-            f"--save_steps={save}",
-            f"--per_device_train_batch_size={MICRO}",
-            f"--output_dir={checkpoints}",
-            "--logging_steps=1",
-            "--use_cpu=True",
-        ]
+            return [*given, f"--micro_batch={MICRO}", f"--checkpoints={checkpoints}"]
+        given += [f"--per_device_train_batch_size={MICRO}", f"--output_dir={checkpoints}"]
+        return [*given, "--logging_steps=1", "--use_cpu=True"]
 
 
 LOOPS = (
@@ -147,8 +136,3 @@ def trainer_losses(out: Path) -> dict[int, float]:
     last = max(states, key=lambda path: int(path.parent.name.rpartition("-")[2]))
     history = json.loads(last.read_text())["log_history"]
     return {line["step"]: line["loss"] for line in history if "loss" in line}
-
-
-def fresh(out: Path) -> Path:
-    shutil.rmtree(out, ignore_errors=True)
-    return out

@@ -65,13 +65,8 @@ def main() -> None:
     if chosen.precision == "float64":
         module.double()  # the weights are float32's, as the native loop's are
         torch.set_default_dtype(torch.float64)  # in which the Trainer adds the losses up
-    trainer = Trainer(
-        module,
-        arguments,
-        data_collator=collate,
-        train_dataset=train,
-        callbacks=[KeepPosition(train)],
-    )
+    given = {"train_dataset": train, "callbacks": [KeepPosition(train)]}
+    trainer = Trainer(module, arguments, data_collator=collate, **given)
     trainer.train()
     print(json.dumps({"steps": trainer.state.global_step}))
 

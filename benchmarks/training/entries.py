@@ -111,50 +111,36 @@ def _framework(name: str, label: str, needs: str) -> Entry:
     return Entry(name=name, label=label, module=f"with_{name}", needs=needs, framework=True)
 
 
+def _by_hand(name: str, label: str, module: str, **options) -> Entry:
+    return Entry(name=name, label=label, module=module, **options)
+
+
+TWO, HALF = {"worlds": (2,)}, {"precision": "bfloat16"}
 ENTRIES = (
-    Entry(name="hand", label="DDP by hand", module="hand"),
-    Entry(name="hand_again", label="DDP by hand, again", module="hand"),
+    _by_hand("hand", "DDP by hand", "hand"),
+    _by_hand("hand_again", "DDP by hand, again", "hand"),
     _ours("ours", "Trainyard, float32", "ddp"),
-    Entry(name="hand_bf16", label="DDP by hand, bfloat16", module="hand", precision="bfloat16"),
-    _ours("ours_bf16", "Trainyard, bfloat16 (default)", "ddp", precision="bfloat16"),
+    _by_hand("hand_bf16", "DDP by hand, bfloat16", "hand", **HALF),
+    _ours("ours_bf16", "Trainyard, bfloat16 (default)", "ddp", **HALF),
     _framework("accelerate", "Accelerate", "accelerate"),
     _framework("lightning", "Lightning Trainer", "lightning"),
     _framework("hugging_face", "Hugging Face Trainer", "transformers"),
-    Entry(name="hand_fsdp", label="FSDP2 by hand", module="hand_fsdp", worlds=(2,)),
-    _ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", worlds=(2,)),
-    Entry(
-        name="hand_fsdp_bf16",
-        label="FSDP2 by hand, bfloat16",
-        module="hand_fsdp",
-        precision="bfloat16",
-        worlds=(2,),
-    ),
-    _ours(
-        "ours_fsdp_bf16", "Trainyard, FSDP2, bfloat16", "fsdp", worlds=(2,), precision="bfloat16"
-    ),
+    _by_hand("hand_fsdp", "FSDP2 by hand", "hand_fsdp", **TWO),
+    _ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", **TWO),
+    _by_hand("hand_fsdp_bf16", "FSDP2 by hand, bfloat16", "hand_fsdp", **TWO, **HALF),
+    _ours("ours_fsdp_bf16", "Trainyard, FSDP2, bfloat16", "fsdp", **TWO, **HALF),
     *(
         entry
         for stage in (1, 3)
+        for kept in [TWO | {"needs": "deepspeed"}]
+        for label in [f"DeepSpeed ZeRO-{stage}"]
         for entry in (
-            Entry(
-                name=f"hand_zero{stage}",
-                label=f"DeepSpeed ZeRO-{stage} by hand",
-                module="hand_deepspeed",
-                arguments=(str(stage),),
-                worlds=(2,),
-                needs="deepspeed",
-            ),
-            _ours(
-                f"ours_zero{stage}",
-                f"Trainyard, DeepSpeed ZeRO-{stage}",
-                "deepspeed",
-                zero=stage,
-                worlds=(2,),
-                needs="deepspeed",
-            ),
+            _by_hand(f"hand_zero{stage}", f"{label} by hand", "hand_deepspeed",
+                     arguments=(str(stage),), **kept),
+            _ours(f"ours_zero{stage}", f"Trainyard, {label}", "deepspeed", zero=stage, **kept),
         )
     ),
-)
+)  # fmt: skip
 """In the order of the tables."""
 
 ESSENTIAL = {"hand", "hand_again", "ours", "hand_bf16", "ours_bf16"}
@@ -168,9 +154,14 @@ def prepare(setting: Setting, folder: Path) -> Setting:
 
     The array holds the global batches in the order in which Trainyard's loader gives them.
     """
-    samples = _pack(setting)
+    packing = load_packing("language_model", {"context_length": setting.context_length})
+    texts = [text for text in standard_library(TEXT_BYTES) if text]
+    table = pa.RecordBatch.from_pydict({"text": texts})
+    samples = {"tokens": packing.packer().add(table)["tokens"]}
+    """Whole samples only: none has padding, so every rank's mean loss counts the same."""
     for split in ("train", "validation"):
-        _write(samples, folder / "channels" / split, split, setting)
+        told = {"shard_bytes": 64_000_000, "split": split, "workload": packing.info}
+        write_dataset(folder / "channels" / split, samples, packing.fields, **told)
     train = Dataset(folder / "channels/train")
     order = create_uniform_order(train.fingerprint, setting.seed, len(train))
     indices = order.indices_at(np.arange(setting.steps * setting.global_batch))
@@ -186,26 +177,3 @@ def _rates(setting: Setting) -> tuple[float, ...]:
     config = TrainConfig(**hyperparameters(setting, 1))
     assert config.learning_rate == PEAK
     return tuple(learning_rate(config, step) for step in range(setting.steps))
-
-
-def _packing(setting: Setting):
-    return load_packing("language_model", {"context_length": setting.context_length})
-
-
-def _pack(setting: Setting) -> np.ndarray:
-    """Whole samples only: none has padding, so every rank's mean loss counts the same."""
-    texts = [text for text in standard_library(TEXT_BYTES) if text]
-    table = pa.RecordBatch.from_pydict({"text": texts})
-    return _packing(setting).packer().add(table)["tokens"]
-
-
-def _write(samples: np.ndarray, folder: Path, split: str, setting: Setting) -> None:
-    packing = _packing(setting)
-    write_dataset(
-        folder,
-        {"tokens": samples},
-        packing.fields,
-        shard_bytes=64_000_000,
-        split=split,
-        workload=packing.info,
-    )

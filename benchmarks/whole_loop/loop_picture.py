@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from benchmarks.endpoint_load import Ended
 from benchmarks.whole_loop.flight_requests import MOVED
 from benchmarks.whole_loop.rehearsal import Seen
 from pipelines.endpoint.answer_quality import OF_TRUTHS
 from pipelines.endpoint.drift import compare
+from tests.endpoint_load import Ended
 from trainyard.quality.model_quality import Cells, of_records
 
 OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.endpoint_load import Ended, Load
 from benchmarks.harness import CHECKOUT
 from benchmarks.measured_process import client, emulator
 from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
@@ -25,6 +24,7 @@ from pipelines.endpoint.rollout import serving
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import current
 from pipelines.registry.package_evidence import split
+from tests.endpoint_load import Ended, Load
 
 RECIPE = Path(__file__).with_name("loop.yaml")
 BUCKET, NAME = "trainyard-laptop", "trainyard-flights"
@@ -74,14 +74,9 @@ class Company:
             RuntimeError: it ended with another status.
         """
         given = ["--recipe", str(RECIPE)] if recipe else []
-        done = subprocess.run(
-            [sys.executable, "-m", f"pipelines.{name}", *words, *given],
-            cwd=CHECKOUT,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", f"pipelines.{name}", *words, *given]
+        done = subprocess.run(command, cwd=CHECKOUT, env=self._environment, capture_output=True,
+                              text=True, check=False)  # fmt: skip
         if done.returncode != status:
             raise RuntimeError(f"{name} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout

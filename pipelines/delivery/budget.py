@@ -4,9 +4,7 @@ The budget of a deployed pipeline is in recipe.json, in the record that its defi
 names (pipelines.compile.provenance_asset). To change it, change the recipe and upsert.
 """
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,25 +12,17 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.advice.training_setting import FIT, LoopTraining, describe_memory_need, of_request
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import starting_models
 from pipelines.delivery import upsert_lock
 from pipelines.delivery.pipeline_objects import listing, same
+from pipelines.delivery.training_estimate import foresee
 from pipelines.delivery.upsert_lock import Lock
 from pipelines.recipe.sections import Budget
 from pipelines.registry import ledger
 from pipelines.registry.champion import champion_parameters
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS, TestLook
 from trainyard.aws_clients import client, error_code, service_errors
-from trainyard.common.errors import ForesightError
-from trainyard.foresight import measured_corrections, memory, model_shapes
-from trainyard.foresight.cloud_machines import machines
-from trainyard.foresight.interrupted_run import Run
-from trainyard.foresight.interrupted_run import foresee as foresee_run
-from trainyard.foresight.interval import Spread
-from trainyard.foresight.measured_corrections import Calibration
-from trainyard.foresight.step_time import Time
 from trainyard.plan import deployed_pipeline
 from trainyard.plan.cache_prediction import History, Outcome, predict
 from trainyard.plan.definition_diff import CODE, compare
@@ -41,16 +31,10 @@ from trainyard.plan.pipeline_plan import Drift, Plan, complete, overwritten, sta
 from trainyard.plan.prices import Prices, load
 from trainyard.plan.run_cost import (
     Cost,
-    Foreseen,
-    Foresight,
-    NotForeseen,
     Verdict,
     all_of,
     estimate,
 )
-from trainyard.runs.run_display import duration
-from trainyard.validate.outer_form import read
-from trainyard.validate.rules.job_view import Job, training
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,117 +280,3 @@ def changed_files(
     by_size = ", compared by size only: ETags under KMS are not MD5" if kms_key else ""
     count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
     return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"
-
-
-# Estimate the training steps that run our loop, for plan and budget.
-
-LONGEST = 28 * 24 * 60
-"""Most minutes that a training job may run (service quotas: "longest run time for a
-training job").
-"""
-
-GIVEN_UP = 50
-"""Multiple of its undisturbed duration after which a training that never ends is assumed to be
-stopped.
-"""
-
-
-def foresee(document: Mapping[str, Any], region: str) -> Foresight:
-    """Return training step name to forecast, with parameters at their defaults.
-
-    Raises:
-        ForesightError: the calibration cannot be read.
-    """
-    calibration = measured_corrections.read()
-    readable, _ = read(json.dumps(document))
-    jobs = () if readable is None else training(readable)
-    trainings = (job for job in jobs if job.step.type == "Training")
-    return {job.step.name: _foresee(job, calibration, region) for job in trainings}
-
-
-def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
-    """Return the forecast of one training job, or why there is none."""
-    try:
-        training = of_request(job)
-    except ForesightError as error:
-        return NotForeseen(str(error))
-    time = calibration.time(training.setting, training.shapes)
-    memory_need = memory.foresee(training.setting, training.shapes)
-    mode = "spot" if job.spot else "on demand"
-    # Includes start, steps, saves and interruptions. The machines have no price here, because a
-    # plan has prices of its own.
-    run = foresee_run(
-        machines(str(job.instance_type), job.nodes, mode, region=region),
-        (training.shapes or model_shapes.from_setting(training.setting)).parameters,
-        time.step_seconds,
-        training.steps,
-        interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
-    )
-    # A run that never ends is charged until it is given up.
-    hours = run.charged_hours
-    ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
-    most = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
-    seconds = Spread(*(value if math.isfinite(value) else most for value in ends))
-    need = describe_memory_need(training, memory_need)
-    warnings = [*_warn(job, run, seconds)]
-    if memory_need.fits != "yes":
-        prospect = "will run" if memory_need.fits == "no" else "may run"
-        warnings.append(f"{prospect} out of memory: {need}; {FIT}")
-    return Foreseen(
-        seconds=seconds,
-        grounds=_estimate_grounds(training, time, calibration.count(training.setting.gpu)),
-        parts=time.parts,
-        remarks=(
-            _describe_end(job, run),
-            *([f"fits: {need}"] if memory_need.fits == "yes" else []),
-            *(f"assumes {assumption}" for assumption in training.assumptions),
-        ),
-        warnings=tuple(warnings),
-    )
-
-
-def _warn(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
-    """Yield a warning for a training that may never end, or be stopped by its time limit."""
-    if math.isinf(run.hours.p90):
-        yield (
-            "may never end: an interruption undoes more than is saved until the next; lower "
-            "train.loop.checkpoint_interval, or take no spot machines"
-        )
-    limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
-    if limit is not None and seconds.p90 > limit:
-        sure = "will be" if seconds.p10 > limit else "may be"
-        minutes = -(-seconds.p90 // 60)
-        longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
-        yield (
-            f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
-            f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
-        )
-
-
-def _describe_end(job: Job, run: Run) -> str:
-    """Return a sentence on when the training is done, including the waits for machines, with the
-    expected interruptions.
-    """
-    mode, lost = "on spot" if job.spot else "on demand", run.interruptions
-    p10, p50, p90 = (
-        duration(hours * 3600) if math.isfinite(hours) else "never"
-        for hours in (run.hours.p10, run.hours.p50, run.hours.p90)
-    )
-    return (
-        f"{mode} is done after {p50} ({p10} – {p90}) with the waits for machines; "
-        f"{lost.p50:,.1f} interruptions expected ({lost.p10:,.1f} – {lost.p90:,.1f})"
-    )
-
-
-def _estimate_grounds(training: LoopTraining, time: Time, trainings: int) -> str:
-    """Return the basis of a forecast, such as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
-    start, saves …``.
-    """
-    step = time.step_seconds
-    correction = (
-        f"; corrected by {trainings} measured on {training.setting.gpu}" if trainings else ""
-    )
-    return (
-        f"{training.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
-        f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{correction}"
-    )

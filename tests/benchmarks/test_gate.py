@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from benchmarks.gate.judge import judge, promoted_usually
-from benchmarks.gate.setting import rate
 from benchmarks.gate.worlds import WORLDS, sample, standard_error
+from benchmarks.harness import rate
 from conditions.improvement import Groups
 
 pytestmark = pytest.mark.long

@@ -63,11 +63,11 @@ def test_a_curve_that_differs_is_seen(starts, bitwise, fault):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_curve_is_the_undisturbed_one_after_a_handful_of_interruptions(tmp_path: Path):
-    found = figures(measure(tmp_path, 3, [2], 0), 0)
-    assert found["faults"] == []
-    assert found["losses_compared"] >= 3 * STEPS and len(found["disturbances"]) >= 2
-    assert found["largest_error_of_one_layout"] == 0.0
+    found = figures(measure(tmp_path, 3, [2], 0))
+    assert found["runs with a fault"] == 0 and found["losses compared"] >= 3 * STEPS
+    assert found["largest error of one layout"] == 0.0
 
 
 @pytest.mark.slow
@@ -87,5 +87,5 @@ def test_more_than_two_ranks_go_on_bitwise(tmp_path: Path):
     for act in TEARS.values():
         whole = [folder for folder in training.saved() if is_whole(folder)]
         if whole:
-            act(whole[-1], next(whole[-1].glob("*.safetensors")), random.Random(0))
+            act(next(whole[-1].glob("*.safetensors")), random.Random(0))
             assert not is_whole(whole[-1])

@@ -1,9 +1,12 @@
 """A project of each kind is written, is what its recipe says, and keeps what its test asks for.
 
-``python -m benchmarks.new_projects`` runs each one's whole test and its way to a registered model.
+The sweep takes each one, by the commands of its own README, to a registered model.
 """
 
+import os
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -74,3 +77,26 @@ def test_a_folder_that_is_there_and_an_unknown_kind_are_refused(tmp_path):
         write(tmp_path / "mine-own", "table")
     with pytest.raises(RecipeError, match=r"--like 'tables': .*table"):
         write(tmp_path / "other", "tables")
+
+
+@pytest.mark.sweep
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", kinds())
+def test_the_commands_of_its_own_readme_take_a_project_to_a_registered_model(kind, tmp_path):
+    checkout, folder = Path(__file__).parents[2], tmp_path / f"my-{kind}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment
+
+    def run(words: list[str]) -> None:
+        done = subprocess.run([sys.executable, *words[1:]], cwd=checkout, capture_output=True,
+                              env=os.environ | {"PATH": path}, text=True, check=False)  # fmt: skip
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+
+    run(["python", "-m", "pipelines.new", str(folder), "--like", kind])
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```\n(.*?)```", readme, re.DOTALL)
+    lines = block.replace("\\\n", " ").splitlines()
+    for words in [shlex.split(line) for line in lines if not line.startswith("source ")]:
+        if words[1:4] == ["-m", "trainyard", "run"]:
+            words[4:4] = ["--state", str(tmp_path / "state")]
+        run(words)

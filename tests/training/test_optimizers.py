@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.strategies.cases import SETTINGS, container, write_data
-from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import SETTINGS, container, distance, write_data
 from tests.training.trainings import arguments, evaluated, losses
 from training.config import TrainConfig
 from training.data.dataset import Dataset

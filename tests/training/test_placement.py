@@ -8,12 +8,12 @@ import json
 import pytest
 import torch
 
-from benchmarks.finetuning import MODELS, SETTINGS
-from benchmarks.strategies.cases import MODEL
-from benchmarks.strategies.cases import write_data as write_tokens
 from steps.train import job
 from tests.training import placement, worlds
 from tests.training.placement import ACCELERATOR, MixedDevices
+from tests.training.strategies.cases import MODEL
+from tests.training.strategies.cases import write_data as write_tokens
+from tests.training.strategies.tuned_models import MODELS, SETTINGS
 from tests.training.torches import lacks
 from tests.training.trainings import TOYS, arguments, evaluated, write_ragged
 from tests.training.workloads.tabular import tables

@@ -1,6 +1,6 @@
 """The page of a run as a single file, which needs no server, script or network.
 
-Apart: it builds an app, which imports every page.
+This is a separate module because it builds an app, which imports every page.
 """
 
 import re

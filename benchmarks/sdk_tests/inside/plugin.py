@@ -1,4 +1,4 @@
-"""The pytest plugin with the changes of :mod:`benchmarks.sdk_tests.changes`.
+"""The pytest plugin with the changes of ``changes.yaml``.
 
 ``SDK_TESTS_FIXTURES`` names a JSON file with fixtures' values, ``SDK_TESTS_IDLE`` a file that is
 there while nothing runs in the emulator.

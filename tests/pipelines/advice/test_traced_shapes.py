@@ -10,7 +10,7 @@ from pipelines.advice import traced_shapes
 from pipelines.advice.training_setting import of_job, of_recipe
 from pipelines.advise import main
 from pipelines.definition import from_recipe
-from pipelines.delivery.budget import foresee
+from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from tests.conftest import CHECKOUT

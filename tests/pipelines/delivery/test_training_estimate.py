@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipelines.delivery.budget import foresee
+from pipelines.delivery.training_estimate import foresee
 from tests.trainyard.plan.pictures import Change, Studio
 from trainyard.plan.pipeline_plan import started_with
 from trainyard.plan.run_cost import Foreseen, NotForeseen

@@ -11,7 +11,6 @@ from typing import Any
 import boto3
 import pytest
 
-from benchmarks.endpoint_load import Load
 from pipelines.endpoint import rollout
 from pipelines.endpoint.endpoint_requests import Release
 from pipelines.endpoint.rollout import go_back, package_of, release, serving
@@ -19,6 +18,7 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import current
 from tests.conftest import CHECKOUT
+from tests.endpoint_load import Load
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve

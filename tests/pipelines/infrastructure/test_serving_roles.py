@@ -11,13 +11,13 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from benchmarks.endpoint_load import Load
 from pipelines.approve import approve
 from pipelines.endpoint.answer_quality import lines_of_days
 from pipelines.endpoint.rollout import serving
 from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.registry.package_evidence import split
 from tests.conftest import CHECKOUT
+from tests.endpoint_load import Load
 from tests.registered import BUCKET, SETTINGS, Registered, another, checkout_in, register
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY

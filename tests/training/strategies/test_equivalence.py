@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.strategies.cases import CASES, GOLDEN, MODEL, SETTINGS, container, write_data
-from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import (
+    CASES,
+    GOLDEN,
+    MODEL,
+    SETTINGS,
+    container,
+    distance,
+    write_data,
+)
 from tests.training.trainings import arguments, losses
 from training.strategies.single import Strategy
 

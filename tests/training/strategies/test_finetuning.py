@@ -1,7 +1,7 @@
 """Models with frozen, unused, tied and batch-normalised weights train, save and resume bit for bit.
 
-``python -m benchmarks.finetuning`` has all models under all strategies; here are those of which
-each has failed in its own way, a few steps long.
+The sweep has all 11 models under all 11 strategies; the quick tests those of which each has failed
+in its own way, a few steps long.
 """
 
 import functools
@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from benchmarks.finetuning import MODELS, SETTINGS, STEPS, STRATEGIES
-from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import distance
+from tests.training.strategies.tuned_models import MODELS, SETTINGS, STEPS, STRATEGIES, case
 from tests.training.torches import trains_here
 from tests.training.trainings import TOYS, arguments, losses, write_ragged
 from training.dropout import Dropout
@@ -108,6 +108,19 @@ def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone
         expected = alone(f"{model}, {world}, {strategy}", **settings)
         assert distance(losses(root), losses(expected)) < EXACT, (model, strategy)
         same_state(root, expected)
+
+
+@pytest.mark.sweep
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_saves_and_resumes_under_every_strategy(model, tmp_path):
+    """Eleven cases a model; python -m pytest -s prints how far the losses are off."""
+    alone = tmp_path / "single"
+    for name, (world, differs) in STRATEGIES.items():
+        off = case(tmp_path / name, MODELS[model], world, differs, alone)
+        print(f"{model}, {name}: losses off by {off:.0e}")
+        assert off < EXACT, (model, name)
 
 
 def same_state(root: Path, expected: Path) -> None:

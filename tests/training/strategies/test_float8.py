@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
-from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
 from tests.training.torches import since
 from tests.training.trainings import arguments, history, losses
 from training import strategies

@@ -11,10 +11,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
-from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
 from tests.training.trainings import TOYS, arguments, losses, write_dataset
 from training.config import TrainConfig
 from training.strategies.fsdp_sharding import shard

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from benchmarks.strategies.cases import SETTINGS, container, write_data
 from tests.training import worlds
+from tests.training.strategies.cases import SETTINGS, container, write_data
 from tests.training.test_loop import copy_inputs, same, weights
 from tests.training.trainings import history, losses
 from training.step_numbers import Numbers

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.equality import DIFFERENCES, REWRITES, asked, pipelines, prepared
 from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, request, step, tuning_cloud
+from tests.trainyard.equality.edits import DIFFERENCES, REWRITES, asked, pipelines, prepared
 from trainyard.equality.normal_form import without_defaults
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import Answer, decide

@@ -1,7 +1,7 @@
 """Find out why an execution failed: its first cause, the log lines that show it, and how to fix it.
 
-``read_evidence`` gathers what the service keeps, ``diagnosis`` tries ``known_causes``,
-``logged_exceptions`` and ``failed_conditions`` in order, ``run_display`` shows it. To add a
-cause: a row of ``known_causes`` and a real failure in ``benchmarks.why``. What nothing shows is
-called unknown.
+``read_evidence`` gathers what the service keeps; ``diagnosis`` tries in order the known causes and
+exceptions of ``logged_exceptions`` and the conditions of the Fail step; ``run_display`` shows the
+result. To add a cause: a row of ``logged_exceptions`` and a real failure in
+``tests/trainyard/runs/why/failures.yaml``. What nothing shows is called unknown.
 """

@@ -1,17 +1,17 @@
 """Seeded faults are reported by the rule that they break; a sound workload breaks none.
 
-Those that only show in other processes are left to ``python -m benchmarks.contract``.
+Those that only show in other processes are tried in the sweep, as the command tries them.
 """
 
 import pyarrow as pa
 import pyarrow.json
 import pytest
 
-from benchmarks.contract.faults import FAULTS, lines, write
+from tests.training.tools.contract_tests.faults import FAULTS, lines, write
 from training.data.shard_writer import part, write_dataset
 from training.tools.contract_tests.contract import Trial, judge
 from training.tools.contract_tests.packing_rules import SPLITS
-from training.tools.contract_tests.try_command import rules
+from training.tools.contract_tests.try_command import attempt, rules
 from training.workloads import load_packing
 
 pytestmark = pytest.mark.long
@@ -60,6 +60,21 @@ def test_a_fault_is_named_by_the_rule_that_it_breaks(number, tmp_path):
     assert f"seeded_{number}" in first.location
     assert first.observation
     assert first.fix
+
+
+@pytest.mark.sweep
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(-1, len(FAULTS)))
+def test_the_command_names_each_fault_and_none_of_the_sound_workload(number, tmp_path):
+    fault = FAULTS[number] if number >= 0 else None
+    workload = write(fault, tmp_path / "code", f"tried_{number + 1}")
+    for name in ("raw", "work"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "raw/lists.jsonl").write_text(lines())
+    verdicts = attempt(workload, "{}", tmp_path / "raw", tmp_path / "work")
+    broken = next((verdict.rule.name for verdict in verdicts if verdict.faults), "")
+    assert broken in (fault.rules if fault else ("",))
 
 
 def test_a_loss_over_the_batch_is_said_in_our_words(tmp_path):

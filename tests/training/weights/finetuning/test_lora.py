@@ -11,11 +11,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from benchmarks.strategies.cases import SETTINGS, container, write_data
-from benchmarks.strategies.runs import distance
 from steps.evaluate import job as evaluate_job
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import SETTINGS, container, distance, write_data
 from tests.training.trainings import arguments, losses
 from training.export.artifact import open_artifact
 from training.weights.finetuning.hugging_face_folder import model_files_sha256

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
 from steps.train import job
 from tests.training import worlds
+from tests.training.strategies.cases import MODEL, SETTINGS, container, write_data
 from tests.training.trainings import TOYS, arguments, losses
 
 pytestmark = pytest.mark.long

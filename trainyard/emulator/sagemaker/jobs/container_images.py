@@ -11,11 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.algorithms import command
-from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, repository
 from trainyard.emulator.containers.container_engine import find_engine, read_mode
-from trainyard.emulator.containers.node import lacking
 
 PACKAGES = Path(__file__).parents[2] / "algorithms/image"
 """Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
@@ -93,76 +90,3 @@ def _replacement_refusal(image: str) -> str | None:
         f"machine's Python has what the image has, set {VARIABLE} to a pattern for it, e.g. "
         f"'*/{name}:*', and start the emulator again"
     )
-
-
-# Training jobs of AWS's own algorithms, whose image is started without a user's script. Only
-# XGBoost is supported, by :mod:`trainyard.emulator.algorithms.xgboost`.
-
-_TRAIN = "trainyard.emulator.algorithms.xgboost.train"
-_PACKAGES = ["xgboost", "numpy", "scipy"]
-_NOT_DONE = {
-    "_kfold": "cross validation is not supported here: only Autopilot uses it",
-    "use_dask_gpu_training": "Dask on several GPUs is not supported here: leave it out",
-}
-
-
-def without_script(request: dict) -> bool:
-    """Return whether the CreateTrainingJob request runs the XGBoost algorithm itself, without a
-    script.
-    """
-    spec = request["AlgorithmSpecification"]
-    return (
-        facts.is_xgboost(spec.get("TrainingImage", ""))
-        and not spec.get("ContainerEntrypoint")
-        and facts.SCRIPT not in request.get("HyperParameters", {})
-    )
-
-
-def metric_definitions() -> list[dict[str, str]]:
-    """Return the metrics that SageMaker adds for the algorithm: ``validation:rmse`` and so on."""
-    return facts.metric_definitions()
-
-
-def training_command(request: dict, python: Path) -> list[str]:
-    """Return the command that the container runs."""
-    version = facts.version(request["AlgorithmSpecification"]["TrainingImage"])
-    return command(python, _TRAIN, *map(str, version))
-
-
-def algorithm_refusal(request: dict, python: Path) -> str | None:
-    """Return why the algorithm cannot run here. Return None if it can.
-
-    What AWS's own algorithm refuses, such as a missing ``num_round``, is not checked here: it makes
-    the job fail, as on AWS.
-    """
-    if missing := lacking(python, _PACKAGES):
-        return (
-            f"the image is started without a script, so it is AWS's XGBoost algorithm; {python} "
-            f"lacks {', '.join(missing)} for it: {python} -m pip install xgboost-cpu"
-        )
-    if (count := request["ResourceConfig"].get("InstanceCount", 1)) != 1:
-        return f"ResourceConfig.InstanceCount {count}: XGBoost trains on one instance here"
-    hyperparameters = request.get("HyperParameters", {})
-    for name, reason in _NOT_DONE.items():
-        if hyperparameters.get(name, "false") != "false":
-            return f"HyperParameters.{name}: {reason}"
-    reasons = (_refused_type(channel) for channel in request.get("InputDataConfig", []))
-    return next(filter(None, reasons), None)
-
-
-def _refused_type(channel: dict) -> str | None:
-    """Return why the channel's ContentType cannot be read here. Return None if it can."""
-    content_type, location = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
-    if channel["ChannelName"] == "code" or content_type is None:
-        return None
-    if (form := facts.format_of(content_type)) is None:
-        content_types = ", ".join(facts.CONTENT_TYPES)
-        return f"{location}: {content_type} is not an accepted ContentType: {content_types}"
-    if form == facts.RECORDIO:
-        return f"{location}: recordio-protobuf is not read here: use text/csv, libsvm or parquet"
-    if facts.label_size(content_type) != "1":
-        return (
-            f"{location}: {content_type} is not an accepted csv ContentType. Optional parameter "
-            "label_size must be equal to 1"
-        )
-    return None

@@ -26,7 +26,7 @@ from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Mount, Node
 from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.request_shapes import Check
-from trainyard.emulator.sagemaker.jobs import container_images
+from trainyard.emulator.sagemaker.jobs import builtin_algorithms, container_images
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 from trainyard.emulator.sagemaker.jobs.transfers import (
@@ -77,9 +77,9 @@ class TrainingJob(Job):
             check()
         for channel in request.get("InputDataConfig", []):
             _refuse_channel(channel, pipeline=False)
-        if container_images.without_script(request):
+        if builtin_algorithms.without_script(request):
             spec = request["AlgorithmSpecification"]
-            metrics_member = {"MetricDefinitions": container_images.metric_definitions()}
+            metrics_member = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | metrics_member}
         # Used for file systems, which read S3 without the permissions of the job's role.
         self._objects = place.objects
@@ -132,7 +132,7 @@ class TrainingJob(Job):
         return self.request["AlgorithmSpecification"]["TrainingImage"]
 
     def own_imports(self) -> set[str]:
-        return {"xgboost"} if container_images.without_script(self.request) else set()
+        return {"xgboost"} if builtin_algorithms.without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """Write a notice to the log for each member of the request that is ignored."""
@@ -507,8 +507,8 @@ def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
 
 def command(request: dict[str, Any], python: Path) -> list[str]:
     """Return the command that the container runs."""
-    if container_images.without_script(request):
-        return container_images.training_command(request, python)
+    if builtin_algorithms.without_script(request):
+        return builtin_algorithms.training_command(request, python)
     spec = request["AlgorithmSpecification"]
     command_line = toolkit(python)
     if not spec.get("ContainerEntrypoint") and command_line is None:
@@ -525,7 +525,7 @@ def environment(request: dict[str, Any]) -> dict[str, str]:
     """
     if request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         return {}
-    if container_images.without_script(request):
+    if builtin_algorithms.without_script(request):
         return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
     image = request["AlgorithmSpecification"]["TrainingImage"]
     plain = facts.repository(image) == "sagemaker-scikit-learn"  # its toolkit only runs the script
@@ -541,8 +541,8 @@ def environment(request: dict[str, Any]) -> dict[str, str]:
 def refusal(request: dict[str, Any], python: Path) -> str | None:
     """Return why the interpreter cannot start the job. Return None if it can."""
     spec = request["AlgorithmSpecification"]
-    if container_images.without_script(request):
-        return container_images.algorithm_refusal(request, python)
+    if builtin_algorithms.without_script(request):
+        return builtin_algorithms.algorithm_refusal(request, python)
     if spec.get("ContainerEntrypoint") or toolkit(python) or starts_drivers(request):
         return None
     return (

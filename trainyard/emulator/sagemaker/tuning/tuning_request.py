@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.emulator.request_scope import ApiError, invalid
-from trainyard.emulator.sagemaker.jobs import container_images
+from trainyard.emulator.sagemaker.jobs import builtin_algorithms
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
     lacking,
     size,
@@ -54,8 +54,10 @@ def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict
     objective = objective_of(request, definition)
     spec = definition["AlgorithmSpecification"]
     static = definition.get("StaticHyperParameters") or {}
-    if container_images.without_script({"AlgorithmSpecification": spec, "HyperParameters": static}):
-        metrics = container_images.metric_definitions()
+    if builtin_algorithms.without_script(
+        {"AlgorithmSpecification": spec, "HyperParameters": static}
+    ):
+        metrics = builtin_algorithms.metric_definitions()
     else:
         metrics = spec.get("MetricDefinitions") or []
     for metric in metrics:

@@ -1,1 +1,0 @@
-"""Simulated weeks of requests, with and without drift, for ``pipelines.endpoint.drift``."""

@@ -1,1 +1,0 @@
-"""Published answers of AWS, asked of the emulator."""
