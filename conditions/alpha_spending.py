@@ -27,7 +27,7 @@ REST = 0.1
 """Share of α that all looks after the first one have together."""
 
 
-def spent(alpha: float, look_number: int) -> float:
+def significance_level(alpha: float, look_number: int) -> float:
     """Return the level of the ``look_number``-th look, counted from 1.
 
     The levels of all looks add up to α.

@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 from typing import Any, Literal
 
 import conditions.checks
-from conditions.alpha_spending import spent
+from conditions.alpha_spending import significance_level
 from conditions.gate_check import Check, Direction
 from conditions.gate_documents import Evidence
 from conditions.no_champion import NONE, UNRESOLVED_ARN
@@ -53,7 +53,7 @@ class Demands:
         champion no looks are counted, so each one is treated as the first.
         """
         look_number = 1 if self.champion == NONE else self.look_number
-        return 1 - spent(1 - self["confidence"], look_number)
+        return 1 - significance_level(1 - self["confidence"], look_number)
 
 
 Need = Literal["scores", "champion", "slices", "predictions"]

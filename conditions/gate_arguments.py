@@ -78,7 +78,7 @@ def _words(
     return words
 
 
-def parser(description: str | None = None) -> argparse.ArgumentParser:
+def build_parser(description: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     argument_parser = argparse.ArgumentParser(description=description)
     argument_parser.add_argument("--primary_metric", required=True)

@@ -26,10 +26,10 @@ from trainyard.commands import advise
 from trainyard.commands.advise import REGION, first_problem, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight.advice import Advice, Candidate
-from trainyard.foresight.advice_display import days, fills, layout
+from trainyard.foresight.advice_display import fills, format_time_and_cost, layout
 from trainyard.foresight.question import choose_offers, multiplying
 from trainyard.foresight.setting import Setting
-from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
+from trainyard.terminal import Need, check_writable, console, extend_verb, has_value, run
 
 TYPE_FIELD = "train.instance_type"
 MOST_NODES = 16
@@ -78,7 +78,7 @@ def recipe_training(
         option = conflicts[0].replace("_", "-")
         raise RecipeError(f"--{option}: follows from {recipe}; leave it out, or --recipe")
     if apply is not None:
-        refuse_place(apply)
+        check_writable(apply)
     recipe_config = load(recipe, given, environment)
     if trace:
         place = keep(recipe_config, recipe, data)
@@ -195,8 +195,8 @@ def _apply(
     train_changes = changes(recipe, first)
     comment = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
-        f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
-        f"{fills(first.memory)}.",
+        f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: "
+        f"{format_time_and_cost(first)}; {fills(first.memory)}.",
     ]
     write(place, path, overrides, train_changes, comment, environment)
     if is_announced:

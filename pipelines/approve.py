@@ -35,7 +35,7 @@ from pipelines.registry.champion import (
     list_approved,
     origin_of,
 )
-from pipelines.registry.ledger import judged_at, recount
+from pipelines.registry.ledger import check_due_look, recount
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
@@ -103,7 +103,7 @@ def approve(
         look_recount = recount(evidence)
     notes = [f"reason: {reason}"] if reason else []
     notes += [f"{count} checks match", f"compared with {verdict_champion or 'no champion'}"]
-    notes += [judged_at(evidence, look_recount, CHECKOUT)] if look_recount else []
+    notes += [check_due_look(evidence, look_recount, CHECKOUT)] if look_recount else []
     notes += override_lines
     note = "; ".join(notes)
     _decide(sagemaker, arn, "Approved", note)

@@ -41,9 +41,9 @@ from pipelines.compile.provenance_asset import (
     with_provenance,
 )
 from pipelines.compile.training_inputs import (
-    about,
     loop_parts,
-    packed_with,
+    packing_settings_json,
+    registry_metadata,
     resolve_start,
     workload_hyperparameters,
 )
@@ -205,7 +205,7 @@ class Compilation:
             recipe.shard,
             image=self._processing_image(recipe.shard),
             workload_arguments=["--workload", recipe.workload.name]
-            + ["--workload_config", *split_argument(packed_with(recipe))],
+            + ["--workload_config", *split_argument(packing_settings_json(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             input_uris=recipe.data.prefixes,
             has_summary=self._summarised,
@@ -287,7 +287,8 @@ class Compilation:
             batches=bool(recipe.train.loop),
             is_compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
-            about=about(recipe) | (self.tuning_result.about if self.tuning_result else {}),
+            about=registry_metadata(recipe)
+            | (self.tuning_result.about if self.tuning_result else {}),
         )  # fmt: skip
 
     def transform(self, model: PipelineVariable, register: ModelStep) -> list[ProcessingStep]:

@@ -26,7 +26,7 @@ from pipelines.recipe.environments import refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
-from trainyard.terminal import console, refuse_place, run
+from trainyard.terminal import check_writable, console, run
 
 
 def main(
@@ -37,7 +37,7 @@ def main(
 ) -> None:
     """Upload code, wheels and the definition; the pipeline itself is not changed."""
     if out:
-        refuse_place(out)
+        check_writable(out)
     resolve(load(recipe, overrides, environment).aws)  # reports a missing field early
     from pipelines.definition import from_recipe
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from pipelines.delivery import saved_plan
-from pipelines.delivery.budget import make
+from pipelines.delivery.budget import plan_pipeline
 from pipelines.delivery.pipeline_objects import compare_environments
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
@@ -30,7 +30,7 @@ from trainyard.commands import plan
 from trainyard.commands.plan import CHANGES, PlanSubject
 from trainyard.common.errors import PlanError
 from trainyard.plan.pipeline_plan import Plan
-from trainyard.terminal import Need, console, extend_verb, refuse_place, run
+from trainyard.terminal import Need, check_writable, console, extend_verb, run
 
 
 def recipe_subject(
@@ -50,7 +50,7 @@ def recipe_subject(
     if recipe is None:
         return {}
     if out:
-        refuse_place(out)
+        check_writable(out)
     if against is not None:
         _compare(recipe, overrides, str(environment), against, as_json=values["as_json"])
     return {"subject": _subject(recipe, overrides, environment, out, as_json=values["as_json"])}
@@ -72,7 +72,7 @@ def _subject(
         from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
         definitions.append(from_recipe(recipe, overrides, environment))
-        return make(definitions[0])
+        return plan_pipeline(definitions[0])
 
     def conclude(plan: Plan) -> None:
         if not plan.budget.holds:

@@ -37,7 +37,7 @@ from pipelines.registry.champion import (
     request,
 )
 from pipelines.registry.package_evidence import Evidence, split
-from pipelines.registry.record_checks import asked_of_gate
+from pipelines.registry.record_checks import gate_arguments_for
 from pipelines.registry.shared_access import (
     Destination,
     PromotionRoute,
@@ -235,7 +235,7 @@ def _judge(evidence: Evidence, gate: GateConfig) -> None:
     if (gate.values, gate.thresholds) == (recorded_gate.values, recorded_gate.thresholds):
         return
     refusal = "not promoted: this environment's gate differs from the one that it passed"
-    gate_arguments = asked_of_gate(evidence, gate, gate.thresholds)
+    gate_arguments = gate_arguments_for(evidence, gate, gate.thresholds)
     recompute.require_pass(evidence, CHECKOUT, refusal, arguments=gate_arguments)
 
 

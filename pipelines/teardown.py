@@ -57,7 +57,7 @@ def main(
     endpoint = recipe_config.deploy.endpoint if recipe_config.deploy else None
     definition = from_recipe(recipe, overrides, environment)
     refuse_other_caller(definition.account, definition.region)
-    place = upsert_lock.place(definition)
+    place = upsert_lock.records_location(definition)
     prefix = place.prefix.rpartition("/")[0]
     arguments = (definition.name, group, definition.region, place.bucket, prefix, endpoint)
     with console.status("reading models, executions, objects"):

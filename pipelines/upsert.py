@@ -83,7 +83,7 @@ def upsert(
         _refuse_over_budget(sagemaker, definition, target_state, exists=first_look is not None)
         refuse_missing(s3, definition.wheelhouses)
         make_buckets(s3, definition)
-        location = upsert_lock.place(definition)
+        location = upsert_lock.records_location(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
             current = deployed_pipeline.describe(sagemaker, definition.name)
             # Another upsert made the same change.

@@ -19,7 +19,7 @@ import yaml
 
 from pipelines.approve import approve, approve_automatically
 from pipelines.registry.champion import check_champions_model
-from pipelines.registry.ledger import judged_at, recount
+from pipelines.registry.ledger import check_due_look, recount
 from pipelines.registry.package_evidence import Evidence
 from pipelines.start import start
 from steps.shard.record_hashes import split_of
@@ -261,7 +261,7 @@ def test_what_does_not_pass_as_the_look_that_it_was_is_not_approved(longer, othe
     evidence = Evidence(longer.arn)
     counted = replace(recount(evidence), due=10**30)
     with pytest.raises(GateError, match="look 1000.* judged as look 1: .*superiority"):
-        judged_at(evidence, counted, CHECKOUT)
+        check_due_look(evidence, counted, CHECKOUT)
 
 
 def test_another_model_cannot_be_scored_in_the_champions_place(longer, first):

@@ -23,7 +23,7 @@ from pipelines.console import OWNERS
 from pipelines.registry import training_checks
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.recompute import require_pass
-from pipelines.registry.record_checks import asked_of_gate
+from pipelines.registry.record_checks import gate_arguments_for
 from pipelines.registry.verification import (
     QUICK,
     choose_checks,
@@ -95,7 +95,7 @@ def test_another_gate_judges_the_recorded_scores_again(registered, checkout):
     evidence = Evidence(registered.arn)
     for bound, said in ((100.0, None), (0.1, "bits_per_byte")):
         gate = GateConfig.model_validate({**evidence.recipe["gate"], "max_bits_per_byte": bound})
-        asked = asked_of_gate(evidence, gate, gate.thresholds)
+        asked = gate_arguments_for(evidence, gate, gate.thresholds)
         with pytest.raises(GateError, match=said) if said else nullcontext():
             require_pass(evidence, checkout, "not promoted", arguments=asked)
 

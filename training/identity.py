@@ -2,8 +2,8 @@
 here.
 
 The pipeline definition names the checkpoints' folder in S3 by it. The job, which also knows the
-data and torch version, names its training's folder inside that one. Both call ``material`` to find
-which code counts.
+data and torch version, names its training's folder inside that one. Both call
+``hash_relevant_code`` to find which code counts.
 
 The identity excludes world size, sharding, strategy, and whatever else changes only the last digits
 (``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes it another
@@ -123,11 +123,11 @@ def parts(
         workload=workload,
         workload_config=workload_config.model_dump(mode="json"),
         settings=config.model_dump(mode="json", exclude=IMMATERIAL),
-        code=material(files, workload),
+        code=hash_relevant_code(files, workload),
     )
 
 
-def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
+def hash_relevant_code(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
     """Return a mapping of each file that the weights depend on to its SHA-256."""
     names = sorted(name for name in files if _counts(name, workload))
     return {name: hashlib.sha256(files[name]).hexdigest() for name in names}

@@ -16,7 +16,7 @@ from training.config import parse_hyperparameter
 
 PARTS = 1 << 16
 """Largest sum of the whole numbers into which weights are converted; it is the length of the
-table that ``training.data.mixture.table`` makes of them.
+table that ``training.data.mixture.build_input_schedule`` makes of them.
 """
 
 Weight = Annotated[FiniteFloat, Field(gt=0)]
@@ -57,7 +57,7 @@ class Mixture(BaseModel):
         phase.
         """
         starts = [(0, self.weights), *((change.step, change.weights) for change in self.changes)]
-        return [(step, parts(weights)) for step, weights in starts]
+        return [(step, to_whole_number_shares(weights)) for step, weights in starts]
 
     @property
     def names(self) -> list[str]:
@@ -98,7 +98,7 @@ def check_steps(changes: Sequence[Change], label: str) -> None:
         raise ValueError(f"{label}: their steps {steps} do not ascend; put them in order")
 
 
-def parts(weights: Mapping[str, float]) -> dict[str, int]:
+def to_whole_number_shares(weights: Mapping[str, float]) -> dict[str, int]:
     """Return the weights as whole numbers whose sum is at most ``PARTS``, by name.
 
     If the weights have such a ratio, the result is the reduced ratio: 0.7, 0.2, 0.1 become 7, 2, 1.

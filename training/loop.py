@@ -18,10 +18,10 @@ from training.data.dataset import Dataset
 from training.data.loader import Batch, DevicePrefetcher, Loader, Preparation, move_batch
 from training.data.mixture import MixtureOrder, inputs, select_inputs
 from training.data.sample_order import Order, create_uniform_order, create_windowed_order
-from training.defaults.flop_count import of_unit
+from training.defaults.flop_count import count_flops_per_unit
 from training.input_shares import Mixture
 from training.optimizers import Average, learning_rate
-from training.step_numbers import Numbers, Step
+from training.step_numbers import DeviceStepMetrics, Step
 from training.strategies import Strategy
 from training.watching.clock import Trace
 from training.watching.step_progress import Progress, measure_updates
@@ -77,7 +77,7 @@ class Loop:
         )
         model = model or fresh(config, workload)
         # Count on meta, before the strategy splits the model.
-        flops = of_unit(workload, model)
+        flops = count_flops_per_unit(workload, model)
         self._progress = Progress(config, self.ranks, strategy.clock, flops)
         strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
@@ -85,7 +85,10 @@ class Loop:
         self._last_validation: tuple[int, float] | None = None
         # Resume only now that the average exists, because a checkpoint contains it, too.
         self._resume()
-        self._numbers, self._read = Numbers(self.ranks.device, strategy.data_rank), self.step
+        self._numbers, self._read = (
+            DeviceStepMetrics(self.ranks.device, strategy.data_rank),
+            self.step,
+        )
         traced_steps = config.profile_steps if traces and self.ranks.rank == 0 else 0
         self._trace = Trace(traces or Path(), config.profile_at, traced_steps)
         self._stop: Stop | None = None

@@ -91,7 +91,7 @@ class Step:
         return ", ".join(f"{begin} to {begin + size - 1}" for begin in begins)
 
 
-class Numbers:
+class DeviceStepMetrics:
     """Keep the steps' numbers for one rank.
 
     Attributes:

@@ -281,7 +281,7 @@ def list_verbs(call: str, files: Mapping[str, Path]) -> None:
         console.print(f"  {verb:<{width}}  {about}", markup=False, highlight=False)
 
 
-def refuse_place(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Check that the file ``out`` can be written, so that a command fails before its long work.
 
     Raises:

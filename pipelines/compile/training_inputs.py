@@ -57,7 +57,7 @@ def start_of(recipe: Recipe) -> dict[str, Any] | None:
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
 
 
-def about(recipe: Recipe) -> dict[str, str]:
+def registry_metadata(recipe: Recipe) -> dict[str, str]:
     """Return the recipe's metadata for the registry: pipeline, workload, the model that the
     training starts from, and the endpoint.
     """
@@ -90,7 +90,7 @@ def workload_hyperparameters(recipe: Recipe) -> dict[str, str]:
     return {"workload": recipe.workload.name, "workload_config": settings, **weights}
 
 
-def packed_with(recipe: Recipe) -> str:
+def packing_settings_json(recipe: Recipe) -> str:
     """Return, as JSON, the workload's settings that the packed samples depend on.
 
     Other settings may change while the shards stay valid: a wider model is trained on the same

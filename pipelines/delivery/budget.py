@@ -171,7 +171,7 @@ NEW_DATA = (
 """Advice if input data was overwritten."""
 
 
-def make(definition: CompiledPipeline) -> Plan:
+def plan_pipeline(definition: CompiledPipeline) -> Plan:
     """Return the plan that compares ``definition`` with the deployed pipeline.
 
     Raises:
@@ -226,7 +226,7 @@ def _find_next_look(
 
 def _drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipeline) -> Drift:
     """Return whether the deployed pipeline was changed other than by upsert, and by whom."""
-    location = upsert_lock.place(definition)
+    location = upsert_lock.records_location(definition)
     records = upsert_lock.list_records(s3, location)
     if deployment.state.fingerprint in records.times:
         return Drift(kind="none")

@@ -75,7 +75,7 @@ class Records:
         return max(self.times, key=self.times.__getitem__, default=None)
 
 
-def place(definition: CompiledPipeline) -> Place:
+def records_location(definition: CompiledPipeline) -> Place:
     """Return the location of the pipeline's records: ``<root>/definitions/…``, next to its code in
     ``<root>/code/…``.
     """

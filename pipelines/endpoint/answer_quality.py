@@ -178,7 +178,7 @@ def _record(request_body: dict[str, Any]) -> dict[str, Any]:
     return record if isinstance(record, dict) else request_body
 
 
-def of_files(s3: Any, uri: str) -> Source:
+def read_record_files(s3: Any, uri: str) -> Source:
     """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores, in
     random order, because the order in a file is not that of time.
 

@@ -52,7 +52,7 @@ class Release:
     def name(self) -> str:
         """Return the name of the model, which is also that of the endpoint's configuration."""
         group, version = self.package.rpartition(":model-package/")[2].split("/")
-        return f"{names_begin(self.deploy.endpoint, group)}{version}"
+        return f"{deployment_name_prefix(self.deploy.endpoint, group)}{version}"
 
     @property
     def variant(self) -> str:
@@ -64,7 +64,7 @@ class Release:
         return [{"Key": k, "Value": v} for k, v in sorted(self.recipe.aws.tags.items())]
 
 
-def names_begin(endpoint: str, group: str) -> str:
+def deployment_name_prefix(endpoint: str, group: str) -> str:
     """Return the prefix of the names of models, configurations and alarms that deployments of a
     group's packages to an endpoint create. The package's version follows it.
     """
@@ -211,7 +211,7 @@ def body(side: Mapping[str, str]) -> Any:
     return json.loads(data)
 
 
-def answer(line: str | bytes) -> Any:
+def response_body(line: str | bytes) -> Any:
     """Return the response in a captured line; None if it has none, or cannot be read."""
     try:
         return body(json.loads(line)["captureData"]["endpointOutput"])

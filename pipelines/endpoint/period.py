@@ -1,7 +1,7 @@
 """Compare an endpoint's requests and responses in a period with those of a baseline."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,8 +12,8 @@ from pipelines.endpoint.answer_quality import (
     RecordedRequest,
     Source,
     judge_quality,
-    of_files,
     read_captures,
+    read_record_files,
     truths,
 )
 from pipelines.endpoint.drift import MISSING, QUALITY, Change, compare
@@ -76,7 +76,7 @@ def compare_period(
     truth_values = truths(s3, monitor.truths, start, end) if monitor.truths else {}
     requests = _read_captures(s3, root, start, end, truth_values)
     if monitor.baseline:
-        baseline = of_files(s3, monitor.baseline)
+        baseline = read_record_files(s3, monitor.baseline)
     else:
         baseline = _read_captures(
             s3, root, start - timedelta(days=monitor.baseline_days), start, {}
@@ -144,10 +144,7 @@ def compare_sources(
                 "in monitor.features"
             )
     absent = tuple(name for name in names if name not in now.columns)
-    before, now = (
-        Table({name: table.columns.get(name, [None] * table.rows) for name in names}, table.rows)
-        for table in (before, now)
-    )
+    before, now = (_choose_columns(table, names) for table in (before, now))
     quantities = {
         name
         for name in names
@@ -191,6 +188,12 @@ def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
         if wrong := without_number(path, answers):
             suffix = "" if place == "asked" else " of the baseline"
             raise RecipeError(f"monitor.prediction{suffix}: {wrong}")
+
+
+def _choose_columns(table: Table, names: Iterable[str]) -> Table:
+    """Return the table with these columns only; a column that it does not have is empty."""
+    empty: Cells = [None] * table.rows
+    return Table({name: table.columns.get(name, empty) for name in names}, table.rows)
 
 
 def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:

@@ -14,11 +14,11 @@ from pipelines.endpoint.endpoint_requests import (
     WORSE,
     Release,
     alarms,
-    answer,
     configuration,
     deployment,
     model,
     number_at,
+    response_body,
     without_number,
 )
 from pipelines.registry.package_evidence import split
@@ -78,7 +78,7 @@ class Comparison:
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
             files = sorted(self._files(self.old_config), key=lambda item: item["LastModified"])
             lines = [line for item in files[-LATEST:] for line in self._lines(item["Key"])]
-        answers = [reply for line in lines if (reply := answer(line)) is not None]
+        answers = [reply for line in lines if (reply := response_body(line)) is not None]
         if wrong := without_number(compare.quality, answers):
             raise RecipeError(
                 f"deploy.compare.quality: {wrong}; nothing was deployed. Leave quality out to "
@@ -179,7 +179,7 @@ class Comparison:
             for key in new_keys:
                 self._read.add(key)
                 for line in self._lines(key):
-                    reply = answer(line)
+                    reply = response_body(line)
                     if reply is not None and len(first) < FEWEST:
                         first.append(reply)
                     value = number_at(reply, compare.quality or "") if compare else None

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from pipelines.delivery.pipeline_objects import listing
 from pipelines.delivery.upsert_lock import LOCK
-from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, names_begin
+from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, deployment_name_prefix
 from pipelines.endpoint.rollout import BUSY, describe_endpoint
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import PlanError
@@ -114,7 +114,7 @@ def contents(
         ]
         models, executions, named_uris = [], set(), set()
         for arn, description in [*packages, *kept_models]:
-            uris, own_executions = rests_on(sagemaker, description, name, region, root)
+            uris, own_executions = find_dependencies(sagemaker, description, name, region, root)
             if uris:
                 models.append(arn)
                 named_uris |= uris
@@ -148,7 +148,7 @@ def _find_endpoint_resources(
     if endpoint is None:
         return None
     group = group.rpartition("/")[2]
-    start = names_begin(endpoint, group)
+    start = deployment_name_prefix(endpoint, group)
     versions = [arn.rpartition("/")[2] for arn in package_arns if f":model-package/{group}/" in arn]
     cloudwatch = client("cloudwatch", region)
     with_start, begin = {"NameContains": start}, {"AlarmNamePrefix": start}
@@ -198,7 +198,7 @@ def _list_names(client_: Any, operation: str, member: str, **request: str) -> It
                 yield from (item[member] for item in items)
 
 
-def rests_on(
+def find_dependencies(
     sagemaker: Any, description: str, name: str, region: str, root: str
 ) -> tuple[set[str], set[str]]:
     """Return what a described package or model depends on: (URIs below ``root``, ARNs of executions

@@ -191,7 +191,7 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
     if monitor.truths:
         reads |= _list_result_keys(subject, new)
     if monitor.retrain:
-        yield from looking(subject, reads)
+        yield from read_statements(subject, reads)
         pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
         start = ("sagemaker:StartPipelineExecution",)
         yield Statement(sid="Start", actions=start, resources=(pipeline,))
@@ -237,10 +237,10 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     Raises:
         DefinitionError: it is not known where an upsert writes.
     """
-    yield from looking(subject)
+    yield from read_statements(subject)
 
 
-def looking(
+def read_statements(
     subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
 ) -> Iterator[Statement | Gap]:
     """Allow to read what a plan reads, and also the ``further`` objects (bucket, key pattern)."""

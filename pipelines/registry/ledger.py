@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
-from conditions.alpha_spending import spent
+from conditions.alpha_spending import significance_level
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from pipelines.delivery.upsert_lock import LOST_RACE, whoami
 from pipelines.registry import recompute
@@ -35,7 +35,7 @@ from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256
 from trainyard.language.definition_document import Step, steps_of
-from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate
 from trainyard.language.expressions import values
 from trainyard.language.step_types import step_type
 from trainyard.plan.definition_diff import CODE
@@ -99,7 +99,7 @@ def recount(evidence: Evidence) -> Recount | None:
     )
 
 
-def judged_at(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
+def check_due_look(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
     """Return a note on the look; if a higher number was due, judge the model again with that
     number.
 
@@ -186,7 +186,7 @@ class TestLook:
     @property
     def level(self) -> float:
         """Return the part of α that this look may spend."""
-        return spent(self.alpha, self.number)
+        return significance_level(self.alpha, self.number)
 
 
 def find_look(
@@ -292,7 +292,9 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
     if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED_ARN):
         return None
     steps = {step.name: step for step in steps_of(document["Steps"])}
-    start = Start(parameters, otherwise=str)  # values known only during the run stay as names
+    start = UnstartedScope(
+        parameters, otherwise=str
+    )  # values known only during the run stay as names
     making_steps = [name for name in ("Shard", "Train") if name in steps]
     # Only the arguments that affect a job's result; the machines do not.
     job_arguments = {

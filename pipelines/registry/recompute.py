@@ -38,7 +38,7 @@ def checks(checkout: Path, *, is_named: bool) -> dict[str, Check]:
 
 def verdict(evidence: Evidence, checkout: Path) -> str:
     """Check that the gate's job gives the same verdict if it is run again on the same inputs."""
-    for file, new_document in check_with_gate(evidence, checkout).items():
+    for file, new_document in rerun_gate(evidence, checkout).items():
         stored_document = evidence.provenance
         if file == "gate.json":
             stored_document = evidence.json(evidence.source("Constraints")["S3Uri"])
@@ -50,7 +50,7 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
     return "the same, computed again"
 
 
-def check_with_gate(
+def rerun_gate(
     evidence: Evidence,
     checkout: Path,
     look_number: int | None = None,
@@ -93,13 +93,13 @@ def require_pass(
 
     Args:
         refusal: for errors: what is refused, and why the gate is run again.
-        look_number, arguments: as in ``check_with_gate``.
+        look_number, arguments: as in ``rerun_gate``.
 
     Raises:
         GateError: the gate rejects the model, or cannot be run here.
     """
     try:
-        gate = check_with_gate(evidence, checkout, look_number, arguments)["gate.json"]
+        gate = rerun_gate(evidence, checkout, look_number, arguments)["gate.json"]
     except UncheckedError as error:
         raise GateError(
             f"{evidence.arn}: {refusal}, and cannot be judged again here: {error}; try in a "

@@ -173,7 +173,7 @@ def origin(evidence: Evidence) -> str:
     return f"{len(origin_record)} fields"
 
 
-def asked_of_gate(
+def gate_arguments_for(
     evidence: Evidence, config: GateConfig, thresholds: Mapping[str, Any]
 ) -> list[Any]:
     """Return the gate job's arguments for ``config``, with the execution's champion and look.
@@ -197,7 +197,7 @@ def demands(evidence: Evidence) -> str:
         name: parameters.get(threshold_parameter(name), value)
         for name, value in config.thresholds.items()
     }
-    expected_arguments = asked_of_gate(evidence, config, thresholds)
+    expected_arguments = gate_arguments_for(evidence, config, thresholds)
     job_arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
     for position, (expected_word, job_word) in enumerate(
         zip_longest(expected_arguments, job_arguments)

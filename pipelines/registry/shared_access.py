@@ -207,12 +207,14 @@ def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> 
          source_accounts | {way.target}),
     ):  # fmt: skip
         if policy and (
-            finding := too_wide(read_policy(label, policy), actions, resources, accounts)
+            finding := describe_excess_access(
+                read_policy(label, policy), actions, resources, accounts
+            )
         ):
             raise GateError(f"{label}: its policy {finding}; nothing is promoted on such a way")
 
 
-def too_wide(
+def describe_excess_access(
     policy: Policy, actions: tuple[str, ...], resources: tuple[str, ...], accounts: frozenset[str]
 ) -> str | None:
     """Describe who, except ``accounts``, is allowed one of the actions; None if nobody."""

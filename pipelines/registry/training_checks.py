@@ -12,7 +12,7 @@ from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, Unchecke
 from steps.tune.config import TuneConfig
 from steps.workload_settings import as_hyperparameters
 from training.checkpoint.marker import Lineage
-from training.identity import JOB, Parts, describe_changes, material
+from training.identity import JOB, Parts, describe_changes, hash_relevant_code
 from training.input_shares import identity_shares
 from training.weights.finetuning import hugging_face_folder
 from training.weights.finetuning.adapters import Tuning
@@ -176,11 +176,11 @@ def _hash_train_code(evidence: Evidence) -> dict[str, str]:
             if DRIVERS not in files:
                 return {name: sha256(content).hexdigest() for name, content in files.items()}
         elif JOB in files:
-            return material(files, str(evidence.provenance["workload"]))
+            return hash_relevant_code(files, str(evidence.provenance["workload"]))
     raise Mismatch(f"no folder of step Train's code in S3 holds {JOB}, or a script")
 
 
-def begun_with(evidence: Evidence) -> str:
+def check_base_model(evidence: Evidence) -> str:
     """Check that the base is the recipe's in the evaluation, the record and the
     customer metadata.
     """

@@ -45,7 +45,7 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     """
 
     def check(evidence: Evidence) -> str:
-        if check_for_script(evidence):
+        if is_script_evaluation(evidence):
             script_check = {"train": check_training_data, "test": check_test_data}[name]
             return script_check(evidence, deep=deep)
         inputs = evidence.job_inputs("Evaluate")
@@ -165,7 +165,7 @@ TRAIN = "train"
 """Channel of the evaluation that is not tested on (``steps.evaluate.script_evaluation``)."""
 
 
-def check_for_script(evidence: Evidence) -> bool:
+def is_script_evaluation(evidence: Evidence) -> bool:
     """Return whether the evaluation was of a user's own script."""
     return "channels" in evidence.json(evidence.source("Statistics")["S3Uri"]).get("dataset", {})
 
@@ -456,7 +456,7 @@ QUICK: Mapping[str, Check] = {
     "registration": request,
     "code": record_checks.code,
     "training": training_checks.history,
-    "base": training_checks.begun_with,
+    "base": training_checks.check_base_model,
 }
 """Checks that need only a few small reads, in the order of trust."""
 BYTES: Mapping[str, Check] = {

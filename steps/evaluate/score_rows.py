@@ -216,7 +216,7 @@ def rows(
         log.info("%s: one process, since scores() of its workload takes no share", scoring.name)
         yield from workload.scores(place_model(model()), test, scoring.slices)
         return
-    count = process_count or of_use(challenger.model, test)
+    count = process_count or useful_process_count(challenger.model, test)
     log.info("%s: processes: %d, samples: %d", scoring.name, count, len(test))
     if count == 1:
         placed_model = place_model(model())
@@ -233,7 +233,7 @@ def rows(
                 file.unlink()
 
 
-def of_use(model: nn.Module, test: Dataset) -> int:
+def useful_process_count(model: nn.Module, test: Dataset) -> int:
     """Return the useful number of processes: one per GPU, or one per as many cores as a process has
     threads; fewer if there is little to compute.
 
@@ -340,12 +340,12 @@ class _Process:
             RuntimeError: a bug; contains the process's traceback.
         """
         try:
-            self.is_done = self.worker.receive(_obituary)
+            self.is_done = self.worker.receive(_death_message)
         except (TrainyardError, RuntimeError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 
 
-def _obituary(end: str) -> str:
+def _death_message(end: str) -> str:
     """Return the error text about a process that ended with ``end``."""
     return (
         f"died ({end}). SIGKILL most often means out of memory: take an instance type with more of "

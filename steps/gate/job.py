@@ -17,7 +17,7 @@ from typing import Any
 
 from conditions import gate_documents
 from conditions.check_table import rows_of
-from conditions.gate_arguments import demands, parser
+from conditions.gate_arguments import build_parser, demands
 from conditions.gate_documents import Evidence, Gate
 from conditions.verdict import verdict
 from steps.job_main import run
@@ -76,7 +76,7 @@ def read_evaluation(path: Path) -> Any:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
-    return parser(__doc__).parse_args(arguments)
+    return build_parser(__doc__).parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:

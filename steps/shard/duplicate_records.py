@@ -6,7 +6,7 @@ This is a separate module because the survey, the sorted runs and the packing mu
 import numpy as np
 
 
-def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
+def mark_kept_records(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Mark the records to keep, bool (n,): of records with equal ``order``, the one with the lowest
     ``tie``, then the lowest ``rank``.
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from steps.shard import shard_progress, sorted_runs, split_summary
-from steps.shard.duplicate_records import firsts
+from steps.shard.duplicate_records import mark_kept_records
 from steps.shard.raw_objects import ShardObject
 from steps.shard.readers.batch import encode_category
 from steps.shard.shard_plan import SPLITS, Plan
@@ -79,7 +79,7 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
         keys = part.keys
         mask = folder[part.ranks]
         if not survey.distinct:
-            mask &= firsts(keys.order, keys.tie, part.ranks)
+            mask &= mark_kept_records(keys.order, keys.tie, part.ranks)
         if mask.any():
             places = np.argsort(keys.order[mask], kind="stable")
             records = part.content(mask).take(pa.array(places))

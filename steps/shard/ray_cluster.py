@@ -246,7 +246,7 @@ class Node:
             TrainyardError: the head does not respond for ``patience`` seconds, or is gone.
         """
         first, start = self.instances.hosts[0], time.monotonic()
-        while not listens(self.head):
+        while not is_listening(self.head):
             if time.monotonic() - start > patience:
                 raise TrainyardError(
                     f"{first} ({self.head}): the job's first instance did not answer for "
@@ -277,7 +277,7 @@ def keep_loopback(address: str) -> None:
         services.get_node_ip_address = lambda address=None: LOOPBACK
 
 
-def listens(place: str) -> bool:
+def is_listening(place: str) -> bool:
     """Return whether a server is listening at ``address:port``."""
     address, _, port = place.rpartition(":")
     with suppress(OSError), socket.create_connection((address, int(port)), timeout=5):

@@ -420,7 +420,10 @@ class Program:
             surveys.append((place, own))
         # Instances delete the runs that they have read only now, when all have gathered.
         self._wait_for_all(
-            [self._place_task(place, ray_tasks.settle).remote(place, own) for place, own in surveys]
+            [
+                self._place_task(place, ray_tasks.write_survey_and_delete_runs).remote(place, own)
+                for place, own in surveys
+            ]
         )
 
     def _wave(

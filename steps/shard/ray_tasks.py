@@ -217,7 +217,7 @@ def gather(
 
 
 @ray.remote
-def settle(place: Place, corpus_survey: Survey) -> None:
+def write_survey_and_delete_runs(place: Place, corpus_survey: Survey) -> None:
     """Write the survey that is used for packing, and delete the runs that the instance has read.
 
     Call it when all instances have gathered their records.

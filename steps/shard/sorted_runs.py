@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from steps.shard.duplicate_records import firsts
+from steps.shard.duplicate_records import mark_kept_records
 from steps.shard.shard_progress import RunFile
 from steps.shard.survey import END
 from trainyard.common import atomic_file
@@ -83,7 +83,7 @@ class RunWriter:
         order, tie = _numpy(records, 0), _numpy(records, 1)
         places = np.argsort(order, kind="stable")
         if self._unique:
-            mask = firsts(order, tie, np.zeros(len(order), np.uint8))
+            mask = mark_kept_records(order, tie, np.zeros(len(order), np.uint8))
             self.duplicates += len(order) - int(mask.sum())
             places = places[mask[places]]
         records = records.take(pa.array(places))

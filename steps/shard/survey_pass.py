@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from steps.shard import sorted_runs
-from steps.shard.duplicate_records import firsts
+from steps.shard.duplicate_records import mark_kept_records
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
@@ -83,7 +83,7 @@ class Corpus:
             rank = np.concatenate(
                 [np.repeat(rank, counts) for rank, (_, counts) in zip(ranks, parts, strict=True)]
             )
-            out = ~firsts(order, tie, rank)
+            out = ~mark_kept_records(order, tie, rank)
             cuts = np.cumsum([len(batch) for batch in batches])[:-1]
             for mask, bits in zip(duplicates.masks, np.split(out, cuts), strict=True):
                 mask.extend(np.packbits(bits).tobytes())

@@ -13,7 +13,7 @@ from pipelines.compile.compilation import step_code
 from tests.conftest import CHECKOUT
 from training.config import IMMATERIAL, TrainConfig
 from training.export.shipped_files import WITHOUT_EFFECT
-from training.identity import Parts, material, parts, read_code_files
+from training.identity import Parts, hash_relevant_code, parts, read_code_files
 
 JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
@@ -120,13 +120,13 @@ def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_wor
     """The package may import any of them."""
     files = {"mine/model.py": b"1", "vocabulary.json": b"2", "trainyard/common/errors.py": b"3"}
     files |= {"training/workloads/tabular/model.py": b"4"}
-    assert {*material(files, "mine.model")} == {*files} - {"trainyard/common/errors.py"}
+    assert {*hash_relevant_code(files, "mine.model")} == {*files} - {"trainyard/common/errors.py"}
 
 
 @pytest.mark.parametrize("workload", ["language_model", "tabular"])
 def test_the_job_counts_the_code_that_the_definition_sends(workload):
-    sent = material(step_code(CHECKOUT, "train", None), workload)
-    assert sent == material(read_code_files(workload, JOB), workload)
+    sent = hash_relevant_code(step_code(CHECKOUT, "train", None), workload)
+    assert sent == hash_relevant_code(read_code_files(workload, JOB), workload)
     assert len(sent) > 30
 
 
@@ -143,8 +143,8 @@ def test_so_it_does_for_a_users_package_where_the_job_finds_it(tmp_path: Path, m
     (bundle / "__pycache__").mkdir()
     (bundle / "__pycache__/common.cpython-311.pyc").write_bytes(b"cache")
     monkeypatch.syspath_prepend(str(bundle))
-    sent = material(files, "owned_by_me.net")
-    found = material(
+    sent = hash_relevant_code(files, "owned_by_me.net")
+    found = hash_relevant_code(
         read_code_files("owned_by_me.net", bundle / "steps/train/job.py"), "owned_by_me.net"
     )
     assert found == sent and {"common.py", "words.txt", "owned_by_me/net/config.py"} <= {*sent}
@@ -158,7 +158,7 @@ def test_an_installed_package_counts_without_its_neighbours(tmp_path: Path, monk
         (site / name).write_text("")
     (site / "bought_by_me/__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(site))
-    found = material(read_code_files("bought_by_me.net", JOB), "bought_by_me.net")
+    found = hash_relevant_code(read_code_files("bought_by_me.net", JOB), "bought_by_me.net")
     assert "bought_by_me/net/config.py" in found
     assert not [name for name in found if name.startswith("numpy_of_somebody")]
     del sys.modules["bought_by_me"]

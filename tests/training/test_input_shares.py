@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.input_shares import PARTS, Mixture, identity_shares, parts, read_mixture
+from training.input_shares import (
+    PARTS,
+    Mixture,
+    identity_shares,
+    read_mixture,
+    to_whole_number_shares,
+)
 from trainyard.common.errors import TrainingError
 
 
@@ -25,13 +31,13 @@ from trainyard.common.errors import TrainingError
 )
 def test_weights_are_reduced_to_whole_numbers(weights, whole):
     named = {f"{n}": weight for n, weight in enumerate(weights)}
-    assert list(parts(named).values()) == whole
-    assert Mixture(weights=named).phases == [(0, parts(named))]
+    assert list(to_whole_number_shares(named).values()) == whole
+    assert Mixture(weights=named).phases == [(0, to_whole_number_shares(named))]
 
 
 @given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=9))
 def test_other_weights_are_rounded_to_less_than_one_part(weights):
-    found = parts({f"{n}": weight for n, weight in enumerate(weights)})
+    found = to_whole_number_shares({f"{n}": weight for n, weight in enumerate(weights)})
     total = sum(found.values())
     assert total <= PARTS and min(found.values()) >= 1
     for share, weight in zip(found.values(), weights, strict=True):

@@ -14,7 +14,7 @@ from training.data.dataset import Dataset
 from training.data.sample_order import create_uniform_order
 from training.microbatches import MicroBatches
 from training.optimizers import Average, build, moments, step
-from training.step_numbers import Numbers, Step
+from training.step_numbers import DeviceStepMetrics, Step
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -25,12 +25,12 @@ def scalar(value: float) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def add(numbers: Numbers, number: int, loss=6.0, units=3.0, norm=1.0) -> bool:
+def add(numbers: DeviceStepMetrics, number: int, loss=6.0, units=3.0, norm=1.0) -> bool:
     return bool(numbers.add(number, *map(scalar, (loss, units, norm, loss))))
 
 
 def test_the_last_steps_numbers_are_read_and_all_units():
-    numbers = Numbers(ALONE.device)
+    numbers = DeviceStepMetrics(ALONE.device)
     assert add(numbers, 1) and add(numbers, 2, loss=8.0)
     read = numbers.read(ALONE, [7.0])
     assert (read.number, read.loss, read.units, read.units_since) == (2, 8.0, 3.0, 6.0)
@@ -49,7 +49,7 @@ def test_the_last_steps_numbers_are_read_and_all_units():
     ],
 )
 def test_the_first_wrong_step_is_the_one_that_is_told(wrong, expected):
-    numbers = Numbers(ALONE.device)
+    numbers = DeviceStepMetrics(ALONE.device)
     assert add(numbers, 1) and not add(numbers, 2, **wrong)
     assert not add(numbers, 3)  # what came after it does not count either
     assert not add(numbers, 4, loss=math.nan)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from training.checkpoint import find_files, marker, read_slices, save
 from training.checkpoint.marker import Lineage, Marker
-from training.checkpoint.rendezvous import LoneRank, Meeting
+from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from training.checkpoint.save import Share
 from training.checkpoint.tensor_table import Torn
 from training.in_place_restart import Attempt
@@ -308,10 +308,10 @@ class Checkpoints:
         read_slices.commit(state, read)
 
 
-def _meeting(ranks: Ranks, patience_seconds: float) -> Meeting | LoneRank:
+def _meeting(ranks: Ranks, patience_seconds: float) -> StoreExchange | LoneRank:
     if ranks.world == 1:
         return LoneRank()
     # The agent's store survives a restart of the ranks, so each attempt uses its own keys.
     name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
     store = dist.PrefixStore(name, connect(patience_seconds))
-    return Meeting(store, ranks.rank, ranks.world, patience_seconds)
+    return StoreExchange(store, ranks.rank, ranks.world, patience_seconds)

@@ -20,7 +20,7 @@ from typing import Any
 
 from training.checkpoint import marker
 from training.checkpoint.marker import DamagedMarkerError, Marker
-from training.checkpoint.rendezvous import LoneRank, Meeting
+from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from training.checkpoint.tensor_table import LocalFile, Source, Torn, hashes_path
 from trainyard.common.errors import TrainingError
 
@@ -212,7 +212,9 @@ def survey(folder: Path) -> list[tuple[int, str, str]]:
     return entries
 
 
-def candidates(meeting: Meeting | LoneRank, entries: list[tuple[int, str, str]]) -> list[Candidate]:
+def candidates(
+    meeting: StoreExchange | LoneRank, entries: list[tuple[int, str, str]]
+) -> list[Candidate]:
     """Return the checkpoints of all machines, newest first. Collective: call it on every rank.
 
     A damaged copy is left out if another machine has a complete one.
@@ -243,7 +245,7 @@ def _merge_surveys(
     return sorted(rows, key=lambda row: (-row[0], row[1]))
 
 
-def relay_marker(meeting: Meeting | LoneRank, candidate: Candidate, folder: Path) -> Marker:
+def relay_marker(meeting: StoreExchange | LoneRank, candidate: Candidate, folder: Path) -> Marker:
     """Return the marker of a checkpoint, sent by the rank that has it. Collective: call it on every
     rank.
 
@@ -302,7 +304,7 @@ class Files:
 
 
 def locate_files(
-    meeting: Meeting | LoneRank,
+    meeting: StoreExchange | LoneRank,
     folder: Path,
     metadata: Marker,
     lead: int,

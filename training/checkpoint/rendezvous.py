@@ -43,7 +43,7 @@ def unpack_value(content: bytes) -> Any:
 
 
 class LoneRank:
-    """The counterpart of ``Meeting`` for a single process, which has no other ranks to wait for."""
+    """The counterpart of ``StoreExchange`` for a single process, which waits for no other rank."""
 
     rank, world = 0, 1
 
@@ -67,7 +67,7 @@ class LoneRank:
         pass
 
 
-class Meeting:
+class StoreExchange:
     """One rank's side of the exchange among ``world`` ranks. Every rank makes the same calls in the
     same order.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from training.checkpoint import marker
 from training.checkpoint.marker import FORMAT, CheckpointFile, Marker
 from training.checkpoint.read_slices import Image, part_of
-from training.checkpoint.rendezvous import LoneRank, Meeting
+from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from training.checkpoint.tensor_table import Part, RankReport, Table, share_out
 from trainyard.common import atomic_file
 from trainyard.common.errors import TrainingError
@@ -37,7 +37,7 @@ class Share:
     """
 
     def __init__(
-        self, meeting: Meeting | LoneRank, parts: Mapping[str, Part], device: torch.device
+        self, meeting: StoreExchange | LoneRank, parts: Mapping[str, Part], device: torch.device
     ):
         self.parts = parts
         left_out, self.table = agree_shares(meeting, parts)
@@ -77,7 +77,9 @@ class Share:
             self.image.close()
 
 
-def agree_shares(meeting: Meeting | LoneRank, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
+def agree_shares(
+    meeting: StoreExchange | LoneRank, parts: Mapping[str, Part]
+) -> tuple[set[str], Table]:
     """Agree on which rank writes what. Collective: call it on every rank.
 
     Returns:
@@ -109,7 +111,7 @@ def name_of(rank: int) -> str:
 
 def write(
     share: Share,
-    meeting: Meeting | LoneRank,
+    meeting: StoreExchange | LoneRank,
     target: Path,
     leads: bool,
     metadata: Marker,
@@ -149,7 +151,7 @@ def write(
 
 
 def _run_on_all(
-    meeting: Meeting | LoneRank,
+    meeting: StoreExchange | LoneRank,
     act: Callable[[], Any],
     choose: Callable[[list[Any]], Any],
     needs_result: bool = False,

@@ -19,8 +19,8 @@ import numpy as np
 from training.data.manifest import Samples, row_dtype
 from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
-from training.data.open_shards import OpenShards, Tables
-from training.data.shard_storage import Place, place
+from training.data.open_shards import OpenShards, ShardCache
+from training.data.shard_storage import ShardStorage, place
 from training.data.shard_writer import variable
 from trainyard.common.errors import DataError
 
@@ -110,7 +110,7 @@ class Dataset:
     opened when a sample of it is read. It is safe to use from several threads.
     """
 
-    def __init__(self, folder: Path | str | Place, *, in_memory: bool = False) -> None:
+    def __init__(self, folder: Path | str | ShardStorage, *, in_memory: bool = False) -> None:
         """Read the manifests.
 
         Args:
@@ -132,7 +132,7 @@ class Dataset:
         self.fields, self.fingerprint = self.manifests.fields, self.manifests.fingerprint
         self.starts = np.concatenate(([0], np.cumsum(self.manifests.samples)))
         self._variable, self._dtype = variable(self.fields), row_dtype(self.fields)
-        self.tables = Tables(storage, self.manifests, self.starts)
+        self.tables = ShardCache(storage, self.manifests, self.starts)
         if not len(self):
             raise DataError(
                 f"{folder}: 0 samples; the raw data gave too little for this split "

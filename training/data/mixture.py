@@ -125,7 +125,9 @@ class MixtureOrder(Order):
         for start, shares in phases:
             # An input continues where it is when the weights change, so count its samples so far.
             counts = self.count_samples(start) if start else np.zeros(len(inputs), np.int64)
-            self._phases.append(Phase(start, np.array(shares, np.int64), *table(shares), counts))
+            self._phases.append(
+                Phase(start, np.array(shares, np.int64), *build_input_schedule(shares), counts)
+            )
         self._starts = np.array([phase.start for phase in self._phases], np.int64)
         self._ends = [np.cumsum(source.sizes) for source in inputs]
         ends = zip(inputs, self._ends, strict=True)
@@ -182,7 +184,7 @@ class MixtureOrder(Order):
         return source, place
 
 
-def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def build_input_schedule(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Return (input's number, earlier entries with that number) of each entry of the table, int64.
 
     Each number occurs as often as its share says. Among the first n entries of the repeated table
@@ -201,7 +203,7 @@ def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(16)
 def _schedule_inputs(shares: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the input of each entry of the table; ``table`` explains the algorithm."""
+    """Return the input of each entry of the table, as ``build_input_schedule`` explains."""
     total = sum(shares)
     later = [(0, number) for number, share in enumerate(shares) if share]
     ready: list[tuple[int, int]] = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from training.data.manifest import row_dtype
 from training.data.merged_manifests import MergedManifests
-from training.data.shard_storage import Place, missing
+from training.data.shard_storage import ShardStorage, missing
 from training.data.shard_writer import variable
 from trainyard.common.errors import DataError
 
@@ -56,13 +56,15 @@ class OpenShards:
         return np.concatenate(arrays or [np.empty(0, self.dtypes[column])])
 
 
-class Tables:
+class ShardCache:
     """Open shards when they are read, and close them when too many are open.
 
     It is safe to use from several threads.
     """
 
-    def __init__(self, storage: Place, manifests: MergedManifests, starts: np.ndarray) -> None:
+    def __init__(
+        self, storage: ShardStorage, manifests: MergedManifests, starts: np.ndarray
+    ) -> None:
         self._place, self._manifests, self._starts = storage, manifests, starts
         self._variable = variable(manifests.fields)
         self._dtype = row_dtype(manifests.fields)

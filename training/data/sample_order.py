@@ -49,10 +49,10 @@ _HALF = np.uint64(32)
 @functools.lru_cache(16)
 def permutation(name: str, size: int) -> Permutation:
     """Return the permutation of 0 … size-1 that has this name."""
-    return table(name, size).take if size <= TABLE else Feistel(name, size)
+    return permutation_table(name, size).take if size <= TABLE else Feistel(name, size)
 
 
-def table(name: str, size: int) -> np.ndarray:
+def permutation_table(name: str, size: int) -> np.ndarray:
     """Return the permutation of 0 … size-1 with this name as a table.
 
     It is the order of ``size`` distinct random numbers, those of SplitMix64 (Steele et al. 2014).
@@ -224,7 +224,7 @@ class Windows:
 
     def __init__(self, name: str, sizes: np.ndarray, window: int) -> None:
         self._name = name
-        self._shards = table(f"{name} shards", len(sizes))
+        self._shards = permutation_table(f"{name} shards", len(sizes))
         # Global index of each shard's first sample.
         self._first = (np.cumsum(sizes) - sizes)[self._shards]
         self._begins = np.concatenate(([0], np.cumsum(sizes[self._shards])))

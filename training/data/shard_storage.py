@@ -16,7 +16,7 @@ import numpy as np
 from trainyard.common.errors import DataError
 
 
-class Place(Protocol):
+class ShardStorage(Protocol):
     """A flat collection of files: a folder or an S3 prefix."""
 
     in_memory: bool
@@ -36,7 +36,7 @@ class Place(Protocol):
         """
 
 
-def place(location: Path | str, *, in_memory: bool) -> Place:
+def place(location: Path | str, *, in_memory: bool) -> ShardStorage:
     """Return the storage at ``location``: ``s3://bucket/prefix`` or a folder's path.
 
     Args:
@@ -147,6 +147,6 @@ def _is_manifest(name: str) -> bool:
     return name.startswith("manifest-") and name.endswith(".json")
 
 
-def missing(storage: Place, name: str) -> DataError:
+def missing(storage: ShardStorage, name: str) -> DataError:
     """Return the error for a file that a manifest lists but that does not exist."""
     return DataError(f"{storage}/{name}: the manifest names it, but it is missing; copy it again")

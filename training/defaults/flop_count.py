@@ -36,7 +36,7 @@ def count_flops(workload: Workload, model: nn.Module, sample: Samples | None) ->
     return 3.0 * counter.get_total_flops() / max(1.0, float(workload.units(batch)))
 
 
-def of_unit(workload: Workload, model: nn.Module) -> float:
+def count_flops_per_unit(workload: Workload, model: nn.Module) -> float:
     """Return ``Workload.flops`` of a model that may be on meta.
 
     A forward pass that reads values cannot run on meta; in that case a real model is built for it.

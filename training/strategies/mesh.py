@@ -36,7 +36,7 @@ from training.strategies.fsdp_sharding import (
     shard,
     validating,
 )
-from training.strategies.pipeline_parallel import Pipeline, twin
+from training.strategies.pipeline_parallel import Pipeline, copy_modules_sharing_tensors
 from training.strategies.precision import scale
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Strategy, check, tie_again
@@ -209,7 +209,7 @@ class Mesh(Strategy):
             return {0: model}
         self.stage_names = []
         for stage in range(count):
-            part = self.workload.stage(twin(model, taken_ids), stage, count)
+            part = self.workload.stage(copy_modules_sharing_tensors(model, taken_ids), stage, count)
             self.stage_names.append({self.names.get(n, n) for n in part.state_dict()})
             if stage in self.stages:
                 parts[stage] = part

@@ -356,7 +356,7 @@ class Stage(PipelineStage):
         return output if self.is_last else sendable(output)
 
 
-def twin(model: nn.Module, taken_ids: Collection[int]) -> nn.Module:
+def copy_modules_sharing_tensors(model: nn.Module, taken_ids: Collection[int]) -> nn.Module:
     """Return a copy of the model's modules that shares its tensors, except those in ``taken_ids``.
 
     Tensors in ``taken_ids`` are copied: a weight in two stages of one rank is two tensors, as on

@@ -242,12 +242,12 @@ def _keep_step() -> None:
     attempt = Attempt.read()
     if not agent_keeps_store():
         return
-    store = notes()
+    store = connect_watchdog_store()
     store.set(started_key(attempt.number), "")
     if attempt.another and store.check([started_key(attempt.number + 1)]):
         raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
 
 
-def notes() -> dist.Store:
+def connect_watchdog_store() -> dist.Store:
     """Return the store in which watchdogs write; an agent's store survives this attempt."""
     return dist.PrefixStore("watchdog", connect(NETWORK))

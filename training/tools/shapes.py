@@ -94,7 +94,10 @@ def shapes(
     sequence = max(1, round(float(workload.units(batch)) / samples))
     tokens = samples * sequence
     single_traces = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
-    shared_traces = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
+    shared_traces = {
+        policy: _trace_tensor_parallel_rank(workload, batch, precision, policy)
+        for policy in POLICIES
+    }
     first = single_traces["none"]
     units: list[dict[str, Any]] = []
     for number, part in enumerate(first.parts):
@@ -155,7 +158,7 @@ def _trace(
         return trace_forward(workload, batch, real=True, precision=type_, policy=policy)
 
 
-def _halves(
+def _trace_tensor_parallel_rank(
     workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
 ) -> ForwardTrace | None:
     """Trace one of two tensor-parallel ranks, or return None if the workload's model cannot be

@@ -35,8 +35,8 @@ from training.in_place_restart import Attempt
 from training.strategies.ranks import (
     Ranks,
     agent_keeps_store,
+    connect_watchdog_store,
     is_lost_peer,
-    notes,
     read_ranks,
     started_key,
 )
@@ -63,7 +63,7 @@ def training_has_ended() -> bool:
     attempt = Attempt.read()
     if not attempt.number or not agent_keeps_store():
         return False
-    store, (_, _, world) = notes(), read_ranks()
+    store, (_, _, world) = connect_watchdog_store(), read_ranks()
     keys = [f"{attempt.number - 1}/end-{rank}" for rank in range(world)]
     if not store.check(keys):
         return False
@@ -97,7 +97,7 @@ class Watch:
         self._done_event, self._ending = threading.Event(), threading.Event()
         self._watches = dist.is_initialized()
         if self._watches:
-            self._store = notes()
+            self._store = connect_watchdog_store()
         self._thread = threading.Thread(target=self._run_thread, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watch":

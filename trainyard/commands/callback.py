@@ -40,7 +40,7 @@ def main(
     arn = (
         execution.report_success(token, pairs("--output", output or []))
         if fail is None
-        else execution.fail(token, fail)
+        else execution.report_failure(token, fail)
     )
     console.print(f"answered; {arn} goes on", highlight=False)
 

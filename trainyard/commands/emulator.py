@@ -29,7 +29,7 @@ from trainyard.emulator.containers.container_engine import Mode as ContainerMode
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.iam.authority import Mode
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import bound
+from trainyard.emulator.sagemaker.pruning import prune_to_size
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.local_state import STATE
 from trainyard.permissions.policy_documents import Policy, control_policies
@@ -146,7 +146,7 @@ def serving(
         logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
 
     def prepare(state: Path, objects: ObjectStore) -> None:
-        for line in bound(state, objects, keep_gb):
+        for line in prune_to_size(state, objects, keep_gb):
             people.print(line)
 
     scarce = no_capacity or ()

@@ -14,7 +14,7 @@ from trainyard.console.frozen_page import write
 from trainyard.definition_source import RegionOption
 from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import START, latest_execution
-from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, errors, refuse_place
+from trainyard.terminal import ExecutionArgument, NewestOfPipeline, check_writable, console, errors
 
 
 @serve_local_state()
@@ -28,7 +28,7 @@ def main(
     start: str = START,
 ) -> None:
     """Write one self-contained page about a run."""
-    refuse_place(out)
+    check_writable(out)
     arn = execution or latest_execution(pipeline, region, start)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     hidden = not errors.is_terminal

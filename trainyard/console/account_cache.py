@@ -23,7 +23,7 @@ from markupsafe import Markup
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.definition_document import END_STATUSES
-from trainyard.runs.execution import Execution, Step, search
+from trainyard.runs.execution import Execution, Step, describe_tuning_job
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -257,7 +257,7 @@ class Account:
             return self.job(step)
         good = 2 * self.seconds if step.ended is None else A_DAY
         return self.read_cached(
-            ("search", name, step.ended), lambda: search(self.sagemaker, name), good
+            ("search", name, step.ended), lambda: describe_tuning_job(self.sagemaker, name), good
         )
 
 
@@ -294,7 +294,7 @@ _COUNTER = re.compile(r"<span data-(?:paid-)?since=[^>]*>[^<]*")
 """Text that the browser counts up. It differs at each read although nothing has changed."""
 
 
-def answer(template: str, fragments: Fragments, *, goes_on: bool, **values: Any) -> Response:
+def page_response(template: str, fragments: Fragments, *, goes_on: bool, **values: Any) -> Response:
     """Return the page, or status 304 if the browser has this version of it.
 
     The template extends ``page.html.j2``. It has ``{{ live("id") }}`` for each fragment, or ``{{

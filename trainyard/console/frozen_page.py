@@ -14,7 +14,7 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account
 from trainyard.console.app_hooks import METRICS, Panels
-from trainyard.console.pages.run import Overview, fragments, place, read_run
+from trainyard.console.pages.run import Overview, execution_url_variables, fragments, read_run
 from trainyard.console.web_server import create
 
 _NOT_THERE = re.compile(
@@ -31,7 +31,7 @@ def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None =
 
 def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
     """Return the page of an execution in its current state, as HTML."""
-    address = place(arn)
+    address = execution_url_variables(arn)
     if address is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)

@@ -182,7 +182,7 @@ def _instances(
                     yield Edge(source=source, target=target, kind=edge.kind, label=edge.label)
 
 
-def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
+def critical_path(flow: Flow, ends: Mapping[str, float]) -> list[str]:
     """Return the critical path: the steps that determined when the execution ended, in order.
 
     It is found from the step that ended last, by going back to the predecessor that ended last each
@@ -389,7 +389,7 @@ def timeline(
         if node.step and node.step.ended
     }
     elapsed_seconds = max((now - origin).total_seconds(), *start.values())
-    path = ends_last(flow, {name: end.get(name, elapsed_seconds) for name in started_nodes})
+    path = critical_path(flow, {name: end.get(name, elapsed_seconds) for name in started_nodes})
     bars = []
     for name, node in sorted(started_nodes.items(), key=lambda item: start[item[0]]):
         machines_time = machines.get(name)

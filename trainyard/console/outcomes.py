@@ -36,7 +36,7 @@ class Champion:
     before: str | None
 
 
-def place_of(arn: str) -> tuple[str, str]:
+def group_and_version(arn: str) -> tuple[str, str]:
     """Return (group, version) of a package's ARN, or (``-``, name) if it has no group."""
     _, _, rest = arn.partition(":model-package/")
     group, slash, version = (rest or arn).partition("/")
@@ -253,7 +253,7 @@ def _judge_package(account: Account, package: str | None) -> Outcome | None:
     values = metrics(account, describe_package(account, package))
     name = next(iter(by_importance(values)), "")
     result = Outcome(metric=name, value=values.get(name), verdict="registered")
-    group = place_of(package)[0]
+    group = group_and_version(package)[0]
     best = champion(account, group).arn if group != "-" else None
     if best and best != package:
         result = replace(

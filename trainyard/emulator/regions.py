@@ -19,7 +19,7 @@ from trainyard.emulator.request_scope import (
     account,
     account_of,
     enter_scope,
-    foreign,
+    other_account_of,
     region,
     region_of,
 )
@@ -109,7 +109,7 @@ class World:
         """
         # A resource that is named by the ARN of another account belongs to that account: groups and
         # packages can be shared.
-        if owner := foreign(find_arn(operation, request)):
+        if owner := other_account_of(find_arn(operation, request)):
             with enter_scope(region(), owner):
                 return self._others(owner).forward(operation, request, own_members)
         for room in self._stores:

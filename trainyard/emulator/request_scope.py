@@ -85,7 +85,7 @@ def account_of(arn: str) -> str:
     return (match["account"] if match else "") or ""
 
 
-def foreign(arn: str) -> str:
+def other_account_of(arn: str) -> str:
     """Return the account number in an ARN if that account exists here and is not the current one.
 
     Return "" otherwise. A number that no account here has is a placeholder, as in most examples,

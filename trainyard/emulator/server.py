@@ -45,8 +45,8 @@ from trainyard.emulator.request_scope import (
     account,
     acting,
     enter_scope,
-    foreign,
     make_arn,
+    other_account_of,
     region,
     region_of,
 )
@@ -106,7 +106,7 @@ class Endpoint:
         arn = _execution_arn(execution)
         request = {"PipelineExecutionArn": arn}
         while time.monotonic() < end:
-            with enter_scope(region_of(arn), foreign(arn)):
+            with enter_scope(region_of(arn), other_account_of(arn)):
                 description = self.app.sagemaker.handle("DescribePipelineExecution", request)
             if description["PipelineExecutionStatus"] in END_STATUSES:
                 return description

@@ -320,7 +320,9 @@ def request(value: Any, rules: Rules) -> Any:
 def _member(key: str, item: Any, rules: Rules) -> Any:
     """Return the normal form of the member ``key`` of a request."""
     if key in OWN_NAMES and isinstance(item, dict) and not is_expression(item):
-        return {k: _place(k, v, rules) if is_submitted(k) else v for k, v in item.items()}
+        return {
+            k: _replace_code_uri(k, v, rules) if is_submitted(k) else v for k, v in item.items()
+        }
     if key in UNORDERED_LISTS and isinstance(item, list):
         name = UNORDERED_LISTS[key]
         inside = request([_input(entry, name, rules) for entry in item], rules)
@@ -338,13 +340,13 @@ def _input(item: Any, name: str, rules: Rules) -> Any:
     is_folder = source.get("S3DataType", "S3Prefix") == "S3Prefix"
     if not isinstance(uri, str) or not is_folder or not is_code(title, uri):
         return item
-    s3_source = {**source, "S3Uri": _place(title, uri, rules)}
+    s3_source = {**source, "S3Uri": _replace_code_uri(title, uri, rules)}
     return item | (
         {"S3Input": s3_source} if "S3Input" in item else {"DataSource": {"S3DataSource": s3_source}}
     )
 
 
-def _place(title: str, uri: Any, rules: Rules) -> Any:
+def _replace_code_uri(title: str, uri: Any, rules: Rules) -> Any:
     """Return ``uri`` with the digest of the code that it names; unchanged if there is none."""
     bare = uri.strip('"') if isinstance(uri, str) else ""
     content = rules.digest(bare) if bare else None

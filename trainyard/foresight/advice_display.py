@@ -99,7 +99,7 @@ def cells(candidate: Candidate, first: Candidate) -> tuple[str, ...]:
     )
 
 
-def days(candidate: Candidate) -> str:
+def format_time_and_cost(candidate: Candidate) -> str:
     """Return time and cost, such as ``18 (16–20) days, $3.4 M (3.0–3.7)``."""
     unit, size = span(candidate.hours.p50)
     return f"{_range(candidate.hours.times(1 / size))} {unit}, {_money(candidate.usd)}"

@@ -130,13 +130,15 @@ def fitting(
     if kernel_refused(base.gpu, base.attention):
         return
     for degrees, per_rank in _degrees(base, global_batch, space):
-        micro = [size for size in space.micro_batch if _shares(per_rank, size, degrees)]
+        micro = [
+            size for size in space.micro_batch if _is_valid_micro_batch(per_rank, size, degrees)
+        ]
         for shard, shard_degree in _sharings(base, degrees, space):
             family = base.model_copy(
                 update={**degrees, "data": 0, "shard": shard, "shard_degree": shard_degree}
             )
             attempt_count = count.attempt_count
-            layouts = list(_stairs(family, per_rank, micro, space, remember, count))
+            layouts = list(_search_fitting(family, per_rank, micro, space, remember, count))
             yield from layouts
             # Shardings come in ascending order of memory: if this one fits nothing, no other does.
             if not layouts and not shard_degree and count.attempt_count > attempt_count:
@@ -217,7 +219,7 @@ def _stages(layers: int, pipeline: int, interleave: int) -> bool:
     return stages <= layers and (layers % stages == 0 or (layers + 2) % stages == 0)
 
 
-def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
+def _is_valid_micro_batch(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
     """Return whether a rank's samples can be divided into whole micro-batches.
 
     There have to be enough of them to keep all ranks of a pipeline busy.
@@ -230,7 +232,7 @@ def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
     return degrees["interleave"] == 1 or micro_batches % degrees["pipeline"] == 0
 
 
-def _stairs(
+def _search_fitting(
     family: Setting,
     per_rank: int,
     micro_batches: Sequence[int],

@@ -217,7 +217,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         return GatheredBytes(
             blocks=wide,
             gradient=gradient_block * learns * both,
-            head_gradient=_head(setting, stage) * both if leaves else 0.0,
+            head_gradient=_trained_head_weights(setting, stage) * both if leaves else 0.0,
         )
     save_bytes = 4.0 * max(
         on_rank(setting, stage_unit) * _get_trained_share(stage_unit)
@@ -233,12 +233,12 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         blocks=2 * block * frozen + wide,
         head=head * width + block * frozen,
         gradient=block * learns * both,
-        head_gradient=_head(setting, stage) * both,
+        head_gradient=_trained_head_weights(setting, stage) * both,
         save_bytes=save_bytes,
     )
 
 
-def _head(setting: Setting, stage: Stage) -> float:
+def _trained_head_weights(setting: Setting, stage: Stage) -> float:
     """Return the number of the head's trained weights on a rank; 0 if the stage has no head."""
     return on_rank(setting, stage.head) * _get_trained_share(stage.head) if stage.head else 0.0
 
@@ -413,7 +413,7 @@ def moving_at(
         "logits": logits * WIDTH[setting.precision],
         "gathered": gathered_bytes.head + gathered_bytes.head_gradient,
     }
-    recompute_bytes, buffer_bytes = _block(setting, stage)
+    recompute_bytes, buffer_bytes = _recompute_and_buffer_bytes(setting, stage)
     block = {
         "activations": activations + recompute_bytes * tokens,
         # Megatron's loss keeps the logits in float32.
@@ -486,7 +486,7 @@ def _between(setting: Setting, stage: Stage) -> float:
     return 2 * stage.flight * output_bytes / (setting.tensor if setting.sequence_parallel else 1)
 
 
-def _block(setting: Setting, stage: Stage) -> tuple[float, float]:
+def _recompute_and_buffer_bytes(setting: Setting, stage: Stage) -> tuple[float, float]:
     """Return the bytes per token of the unit with the most work, in its backward pass.
 
     They are (activations that exist only after recomputation, gradients that the pass creates). The

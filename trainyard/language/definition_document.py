@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate
 from trainyard.language.expressions import ExpressionError, known_references
 from trainyard.language.step_types import step_type
 
@@ -236,8 +236,8 @@ class Document:
         return evaluate(expression, self._start, lenient=True)
 
     @cached_property
-    def _start(self) -> Start:
-        return Start({name: p.get("DefaultValue") for name, p in self.parameters.items()})
+    def _start(self) -> UnstartedScope:
+        return UnstartedScope({name: p.get("DefaultValue") for name, p in self.parameters.items()})
 
 
 # The statuses in which executions, steps and jobs end, and the triggers that wait for them.

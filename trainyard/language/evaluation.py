@@ -86,7 +86,7 @@ def arn_variables(arn: str) -> dict[str, str]:
     }
 
 
-class Start:
+class UnstartedScope:
     """The scope of a run that has not started: parameters are known, and nothing else.
 
     Args:
@@ -179,7 +179,7 @@ def _get(text: str, scope: Scope) -> Any:
         return scope.property(reference.name, reference.path)
     if reference.kind == "PropertyFiles":
         raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
-    if isinstance(scope, Start):
+    if isinstance(scope, UnstartedScope):
         return scope.later(text)
     raise ExpressionError(f"{GET} {text!r} is known in the run of a loop or an experiment only")
 

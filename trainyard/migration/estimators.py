@@ -165,7 +165,7 @@ class Rewriting(Protocol):
     ) -> NewCall: ...
 
 
-def before(
+def adapt_constructor_arguments(
     to: Rewriting, name: str, call_arguments: dict[str, Argument], original: cst.Call
 ) -> None:
     """Change the arguments of v2's constructor ``name`` before its rule is applied."""

@@ -266,7 +266,7 @@ class Rewriting(cst.CSTTransformer):
             rule = INPUT_DATA
         if self.facts.variable.get(original) in self.facts.in_steps:
             call_arguments[SESSION] = self._pipeline_session(call_arguments.get(SESSION))
-        estimators.before(self, name, call_arguments, original)
+        estimators.adapt_constructor_arguments(self, name, call_arguments, original)
         cls = code(updated_call.func) if rule.name == name else self.need(rule.name)
         new = self.write_call(cls, rule, call_arguments, original)
         if name == "TrainingInput":

@@ -171,7 +171,7 @@ def evaluate(request: Request, policies: Policies) -> Decision:
     for denial in sorted(denials, key=lambda decision: bool(decision.unknown)):
         return denial
     doubts: dict[Kind, Decision] = {}
-    lacks = _lacking(request, policies, doubts)
+    lacks = _first_kind_without_allow(request, policies, doubts)
     if lacks is None:
         return Decision(request, True)
     return doubts.get(lacks) or Decision(request, False, lacks)
@@ -189,7 +189,9 @@ def _denials(request: Request, policies: Policies) -> Iterator[Decision]:
                 yield replace(denial, unknown=str(error))
 
 
-def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision]) -> Kind | None:
+def _first_kind_without_allow(
+    request: Request, policies: Policies, doubts: dict[Kind, Decision]
+) -> Kind | None:
     """Return the first type of policy that must allow the request and does not; None if all do.
 
     Add to ``doubts`` the statements that cannot be evaluated, by the type of their policy.

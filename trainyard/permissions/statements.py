@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.definition_document import Step, steps_of
-from trainyard.language.evaluation import Start, Unknown, evaluate, join
+from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, join
 from trainyard.language.expressions import ExpressionError, as_text, index_parameters, lookup
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -127,7 +127,7 @@ def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
 _HASH = re.compile(r"[0-9a-f]{16,}")  # name of a folder that changes with the folder's content
 
 
-class Values(Start):
+class Values(UnstartedScope):
     """Resolves a definition's expressions to patterns; parameters have their default values."""
 
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:

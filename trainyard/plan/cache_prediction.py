@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import error_code
 from trainyard.language.definition_document import Step, duration, key_arguments, steps_of
-from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, unknowns
+from trainyard.language.evaluation import Unknown, UnstartedScope, arn_variables, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError, known_references, lookup, values
 from trainyard.language.step_types import step_type
 from trainyard.plan.definition_diff import (
@@ -209,7 +209,7 @@ def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
     return steps(run.document).get(name)
 
 
-STANDS = "\1"
+STAND_IN_PREFIX = "\1"
 """Prefix of a text that replaces a value which a definition does not contain, such as a model's
 URI. Equal texts mean equal values, whatever the values are."""
 
@@ -225,15 +225,17 @@ def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
         return None
 
 
-class Past(Start):
+class PastScope(UnstartedScope):
     """Resolves references to the values of a past execution.
 
     Every reference had a value then. A value that the service does not report is replaced by a
-    text with the prefix ``STANDS`` that is unique for it.
+    text with the prefix ``STAND_IN_PREFIX`` that is unique for it.
     """
 
     def __init__(self, run: Run, history: History) -> None:
-        super().__init__(run.parameters, otherwise=lambda name: f"{STANDS}{name} of {run.arn}")
+        super().__init__(
+            run.parameters, otherwise=lambda name: f"{STAND_IN_PREFIX}{name} of {run.arn}"
+        )
         self._run = run
         self._history = history
 
@@ -249,18 +251,19 @@ class Past(Start):
         if isinstance(origin, Run):
             value = argument(origin.document, step, path)
             if value is not None:
-                return evaluate(value, Past(origin, self._history))
+                return evaluate(value, PastScope(origin, self._history))
         return self._stand_in(step, path)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         return self._stand_in(step, f"PropertyFiles.{name}: {path}")
 
     def s3_file(self, uri: str, path: str) -> Any:
-        return f"{STANDS}{uri}: {path}"
+        return f"{STAND_IN_PREFIX}{uri}: {path}"
 
     def _stand_in(self, step: str, path: str) -> str:
         origin = self._origin(step)
-        return f"{STANDS}{step} of {origin.arn if isinstance(origin, Run) else origin}: {path}"
+        source = origin.arn if isinstance(origin, Run) else origin
+        return f"{STAND_IN_PREFIX}{step} of {source}: {path}"
 
     def _origin(self, step: str) -> Run | str:
         """Return the execution that created the step's result; its ARN if it no longer exists."""
@@ -270,7 +273,7 @@ class Past(Start):
         return self._history.run(step_run.source) or step_run.source
 
 
-class Next(Start):
+class NextScope(UnstartedScope):
     """Resolves references to the values of the next execution.
 
     A value that is new in every execution is ``Unknown``. ``sources`` maps a step's name to the
@@ -300,7 +303,7 @@ class Next(Start):
 
     def property(self, step: str, path: str) -> Any:
         if source := self._sources.get(step):
-            return Past(source, self._history).property(step, path)
+            return PastScope(source, self._history).property(step, path)
         value = evaluate(argument(self._document, step, path), self)
         # If an output has the same location in every run, its URI is the same in every run.
         is_known = value is not None and not any(unknowns(value))
@@ -308,11 +311,11 @@ class Next(Start):
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         if source := self._sources.get(step):
-            return Past(source, self._history).property_file(step, name, path)
+            return PastScope(source, self._history).property_file(step, name, path)
         return Unknown(f"{step} runs")
 
     def s3_file(self, uri: str, path: str) -> Any:
-        return f"{STANDS}{uri}: {path}"
+        return f"{STAND_IN_PREFIX}{uri}: {path}"
 
 
 class Keys:
@@ -351,7 +354,7 @@ class Keys:
         if step is None:
             return None
         try:
-            arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
+            arguments = evaluate(step.get("Arguments") or {}, PastScope(run, self._history))
         except ExpressionError:
             # An expression has no value, and had none in that execution.
             return None
@@ -381,7 +384,7 @@ def result_places(history: History, name: str, run: Run, step_run: StepRun) -> d
     if (step := step_of(run, name)) is None:
         return {}
     try:
-        arguments = evaluate(step.get("Arguments") or {}, Past(run, history))
+        arguments = evaluate(step.get("Arguments") or {}, PastScope(run, history))
     except ExpressionError:
         return {}
     return dict(_places(name, arguments, step_run.job))
@@ -450,12 +453,14 @@ def predict(
     """
     while True:
         sources: dict[str, Run] = {}
-        following = Next(document, values(document, {}), pipeline, history, sources)
+        following = NextScope(document, values(document, {}), pipeline, history, sources)
         outcomes = []
         for step in order_steps(document):
             condition, holds = step.branch or ("", True)
             when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
-            outcome = _Question(step.name, step.document, following, history, now).answer(when)
+            outcome = _StepPrediction(step.name, step.document, following, history, now).answer(
+                when
+            )
             if outcome.source:
                 sources[step.name] = outcome.source
             outcomes.append(outcome)
@@ -488,11 +493,16 @@ def order_steps(document: Mapping[str, Any]) -> list[Step]:
     return list(sequence.values())
 
 
-class _Question:
+class _StepPrediction:
     """Predicts whether one step would be taken from the cache."""
 
     def __init__(
-        self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime
+        self,
+        name: str,
+        step: Mapping[str, Any],
+        following: NextScope,
+        history: History,
+        now: datetime,
     ) -> None:
         self._name = name
         self._step = step
@@ -592,7 +602,7 @@ def _reasons(fields: Fields, path: str) -> list[str]:
     return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
 
 
-def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
+def is_key_changed(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
     """Return whether a change between two definitions is in the step's cache key.
 
     This is so if the key's arguments, or the defaults of parameters in it, differ.
@@ -620,7 +630,7 @@ def _words(change: Change) -> str:
     values = f"{change.old} → {change.new}"
     if CODE.fullmatch(change.new or ""):
         return f"{code_name(change.path)} changed"
-    if STANDS in values or len(values) > WIDTH:
+    if STAND_IN_PREFIX in values or len(values) > WIDTH:
         return f"{name} changed"
     return f"{name.rpartition('.')[2]} {values}"
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import error_code
-from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate
 from trainyard.language.expressions import ExpressionError, values
 from trainyard.plan.cache_prediction import MOST, History, Outcome, Run, list_objects, predict
 from trainyard.plan.definition_diff import CODE, Diff, compare, steps
@@ -119,7 +119,7 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
     ]
     for source in sources:
         try:
-            uri = evaluate((source or {}).get("S3Uri"), Start(defaults))
+            uri = evaluate((source or {}).get("S3Uri"), UnstartedScope(defaults))
         except ExpressionError:
             # The definition has a function that is not known here.
             continue

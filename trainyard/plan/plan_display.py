@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from trainyard.language.step_types import step_type
-from trainyard.plan.cache_prediction import Outcome, code_name, in_key
+from trainyard.plan.cache_prediction import Outcome, code_name, is_key_changed
 from trainyard.plan.definition_diff import CODE, Change, Diff, StepChange, label
 from trainyard.plan.pipeline_plan import Drift, Plan
 from trainyard.plan.run_cost import Cost, Foreseen, Range
@@ -229,7 +229,7 @@ def _although(plan: Plan, outcome: Outcome) -> str:
         return "registers the same model again: never cached" if is_repeat else ""
     if plan.current is None or outcome.step not in plan.diff.changed_steps:
         return ""
-    is_in_key = in_key(plan.current.state.document, plan.target.document, outcome.step)
+    is_in_key = is_key_changed(plan.current.state.document, plan.target.document, outcome.step)
     return ", which had these values" if is_in_key else "; what changed is not in its cache key"
 
 

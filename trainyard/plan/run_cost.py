@@ -16,7 +16,7 @@ from typing import Any
 
 from trainyard.foresight.interval import Spread
 from trainyard.language.definition_document import steps_of
-from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
+from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError, values
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
@@ -301,7 +301,7 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
                 "until": arguments.get("StoppingCondition"),
                 "how": step_arguments.get(CONFIG),
             },
-            Start(parameters),
+            UnstartedScope(parameters),
         )
     except ExpressionError:
         # The definition has a function that is not known here.

@@ -103,7 +103,7 @@ class Step:
         return self.job or ((TUNING, self.tuning_job) if self.tuning_job else None)
 
 
-def search(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
+def describe_tuning_job(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
     """Return DescribeHyperParameterTuningJob's response, with the summaries of all its training
     jobs, in the order of their creation, added as ``TrainingJobSummaries``.
 
@@ -484,7 +484,7 @@ def report_success(token: str, outputs: Mapping[str, str], region: str | None = 
     return _send("success", region, CallbackToken=token, OutputParameters=output_parameters)
 
 
-def fail(token: str, reason: str, region: str | None = None) -> str:
+def report_failure(token: str, reason: str, region: str | None = None) -> str:
     """Respond to a callback step that it failed; return the ARN of its execution.
 
     Raises:

@@ -67,7 +67,7 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
     Args:
         kind: ``TrainingJob``, ``ProcessingJob``, ``TransformJob`` or ``TuningJob``.
         job: response of the Describe operation; for a tuning job the result of
-            ``execution.search``.
+            ``execution.describe_tuning_job``.
         prices: prices of the job's region.
         now: time until which a running job is charged; with a time zone.
     """
@@ -100,7 +100,7 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
 
 def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
     """Return the sum over a tuning job's training jobs; ``search`` is that of
-    ``execution.search``.
+    ``execution.describe_tuning_job``.
     """
     definitions = search.get("TrainingJobDefinitions") or [search["TrainingJobDefinition"]]
     by_name = {entry.get("DefinitionName"): entry for entry in definitions}

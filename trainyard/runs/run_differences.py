@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from trainyard.language.definition_document import Step
-from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate
 from trainyard.language.expressions import as_given
 from trainyard.plan.definition_diff import (
     Field,
@@ -111,7 +111,7 @@ def step_inputs(
         job: response of the Describe operation for the job that the step started, from which
             the URIs of references are read; empty if there is none.
     """
-    scope = Start(parameter_values, otherwise=_mark_reference)
+    scope = UnstartedScope(parameter_values, otherwise=_mark_reference)
     inputs: Fields = {}
     uris: dict[str, str] = {}
     job_fields: dict[str, Any] | None = None
@@ -170,7 +170,7 @@ def parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class StepUris:
     """The code and the data of one step: mappings of a channel's or input's name to its S3 URI."""
 
     code: Mapping[str, str]
@@ -179,7 +179,7 @@ class Places:
     """Fields that contain the URIs."""
 
 
-def places(uris: Mapping[str, str]) -> Places:
+def split_code_and_data(uris: Mapping[str, str]) -> StepUris:
     """Return which of a step's URIs are those of its code and which those of its data.
 
     ``uris`` maps a field's path to its URI. URIs in other fields, such as outputs, are left out.
@@ -201,7 +201,7 @@ def places(uris: Mapping[str, str]) -> Places:
         else:
             continue
         paths.add(path)
-    return Places(code, data, frozenset(paths))
+    return StepUris(code, data, frozenset(paths))
 
 
 def is_submitted(key: str) -> bool:

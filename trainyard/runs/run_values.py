@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language import definition_document as language
-from trainyard.language.evaluation import Start, Unknown, arn_variables, read_json
+from trainyard.language.evaluation import Unknown, UnstartedScope, arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, lookup
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.runs.execution import Step
@@ -76,7 +76,7 @@ def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
 
-class RunValues(Start):
+class RunValues(UnstartedScope):
     """Resolves references to the values of an execution, as far as the service reports them.
 
     Args:
@@ -187,7 +187,7 @@ _NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,2})?")
 # Read numbers from property files.
 
 
-def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
+def property_file_uri_of_job(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
     """Return the S3 URI of a property file; None before the processing job has ended.
 
     Args:

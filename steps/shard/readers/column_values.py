@@ -126,7 +126,7 @@ def from_text(name: str, column: "Column", text: str) -> Any:
     """
     match column.kind:
         case "bytes":
-            return content(name, text)
+            return decode_base64(name, text)
         case "timestamp":
             return moment(name, text)
         case "list":
@@ -335,7 +335,7 @@ def show_value(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def content(name: str, text: str) -> bytes:
+def decode_base64(name: str, text: str) -> bytes:
     """Return the bytes of a base64 text; raise ``BadRecord`` if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)

@@ -177,7 +177,7 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     By default SIGTERM would end this process, and the container ends with it. So a handler sends
     the signal to the driver's child processes, for which the driver waits.
     """
-    signal.signal(signal.SIGTERM, lambda number, frame: hand_on(number))
+    signal.signal(signal.SIGTERM, lambda number, frame: forward_signal(number))
     if note is not None:
         threading.Thread(target=keep_note, args=(CHECKPOINTS, note), daemon=True).start()
     driver_folder = Path(__file__).parent
@@ -194,7 +194,7 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     return 0
 
 
-def hand_on(number: int) -> None:
+def forward_signal(number: int) -> None:
     """Send the signal to the children of this process, or exit if there are none."""
     child_pids = children(os.getpid())
     for child in child_pids:

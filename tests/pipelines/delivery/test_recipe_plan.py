@@ -11,7 +11,7 @@ import typer
 from pipelines import plan as verb
 from pipelines.compile.compilation import Asset
 from pipelines.delivery import saved_plan, upsert_lock
-from pipelines.delivery.budget import changed_files, make
+from pipelines.delivery.budget import changed_files, plan_pipeline
 from pipelines.upsert import main as upsert_main
 from pipelines.upsert import upsert
 from tests.pipelines.upserting import NAME, clean_aws, definition
@@ -42,7 +42,7 @@ def shown(plan) -> str:
 
 def test_a_new_pipeline_in_a_bucket_that_does_not_exist(aws):
     asset = replace(definition("1").assets[0], bucket="nobodys")
-    plan = make(replace(definition("1"), assets=(asset,)))
+    plan = plan_pipeline(replace(definition("1"), assets=(asset,)))
     assert headline(plan) == "is new, with 2 steps"
     assert plan.drift.kind == "none" and plan.current is None
 
@@ -52,14 +52,14 @@ def test_a_plan_only_reads(aws, monkeypatch: pytest.MonkeyPatch):
     made: list[str] = []
     events = boto3.DEFAULT_SESSION._session
     events.register("before-call.*", lambda model, **_: made.append(model.name))
-    assert make(definition("2")).diff
-    assert make(definition("1")).diff == type(make(definition("1")).diff)()
+    assert plan_pipeline(definition("2")).diff
+    assert plan_pipeline(definition("1")).diff == type(plan_pipeline(definition("1")).diff)()
     assert made and all(name.startswith(READING) for name in made), made
 
 
 def test_the_files_of_a_code_folder_that_changed_are_named(aws):
     upsert(definition("1"))
-    plan = make(definition("2"))
+    plan = plan_pipeline(definition("2"))
     changes = [change for step in plan.diff.steps for change in step.changes]
     assert {change.note for change in changes} == {"", "1 file: ~ a.txt"}
     assert "1 file: ~ a.txt" in shown(plan)
@@ -97,9 +97,9 @@ def test_changed_files(aws, there: dict, files: dict, kms: str | None, said: str
 def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
     _, sagemaker = aws
     upsert(definition("1"))
-    assert make(definition("2")).drift.kind == "none"
+    assert plan_pipeline(definition("2")).drift.kind == "none"
     sagemaker.update_pipeline(**edited("9"))
-    plan = make(definition("2"))
+    plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "edited"
     environments = {
         (change.old, change.new)
@@ -110,7 +110,7 @@ def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
     assert environments == {("1", "9")}
     assert "edited the pipeline at" in shown(plan) and "Environment.VALUE" in shown(plan)
     upsert(definition("2"))
-    assert make(definition("3")).drift.kind == "none"
+    assert plan_pipeline(definition("3")).drift.kind == "none"
 
 
 def test_a_tag_that_somebody_set_is_drift(aws):
@@ -118,7 +118,7 @@ def test_a_tag_that_somebody_set_is_drift(aws):
     upsert(definition("1"))
     arn = sagemaker.describe_pipeline(PipelineName=NAME)["PipelineArn"]
     sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "theirs", "Value": "1"}])
-    plan = make(definition("1"))
+    plan = plan_pipeline(definition("1"))
     assert plan.drift.kind == "edited"
     assert [(c.sign, c.path) for c in plan.diff.pipeline] == [("-", "Tags[theirs]")]
 
@@ -126,7 +126,7 @@ def test_a_tag_that_somebody_set_is_drift(aws):
 def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
     _, sagemaker = aws
     sagemaker.create_pipeline(**edited("1"))
-    plan = make(definition("2"))
+    plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "unknown"
     assert "drift: unknown, no upsert of this pipeline was recorded yet" in shown(plan)
 
@@ -135,20 +135,20 @@ def test_a_state_that_was_recorded_before_the_last_one_is_no_drift(aws):
     """An upsert was killed after its record, or somebody went back to an earlier state."""
     s3, _ = aws
     upsert(definition("1"))
-    upsert_lock.write(s3, upsert_lock.place(definition("2")), definition("2").state)
-    assert make(definition("3")).drift.kind == "none"
+    upsert_lock.write(s3, upsert_lock.records_location(definition("2")), definition("2").state)
+    assert plan_pipeline(definition("3")).drift.kind == "none"
 
 
 def test_an_upsert_that_died_is_no_drift(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
-    held = upsert_lock.Lock(s3, upsert_lock.place(definition("1")), NAME, 60)
+    held = upsert_lock.Lock(s3, upsert_lock.records_location(definition("1")), NAME, 60)
     held.take()
     sagemaker.update_pipeline(**edited("9"))  # the tags were to follow
-    plan = make(definition("2"))
+    plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "interrupted" and upsert_lock.whoami() == plan.drift.by
     held.release()
-    assert make(definition("2")).drift.kind == "edited"
+    assert plan_pipeline(definition("2")).drift.kind == "edited"
 
 
 # plan.json
@@ -159,7 +159,9 @@ def plan_file(aws, tmp_path: Path) -> Path:
     """The plan from definition 1, deployed, to definition 2."""
     upsert(definition("1"))
     path = tmp_path / "plan.json"
-    saved_plan.write(path, make(definition("2")), definition("2"), Path("recipe.yaml"), ["a.b=1"])
+    saved_plan.write(
+        path, plan_pipeline(definition("2")), definition("2"), Path("recipe.yaml"), ["a.b=1"]
+    )
     return path
 
 
@@ -193,7 +195,7 @@ def test_a_pipeline_that_moved_refuses_the_plan_and_says_what_moved(aws, plan_fi
 
 def test_a_plan_of_a_new_pipeline_is_refused_when_somebody_made_one(aws, tmp_path: Path):
     path = tmp_path / "plan.json"
-    saved_plan.write(path, make(definition("1")), definition("1"), Path("recipe.yaml"), [])
+    saved_plan.write(path, plan_pipeline(definition("1")), definition("1"), Path("recipe.yaml"), [])
     upsert(definition("3"))
     with pytest.raises(PlanError, match="it was created"):
         upsert(definition("1"), plan=saved_plan.read(path))
@@ -268,7 +270,7 @@ def test_a_plan_over_budget_is_shown_refused_and_not_written(tmp_path: Path, cap
 def test_a_plan_is_for_one_environment(aws, plan_file: Path):
     assert saved_plan.read(plan_file).environment is None
     prod = replace(definition("2"), environment="prod")
-    saved_plan.write(plan_file, make(prod), prod, Path("recipe.yaml"), [])
+    saved_plan.write(plan_file, plan_pipeline(prod), prod, Path("recipe.yaml"), [])
     plan = saved_plan.read(plan_file)
     plan.refuse_if_not_of(prod)
     with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):

@@ -21,8 +21,8 @@ from pipelines.endpoint.answer_quality import (
     RecordedRequest,
     Source,
     add_captured,
-    of_files,
     read_captures,
+    read_record_files,
 )
 from pipelines.endpoint.period import of_texts
 from tests.pipelines.upserting import clean_aws
@@ -121,7 +121,9 @@ def test_a_line_ends_at_a_line_feed_alone(s3: Any):
     put(s3, "u/a.jsonl", text.encode())
     expected = [{"a": "x\u2028y"}]
     assert [asked.record for asked in source.requests] == expected
-    assert [asked.record for asked in of_files(s3, "s3://bkt/u/a.jsonl").requests] == expected
+    assert [
+        asked.record for asked in read_record_files(s3, "s3://bkt/u/a.jsonl").requests
+    ] == expected
 
 
 def test_files_of_every_format_are_read(s3: Any):
@@ -133,7 +135,9 @@ def test_files_of_every_format_are_read(s3: Any):
     put(s3, "b/2.jsonl.gz", gzip.compress(json.dumps(score).encode() + b"\n\n"))
     put(s3, "b/3.parquet", table.getvalue())
     put(s3, "b/_SUCCESS", b"")
-    found = sorted(of_files(s3, "s3://bkt/b/").requests, key=lambda asked: str(asked.record["a"]))
+    found = sorted(
+        read_record_files(s3, "s3://bkt/b/").requests, key=lambda asked: str(asked.record["a"])
+    )
     assert [asked.record for asked in found] == [
         *({"a": "1", "b": "é"}, {"a": 1.5, "b": "x"}, score["input"], {"a": None, "b": "y"})
     ]
@@ -155,7 +159,7 @@ def test_files_of_every_format_are_read(s3: Any):
 def test_a_baseline_that_cannot_be_read_is_named(s3: Any, name: str, body: bytes, said: str):
     put(s3, f"b/{name}", body)
     with pytest.raises(DataError, match=said):
-        of_files(s3, "s3://bkt/b/")
+        read_record_files(s3, "s3://bkt/b/")
 
 
 def test_a_field_that_is_too_long_is_named(s3: Any):
@@ -163,7 +167,7 @@ def test_a_field_that_is_too_long_is_named(s3: Any):
     limit = csv.field_size_limit(9)
     try:
         with pytest.raises(DataError, match=r"b/a.csv: field larger than field limit"):
-            of_files(s3, "s3://bkt/b/a.csv")
+            read_record_files(s3, "s3://bkt/b/a.csv")
     finally:
         csv.field_size_limit(limit)
 
@@ -171,7 +175,7 @@ def test_a_field_that_is_too_long_is_named(s3: Any):
 def test_of_much_traffic_a_fair_sample_is_kept(s3: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(answer_quality, "MOST", 500)
     put(s3, "b/a.csv", b"a\n" + b"".join(b"%d\n" % n for n in range(5000)))
-    found = of_files(s3, "s3://bkt/b/a.csv")
+    found = read_record_files(s3, "s3://bkt/b/a.csv")
     kept = [int(one.record["a"]) for one in found.requests]
     assert found.number == 5000 and len(set(kept)) == 500
     assert abs(sum(kept) / 500 - 2500) < 4 * 1443 / 500**0.5
@@ -189,7 +193,9 @@ def test_captured_requests_are_in_the_order_of_time_and_those_of_a_file_are_not(
     kept = read_captures(s3, "s3://bkt/o/e", now - timedelta(days=1), now).requests
     assert [asked.record["a"] for asked in kept] == [4, 3, 2, 1]
     put(s3, "b/a.csv", b"a\n" + b"".join(b"%d\n" % n for n in range(1000)))
-    values = [int(asked.record["a"]) for asked in of_files(s3, "s3://bkt/b/a.csv").requests]
+    values = [
+        int(asked.record["a"]) for asked in read_record_files(s3, "s3://bkt/b/a.csv").requests
+    ]
     assert abs(sum(values[:500]) / 500 - 500) < 50
 
 

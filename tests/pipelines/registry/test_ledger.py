@@ -7,7 +7,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from conditions.alpha_spending import spent
+from conditions.alpha_spending import significance_level
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
@@ -50,7 +50,11 @@ def test_the_same_training_keeps_its_number_and_another_gets_the_next(s3, first)
     assert ledger.find_look(s3, first, CHAMPION).is_counted is False
     assert [ledger.take(s3, first, CHAMPION).number for _ in range(3)] == [1, 1, 1]
     again = ledger.find_look(s3, first, CHAMPION)
-    assert (again.number, again.is_counted, again.level) == (1, True, spent(again.alpha, 1))
+    assert (again.number, again.is_counted, again.level) == (
+        1,
+        True,
+        significance_level(again.alpha, 1),
+    )
     seed = document("train.loop.seed=1")
     assert ledger.find_look(s3, seed, CHAMPION).number == 2  # looking takes nothing
     assert ledger.take(s3, seed, CHAMPION).number == 2

@@ -127,4 +127,4 @@ def test_as_many_processes_as_are_of_use(monkeypatch, gpus, there, wide, size, e
     monkeypatch.setattr(rows_module, "cores", lambda: there)
     with torch.device("meta"):
         model = nn.Linear(10**5, wide, bias=False)
-    assert rows_module.of_use(model, SimpleNamespace(bytes=size)) == expected
+    assert rows_module.useful_process_count(model, SimpleNamespace(bytes=size)) == expected

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steps.shard.duplicate_records import firsts
+from steps.shard.duplicate_records import mark_kept_records
 
 records = st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=60)
 
@@ -13,7 +13,7 @@ def stay(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     if not rows:
         return []
     order, tie, rank = np.array(rows, np.uint64).T
-    kept = firsts(order, tie, rank)
+    kept = mark_kept_records(order, tie, rank)
     return [row for row, one in zip(rows, kept, strict=True) if one]
 
 

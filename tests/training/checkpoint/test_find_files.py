@@ -15,7 +15,7 @@ from torch.distributed import HashStore
 
 from training.checkpoint import checkpoints as checkpoint
 from training.checkpoint.checkpoints import Checkpoints
-from training.checkpoint.rendezvous import Meeting
+from training.checkpoint.rendezvous import StoreExchange
 from training.strategies.ranks import Ranks
 
 
@@ -42,7 +42,9 @@ def on_both(folders: list[Path], steps: tuple[int, ...] = ()) -> list[int | None
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setenv("MASTER_ADDR", "127.0.0.1")
         patch.setenv("RANK", "0")
-        patch.setattr(checkpoint, "_meeting", lambda ranks, _: Meeting(store, ranks.rank, 2, 30))
+        patch.setattr(
+            checkpoint, "_meeting", lambda ranks, _: StoreExchange(store, ranks.rank, 2, 30)
+        )
         return [*pool.map(run, range(2), folders, [steps] * 2)]
 
 

@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore, PrefixStore
 
-from training.checkpoint.rendezvous import Meeting
+from training.checkpoint.rendezvous import StoreExchange
 from trainyard.common.errors import LostRankError, TrainingError
 
 pytestmark = pytest.mark.long
 
 
-def met(world: int, say: Callable[[Meeting], Any], patience: float = 20, absent: int = 0) -> list:
+def met(
+    world: int, say: Callable[[StoreExchange], Any], patience: float = 20, absent: int = 0
+) -> list:
     """Return what ``say`` returns or raises on each rank except the last ``absent`` ones."""
     store = PrefixStore("checkpoints", HashStore())
 
     def run(rank: int) -> Any:
         try:
-            return say(Meeting(store, rank, world, patience))
+            return say(StoreExchange(store, rank, world, patience))
         except TrainingError as error:
             return error
 
@@ -30,7 +32,7 @@ def met(world: int, say: Callable[[Meeting], Any], patience: float = 20, absent:
 
 
 def test_all_get_what_the_first_chooses_and_only_those_that_want_it():
-    def say(meeting: Meeting) -> Any:
+    def say(meeting: StoreExchange) -> Any:
         first = meeting.decide(meeting.rank, sum, needs_result=meeting.rank < 2)
         parts = meeting.deal(meeting.rank, lambda said: [10 * one for one in said])
         return first, parts, meeting.decide(parts, max)
@@ -61,7 +63,7 @@ def test_who_does_not_come_is_named(world, absent, named):
 
 
 def test_who_gets_on_is_waited_for_beyond_the_patience():
-    def say(meeting: Meeting) -> Any:
+    def say(meeting: StoreExchange) -> Any:
         for _ in range(30 if meeting.rank else 0):
             time.sleep(0.1)
             meeting.pulse()
@@ -71,7 +73,7 @@ def test_who_gets_on_is_waited_for_beyond_the_patience():
 
 
 def test_a_rank_that_is_known_to_be_gone_is_not_waited_for():
-    def say(meeting: Meeting) -> Any:
+    def say(meeting: StoreExchange) -> Any:
         threading.Timer(0.05, meeting.give_up).start()
         return meeting.decide(None, len)
 
@@ -84,7 +86,7 @@ def test_nothing_of_a_round_is_left_but_the_last_answer():
     store = HashStore()
 
     def run(rank: int) -> None:
-        meeting = Meeting(store, rank, 3, 20)
+        meeting = StoreExchange(store, rank, 3, 20)
         for number in range(5):
             meeting.deal(number, lambda said: said)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.training.data.test_sample_order import read
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.data.mixture import Input, MixtureOrder, inputs, select_inputs, table
+from training.data.mixture import Input, MixtureOrder, build_input_schedule, inputs, select_inputs
 from training.data.sample_order import create_uniform_order, create_windowed_order
 from training.data.shard_writer import write_dataset
 from trainyard.common.errors import DataError
@@ -54,7 +54,7 @@ def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list
     """Return (input, sample) at every position, found by counting from the first one on."""
     counts, sources, samples = [0] * len(order.inputs), [], []
     for (start, weights), (end, _) in zip(phases, [*phases[1:], (stop, [])], strict=True):
-        round_, _ = table(weights)
+        round_, _ = build_input_schedule(weights)
         for position in range(start, min(end, stop)):
             source = int(round_[(position - start) % len(round_)])
             own = int(
@@ -74,7 +74,7 @@ def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list
 
 @given(shares)
 def test_after_any_number_of_samples_each_share_is_exact_to_less_than_one(given_shares):
-    found, before = table(given_shares)
+    found, before = build_input_schedule(given_shares)
     total, rounds = sum(given_shares), 3
     whole = np.tile(found, rounds)
     taken = np.arange(1, len(whole) + 1)
@@ -87,7 +87,7 @@ def test_after_any_number_of_samples_each_share_is_exact_to_less_than_one(given_
 
 def test_a_table_of_the_largest_length_keeps_the_bound_too():
     given_shares = [40_000, 25_000, 500, 35, 1]
-    found, _ = table(given_shares)
+    found, _ = build_input_schedule(given_shares)
     taken = np.arange(1, len(found) + 1)
     for number, share in enumerate(given_shares):
         lag = np.cumsum(found == number) * len(found) - taken * share

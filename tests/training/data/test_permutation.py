@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.sample_order import ROUNDS, TABLE, Feistel, permutation, table
+from training.data.sample_order import ROUNDS, TABLE, Feistel, permutation, permutation_table
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,11 @@ sizes = st.integers(1, 300) | st.integers(TABLE - 3, TABLE + 3) | st.integers(1,
 @given(name=st.text(), size=sizes, rounds=st.integers(0, ROUNDS))
 def test_every_number_comes_once_and_again_the_same(name: str, size: int, rounds: int):
     positions = np.arange(size)
-    for kind in (permutation(name, size), Feistel(name, size, rounds), table(name, size).take):
+    for kind in (
+        permutation(name, size),
+        Feistel(name, size, rounds),
+        permutation_table(name, size).take,
+    ):
         values = kind(positions)
         assert values.dtype == np.int64
         assert (np.sort(values) == positions).all()

@@ -11,7 +11,7 @@ from tests.training import worlds
 from tests.training.strategies.cases import SETTINGS, container, write_data
 from tests.training.test_loop import copy_inputs, same, weights
 from tests.training.trainings import history, losses
-from training.step_numbers import Numbers
+from training.step_numbers import DeviceStepMetrics
 from training.strategies import precision
 from training.strategies.precision import LossScale
 from training.strategies.ranks import Ranks
@@ -51,7 +51,7 @@ def test_the_scale_is_that_of_gradscaler(monkeypatch):
 
 
 def test_a_gradient_that_overflows_leaves_out_its_step_alone():
-    numbers, scaling = Numbers(ALONE.device), LossScale(ALONE.device)
+    numbers, scaling = DeviceStepMetrics(ALONE.device), LossScale(ALONE.device)
 
     def add(number: int, loss: float = 6.0, norm: float = 1.0) -> bool:
         given = (scalar(loss), scalar(3.0), scalar(norm), scalar(loss))
@@ -75,7 +75,7 @@ def test_a_gradient_that_overflows_leaves_out_its_step_alone():
 
 def test_a_loss_that_is_not_finite_is_so_by_itself():
     """Such a loss ends the training at any scale: losses are summed unscaled."""
-    numbers, scaling = Numbers(ALONE.device), LossScale(ALONE.device)
+    numbers, scaling = DeviceStepMetrics(ALONE.device), LossScale(ALONE.device)
     given = (scalar(math.nan), scalar(3.0), scalar(math.nan), scalar(math.nan))
     assert not numbers.add(1, *given, scaling)
     with pytest.raises(TrainingError, match="loss is nan at step 1 on rank 0, in the samples"):

@@ -11,7 +11,7 @@ from tests.trainyard.emulator.sagemaker.test_callback_tokens import callback_ste
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import GateError, ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.actions.action import Call, missing
+from trainyard.console.actions.action import Call, policy_for_denial
 from trainyard.console.app_hooks import Application, Owner
 from trainyard.console.web_server import create
 
@@ -280,8 +280,8 @@ def test_what_is_not_there_is_said(client):
 )
 def test_the_missing_permission_is_a_statement(said: str, action: str, resource: str):
     call = Call(operation="UpdateModelPackage", arguments={}, resources=("arn:p",))
-    found = missing(said, [call])
+    found = policy_for_denial(said, [call])
     assert found is not None
     (statement,) = found["Statement"]
     assert (statement["Action"], statement["Resource"]) == ([action], [resource])
-    assert missing("ValidationException: no such package", [call]) is None
+    assert policy_for_denial("ValidationException: no such package", [call]) is None

@@ -11,7 +11,7 @@ from tests.trainyard.emulator.harness import (
     process_step,
     train_step,
 )
-from trainyard.console.graph import Flow, ends_last, flow, timeline
+from trainyard.console.graph import Flow, critical_path, flow, timeline
 from trainyard.runs.execution import Step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,8 +81,8 @@ def test_each_iteration_of_a_loop_is_a_step():
 def test_the_critical_path_is_the_chain_that_ended_last():
     found = flow(DOCUMENT, "Succeeded", [])
     ends = {"Prepare": 5.0, "Small": 9.0, "Large": 30.0, "Score": 31.0}
-    assert ends_last(found, ends) == ["Prepare", "Large", "Score"]
-    assert ends_last(found, {}) == []
+    assert critical_path(found, ends) == ["Prepare", "Large", "Score"]
+    assert critical_path(found, {}) == []
 
 
 def test_waiting_for_machines_is_told_apart_and_what_runs_has_no_end():

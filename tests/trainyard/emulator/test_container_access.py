@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud, cloud, processing, training, until
-from trainyard.emulator.containers.isolation import VARIABLE, missing
+from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
 from trainyard.emulator.sagemaker.jobs import job_api
 
 pytestmark = pytest.mark.long
@@ -61,8 +61,8 @@ def client(aws: Cloud, service: str, keys: list[str]):
 def test_a_job_is_the_session_of_its_role(
     aws: Cloud, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    if way == "namespaces" and missing():
-        pytest.skip(f"namespaces: {missing()}")
+    if way == "namespaces" and namespaces_unavailable_reason():
+        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
     monkeypatch.setenv(VARIABLE, way)
     described = aws.train(f"role-{way}", SCRIPT)
     assert described["TrainingJobStatus"] == "Completed", described["FailureReason"]
@@ -97,7 +97,10 @@ for address in (("127.0.0.1", PORT), ("169.254.170.2", 80)):
 P"""
 
 
-@pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
+@pytest.mark.skipif(
+    namespaces_unavailable_reason() is not None,
+    reason=f"namespaces: {namespaces_unavailable_reason()}",
+)
 def test_network_isolation_takes_both_away(aws: Cloud) -> None:
     script = TRY.replace("PORT", aws.endpoint.url.rpartition(":")[2])
     expected = ["[]", "Connection refused", "Network is unreachable"]
@@ -121,7 +124,10 @@ def test_credentials_count_with_their_token_only_and_only_where_they_are_asked_f
     keys.take_back(loan)
 
 
-@pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
+@pytest.mark.skipif(
+    namespaces_unavailable_reason() is not None,
+    reason=f"namespaces: {namespaces_unavailable_reason()}",
+)
 def test_many_jobs_at_once_leave_no_descriptor_and_no_thread(aws: Cloud) -> None:
     aws.process("warm", "true")
     descriptors = lambda: len(os.listdir("/proc/self/fd"))  # noqa: E731

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step
 from trainyard.emulator.sagemaker.pipelines.running_execution import ExecutionScope
 from trainyard.language.definition_document import Document, steps_of
-from trainyard.language.evaluation import Scope, Start, Unknown, evaluate, join, unknowns
+from trainyard.language.evaluation import Scope, Unknown, UnstartedScope, evaluate, join, unknowns
 from trainyard.language.expressions import ExpressionError, as_text
 from trainyard.permissions.statements import Values
-from trainyard.plan.cache_prediction import STANDS, History, Next, Past, Run
+from trainyard.plan.cache_prediction import STAND_IN_PREFIX, History, NextScope, PastScope, Run
 
 ARN = "arn:aws:sagemaker:us-east-1:111122223333:pipeline/mine/execution/abc"
 PARAMETERS = {"Bucket": "s3://b", "Steps": 7, "Rate": 0.5, "Debug": True, "Dot": "."}
@@ -83,7 +83,7 @@ def plans() -> tuple[Scope, Scope]:
     """The scopes of the execution that was, and of the one that would come next."""
     history, at = History(None, None), datetime(2026, 1, 1, tzinfo=UTC)
     run = Run(arn=ARN, start_time=at, document=DOCUMENT, parameters=PARAMETERS, steps={})
-    return Past(run, history), Next(DOCUMENT, PARAMETERS, "mine", history, {})
+    return PastScope(run, history), NextScope(DOCUMENT, PARAMETERS, "mine", history, {})
 
 
 RUN, (PAST, NEXT), POLICY = emulator(), plans(), Values("mine", DOCUMENT)
@@ -100,7 +100,7 @@ def agree(known: Any, real: Any) -> bool:
         parts = known.parts or (known,)
         wanted = "".join(re.escape(p) if isinstance(p, str) else ".*" for p in parts)
         return bool(re.fullmatch(wanted, as_text(real), re.DOTALL))
-    if isinstance(known, str) and STANDS in known:
+    if isinstance(known, str) and STAND_IN_PREFIX in known:
         return isinstance(real, str)
     if isinstance(known, list):
         return len(known) == len(real) and all(map(agree, known, real))
@@ -129,7 +129,9 @@ def test_with_parameters_alone_every_tool_knows_what_the_run_does(value: Any) ->
 
 def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
     parts = ["s3://b", {"Get": "Execution.PipelineExecutionId"}, {"Get": "Steps.A.ModelName"}]
-    found = evaluate({"x": [{"Std:Join": {"On": "/", "Values": parts}}], "y": 1}, Start({}))
+    found = evaluate(
+        {"x": [{"Std:Join": {"On": "/", "Values": parts}}], "y": 1}, UnstartedScope({})
+    )
     [unknown] = unknowns(found)
     assert found == {"x": [unknown], "y": 1}
     assert unknown.reason == "Execution.PipelineExecutionId is known when it runs"
@@ -141,7 +143,7 @@ def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
 
 def test_a_json_file_is_unknown_where_its_place_is() -> None:
     uri = {"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Parameters.x"}]}}
-    found = evaluate({"Std:JsonGet": {"S3Uri": uri, "Path": "a"}}, Start({"x": None}))
+    found = evaluate({"Std:JsonGet": {"S3Uri": uri, "Path": "a"}}, UnstartedScope({"x": None}))
     assert found.reason == "Parameters.x is known when it runs"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.runs import run_differences
-from trainyard.runs.run_differences import diff, places
+from trainyard.runs.run_differences import diff, split_code_and_data
 
 
 def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
@@ -23,7 +23,7 @@ def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
 
 
 def test_code_and_data_are_told_apart_by_where_the_sdks_put_them():
-    found = places(
+    found = split_code_and_data(
         {
             "HyperParameters.sagemaker_submit_directory": "s3://b/job/source/sourcedir.tar.gz",
             "StaticHyperParameters.sagemaker_submit_directory": "s3://b/t/source/sourcedir.tar.gz",

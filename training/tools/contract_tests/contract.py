@@ -194,7 +194,7 @@ def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
         yield verdict
 
 
-def place(workload: Any, *methods: str) -> str:
+def method_location(workload: Any, *methods: str) -> str:
     """Return where a method of the workload is defined.
 
     Of several ``methods`` the first one in the user's own code is used, or the first of all if none

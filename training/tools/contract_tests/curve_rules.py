@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from training.microbatches import by_batch
-from training.tools.contract_tests.contract import Fault, NotChecked, Trial, place, rule
+from training.tools.contract_tests.contract import Fault, NotChecked, Trial, method_location, rule
 from training.tools.contract_tests.packing_rules import environment
 from training.tools.contract_tests.trial_rank import Case
 
@@ -65,7 +65,7 @@ def check_determinism(trial: Trial) -> Iterator[Fault]:
     if difference := _difference(first["whole"], second["again"]):
         yield Fault(
             f"the same training is another one in another process: {difference}",
-            place(trial.shared_workload, "loss"),
+            method_location(trial.shared_workload, "loss"),
             "draw from torch's generator alone; keep nothing outside of the model",
         )
 
@@ -80,7 +80,7 @@ def check_resume(trial: Trial) -> Iterator[Fault]:
     if difference := _difference(full_run, resumed_run):
         yield Fault(
             f"resumed after step {SAVED_STEP} it is another training: {difference}",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "keep what a step changes in persistent buffers, and nothing in attributes or modules",
         )
 
@@ -110,7 +110,7 @@ def check_strategies(trial: Trial) -> Iterator[Fault]:
             yield Fault(
                 f"{name} on two ranks: the loss of step {step} is {losses[step]:g}, one process's "
                 f"{single_losses[step]:g}",
-                place(
+                method_location(
                     trial.shared_workload, "loss" if name in ("ddp", "fsdp") else "tensor_parallel"
                 ),
                 "loss and units are sums over samples, whichever rank has them",

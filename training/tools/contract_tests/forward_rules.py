@@ -16,8 +16,8 @@ from training.tools.contract_tests.contract import (
     NotChecked,
     Trial,
     losses,
+    method_location,
     mode,
-    place,
     rule,
 )
 
@@ -44,7 +44,7 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
     if not isinstance(inputs, tuple) or not all(isinstance(value, Tensor) for value in inputs):
         yield Fault(
             f"inputs() gives {type(inputs).__name__}, expected a tuple of tensors",
-            place(workload, "inputs"),
+            method_location(workload, "inputs"),
             "return (tensor,), with the comma, also for one",
         )
         return
@@ -58,7 +58,9 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
         return
     if not outputs.is_floating_point():
         yield Fault(
-            f"the outputs are {outputs.dtype}", place(workload, "model"), "give floating-point ones"
+            f"the outputs are {outputs.dtype}",
+            method_location(workload, "model"),
+            "give floating-point ones",
         )
         return
     _, loss = losses(workload, model, batch)
@@ -73,19 +75,19 @@ def _first_dimension(
     if not isinstance(tensor, Tensor):
         yield Fault(
             f"{label} are {type(tensor).__name__}, expected one tensor",
-            place(trial.shared_workload, method),
+            method_location(trial.shared_workload, method),
             "join several by torch.cat or torch.stack, and take them apart in loss()",
         )
     elif not tensor.dim() or len(tensor) != count:
         yield Fault(
             f"the shape of {label} of {count} sample{'s' * (count > 1)} is {tuple(tensor.shape)}",
-            place(trial.shared_workload, method),
+            method_location(trial.shared_workload, method),
             "let the first dimension be the sample; give squeeze() the dimension that it removes",
         )
 
 
 def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
-    location = place(trial.shared_workload, "loss")
+    location = method_location(trial.shared_workload, "loss")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
         description = (
             f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
@@ -113,13 +115,13 @@ def _units(trial: Trial, units: object) -> Iterator[Fault]:
     if not isinstance(units, Tensor) or units.dim():
         yield Fault(
             f"units() gives {units!r:.80}, expected a tensor of one number, 0-dim",
-            place(trial.shared_workload, "units"),
+            method_location(trial.shared_workload, "units"),
             "return torch.tensor(n, device=…), or a .sum()",
         )
     elif not float(units) > 0:
         yield Fault(
             f"units() counts {float(units):g} in {SAMPLES} samples",
-            place(trial.shared_workload, "units"),
+            method_location(trial.shared_workload, "units"),
             "count what the loss is summed over",
         )
 
@@ -140,7 +142,7 @@ def check_additivity(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"{SAMPLES} samples have {units:g} units, {cut} and {SAMPLES - cut} of them "
             f"{counts[0]:g} and {counts[1]:g}",
-            place(workload, "units"),
+            method_location(workload, "units"),
             "count the units of each sample by itself, and add them up",
         )
     total, (first, second) = float(full_loss), map(float, parts)
@@ -160,7 +162,7 @@ def check_additivity(trial: Trial) -> Iterator[Fault]:
     yield Fault(
         f"the loss of {SAMPLES} samples is {total:g}, those of {cut} and {SAMPLES - cut} of them "
         f"are {first:g} and {second:g}",
-        place(workload, "loss"),
+        method_location(workload, "loss"),
         fix,
     )
 
@@ -176,7 +178,7 @@ def check_evaluation(trial: Trial) -> Iterator[Fault]:
         difference = float((passes[0] - passes[1]).abs().max())
         yield Fault(
             f"two passes in evaluation differ by {difference:g}",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "give functional.dropout training=self.training; draw nothing where not self.training",
         )
 
@@ -195,7 +197,7 @@ def check_independence(trial: Trial) -> Iterator[Fault]:
     if not difference <= 1e-3 * max(1e-3, float(together.abs().max())):
         yield Fault(
             f"outputs of a sample alone and among {SAMPLES} differ by {float(difference):g}",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "normalise, softmax and pool over a sample's own dimensions; a BatchNorm obeys eval()",
         )
 
@@ -214,13 +216,13 @@ def check_generators(trial: Trial) -> Iterator[Fault]:
         if state != states[name]:
             yield Fault(
                 f"model or loss draws from {name}, which the training's seed does not reach",
-                place(trial.shared_workload, "model"),
+                method_location(trial.shared_workload, "model"),
                 "draw by torch.rand, torch.randn, torch.randperm",
             )
     if drew and not by_batch(trial.shared_workload, model):
         yield Fault(
             "the forward pass draws torch's random numbers by no module that is known to",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "take training.dropout.Dropout, or set by_batch = True in the Workload",
         )
 
@@ -254,7 +256,7 @@ def check_units(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"{SAMPLES} samples have {units:g} units, but the loss looks at "
             f"{' or '.join(map(str, sorted(counts)))} places of outputs {tuple(outputs.shape)}",
-            place(workload, "units"),
+            method_location(workload, "units"),
             "count with the very mask that the loss is masked with",
         )
 
@@ -275,6 +277,6 @@ def check_gradients(trial: Trial) -> Iterator[Fault]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield Fault(
             f"no gradient for {', '.join(names[:3])}{more}",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "use them, freeze them by requires_grad_(False), or leave them out; look for detach()",
         )

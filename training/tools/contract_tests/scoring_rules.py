@@ -14,8 +14,8 @@ from training.tools.contract_tests.contract import (
     NotChecked,
     Trial,
     losses,
+    method_location,
     mode,
-    place,
     rule,
 )
 from training.tools.contract_tests.forward_rules import CLOSE
@@ -23,7 +23,10 @@ from training.tools.contract_tests.forward_rules import CLOSE
 
 @rule("scores", "each example of the test split has a finite row, and the same one each time")
 def check_scores(trial: Trial) -> Iterator[Fault]:
-    model, location = trial.model().eval(), place(trial.shared_workload, "scores", "measure")
+    model, location = (
+        trial.model().eval(),
+        method_location(trial.shared_workload, "scores", "measure"),
+    )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     first = _table(trial, model)
     if changed_names := [n for n, t in model.state_dict().items() if not torch.equal(t, before[n])]:
@@ -72,7 +75,7 @@ def check_agreement(trial: Trial) -> Iterator[Fault]:
     yield Fault(
         f"over the test split the metric loss is {sums['loss']:g} / {weights['loss']:g}, loss() "
         f"and units() say {total:g} / {units:g}",
-        place(trial.shared_workload, "scores", "measure"),
+        method_location(trial.shared_workload, "scores", "measure"),
         "give each example's own loss as its sum, and its units as its weight",
     )
 
@@ -82,7 +85,7 @@ def check_metrics(trial: Trial) -> Iterator[Fault]:
     metrics = trial.shared_workload.metrics(
         list(trial.shared_workload.scores(trial.model().eval(), trial.test))
     )
-    location = place(trial.shared_workload, "metrics", "measure")
+    location = method_location(trial.shared_workload, "metrics", "measure")
     if metrics.keys() != trial.spec.metrics.keys():
         yield Fault(
             f"metrics() gives {', '.join(metrics)}; the SPEC names {', '.join(trial.spec.metrics)}",

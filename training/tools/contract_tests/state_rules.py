@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from training.export import artifact
 from training.export.weight_location import LocalWeights
-from training.tools.contract_tests.contract import SEED, Fault, Trial, losses, mode, place, rule
+from training.tools.contract_tests.contract import (
+    SEED,
+    Fault,
+    Trial,
+    losses,
+    method_location,
+    mode,
+    rule,
+)
 
 INTERNAL = {"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
 INSERT = "register it: nn.Parameter, nn.ModuleList, nn.ModuleDict, self.register_buffer(…)"
@@ -23,14 +31,14 @@ def check_fresh_weights(trial: Trial) -> Iterator[Fault]:
         names = ", ".join(sorted(first.keys() ^ other.keys())[:3])
         yield Fault(
             f"two models have other weights: {names}",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "build the same layers in the same order each time",
         )
         return
     if differ := [name for name in first if not torch.equal(first[name], other[name])]:
         yield Fault(
             f"{differ[0]} differs between two models of one seed",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "initialise by torch's generator: nn.init, torch.randn; no numpy, no generator of its "
             "own, no time",
         )
@@ -52,7 +60,7 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
                 kind = "layer" if isinstance(member, nn.Module) else "weight"
                 yield Fault(
                     f"{f'{path}.{name}'.lstrip('.')} holds a {kind} that state_dict() has not",
-                    place(trial.shared_workload, "model"),
+                    method_location(trial.shared_workload, "model"),
                     INSERT,
                 )
                 break
@@ -83,7 +91,7 @@ def check_saved_state(trial: Trial) -> Iterator[Fault]:
         if name not in before or not _equal(before[name], after[name]):
             yield Fault(
                 f"a training step changes {name}, which no checkpoint has",
-                place(workload, "model" if name.startswith("model") else "loss"),
+                method_location(workload, "model" if name.startswith("model") else "loss"),
                 "make it a persistent buffer (self.register_buffer), or a function of the step's "
                 "samples alone",
             )
@@ -123,7 +131,7 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         names = ", ".join(sorted(wrong or back.keys() - state.keys())[:3])
         yield Fault(
             f"restore(export(weights)) has other {names}",
-            place(trial.shared_workload, "restore", "export"),
+            method_location(trial.shared_workload, "restore", "export"),
             "let restore undo all that export does",
         )
         return
@@ -138,6 +146,6 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         difference = float((before - after).abs().max())
         yield Fault(
             f"the model that is read from its archive gives outputs that differ by {difference:g}",
-            place(trial.shared_workload, "model"),
+            method_location(trial.shared_workload, "model"),
             "keep all that shapes outputs in state_dict(), or in files() as fit() learned it",
         )

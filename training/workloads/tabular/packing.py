@@ -51,7 +51,7 @@ class Packing:
             fields["group"] = Field(dtype="int64")
         self.fields: Mapping[str, Field] = {n: f for n, f in fields.items() if f.shape != (0,)}
         self._codes = Codes()
-        self._groups = Codes(places) if config.group_ordered else self._codes
+        self._groups = Codes(ordered_group_ids) if config.group_ordered else self._codes
         self.info: dict[str, Any] = {
             "categories": list(config.categories),
             "numbers": list(config.numbers),
@@ -153,7 +153,7 @@ class RowPacker:
         return np.ascontiguousarray(block.T)
 
 
-def places(values: list[str]) -> np.ndarray:
+def ordered_group_ids(values: list[str]) -> np.ndarray:
     """Return int64 in the order of the values: whole numbers as they are, times in microseconds.
 
     Raises:

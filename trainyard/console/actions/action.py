@@ -23,7 +23,7 @@ from trainyard.plan.prices import load
 from trainyard.plan.run_cost import estimate, total
 
 
-def told_by(field: str) -> str:
+def field_placeholder(field: str) -> str:
     """Return a placeholder, in a call's arguments, for the text typed into that field."""
     return f"‹{field}›"
 
@@ -191,7 +191,7 @@ _DENIED_ACTION = re.compile(
 )
 
 
-def missing(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
+def policy_for_denial(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
     """Return the policy that would allow what AWS has denied.
 
     It has the statement that AWS's message asks for, or else those that the calls need. Return None
@@ -217,7 +217,7 @@ LEAST_RUNS = 2  # minimum number of earlier executions for expected times; predi
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
 
-def foreseen(
+def expected_steps_table(
     account: Account, description: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[Table]:
     """Return a table of the steps of an execution with these parameters, with time and cost.

@@ -7,9 +7,9 @@ from flask import url_for
 
 from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
-from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, told_by
+from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, field_placeholder
 from trainyard.console.app_hooks import owner
-from trainyard.console.outcomes import Champion, champion, describe_package, place_of
+from trainyard.console.outcomes import Champion, champion, describe_package, group_and_version
 
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata. Its value is the command that must be used to approve the
@@ -45,7 +45,9 @@ def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str])
         button="Approve",
         does=does,
         state=_state(package, now),
-        calls=[_update(package, "Approved", comment.value if form else told_by("Comment"))],
+        calls=[
+            _update(package, "Approved", comment.value if form else field_placeholder("Comment"))
+        ],
         back=_page(package),
         fields=[comment],
         impossible=refusal,
@@ -67,7 +69,9 @@ def reject(account: Account, about: Mapping[str, str], form: Mapping[str, str]) 
         button="Reject",
         does=[_falls(package, now), "Endpoints that serve it continue to serve it."],
         state=_state(package, now),
-        calls=[_update(package, "Rejected", comment.value if form else told_by("Comment"))],
+        calls=[
+            _update(package, "Rejected", comment.value if form else field_placeholder("Comment"))
+        ],
         back=_page(package),
         fields=[comment],
         wrong={} if comment.value.strip() else {"comment": "Give a reason."},
@@ -98,7 +102,7 @@ def _becomes(package: Mapping[str, Any], now: Champion) -> str:
         return "The package becomes Approved. It is in no group, so it replaces no other package."
     if now.arn is None:
         return f"Version {version} becomes the first Approved one of {group}, and so its champion."
-    other = place_of(now.arn)[1]
+    other = group_and_version(now.arn)[1]
     if other.isdecimal() and int(other) > version:
         return (
             f"Version {version} is Approved, too, but the newest Approved version stays {other}. "
@@ -118,7 +122,7 @@ def _falls(package: Mapping[str, Any], now: Champion) -> str:
         )
     if now.before is None:
         return f"Version {version} is the only Approved one: {group} will have no champion."
-    before = place_of(now.before)[1]
+    before = group_and_version(now.before)[1]
     return f"Version {version} is the champion of {group}; version {before} becomes it again."
 
 
@@ -161,9 +165,9 @@ def _state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
 
 
 def _name(package: Mapping[str, Any]) -> str:
-    return " version ".join(place_of(package["ModelPackageArn"]))
+    return " version ".join(group_and_version(package["ModelPackageArn"]))
 
 
 def _page(package: Mapping[str, Any]) -> str:
-    group, version = place_of(package["ModelPackageArn"])
+    group, version = group_and_version(package["ModelPackageArn"])
     return url_for("models.version", group=group, version=version)

@@ -9,7 +9,15 @@ from flask import url_for
 
 from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
-from trainyard.console.actions.action import ONCE, Call, Field, Proposal, Table, action, foreseen
+from trainyard.console.actions.action import (
+    ONCE,
+    Call,
+    Field,
+    Proposal,
+    Table,
+    action,
+    expected_steps_table,
+)
 from trainyard.console.app_hooks import owner
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.language.expressions import DEFAULT_TYPE, as_given, index_parameters, parse
@@ -80,7 +88,7 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
         then=find_run_page,
         fields=[*fields, *name_fields],
         wrong=wrong,
-        tables=[] if wrong else foreseen(account, pipeline_description, parameters),
+        tables=[] if wrong else expected_steps_table(account, pipeline_description, parameters),
         impossible=refusal,
         own=own_action,
     )

@@ -19,9 +19,9 @@ from trainyard.console.account_cache import account
 from trainyard.console.actions.action import (
     Proposal,
     known_actions,
-    missing,
     moved_since,
     new_token,
+    policy_for_denial,
     read_token,
 )
 from trainyard.registration import import_modules
@@ -83,7 +83,7 @@ def do(action: str) -> Response | str | tuple[str, int]:
             try:
                 next_page.append(proposal.carried_out(account(), content["once"]))
             except TrainyardError as error:
-                denial = missing(str(error), proposal.calls)
+                denial = policy_for_denial(str(error), proposal.calls)
                 return _render_proposal(action, proposal, refused=str(error), denied=denial), 502
     return redirect(next_page[0], 303)
 

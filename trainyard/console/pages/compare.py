@@ -31,17 +31,17 @@ from trainyard.runs.run_differences import (
     LARGEST,
     LARGEST_TEXT,
     Contents,
-    Places,
+    StepUris,
     contents,
     diff,
     file,
     key,
     parameter_fields,
-    places,
+    split_code_and_data,
     step_inputs,
 )
 from trainyard.runs.run_display import duration
-from trainyard.runs.run_values import in_json, is_overwritten, place, read_object
+from trainyard.runs.run_values import in_json, is_overwritten, property_file_uri_of_job, read_object
 
 LONG = 3_600.0  # seconds for which a final response is reused
 GOOD = 60.0  # seconds for which a listing of S3 is reused
@@ -69,7 +69,7 @@ class Work:
     definition: StepDefinition
     step: Step | None
     job: Mapping[str, Any]  # description of its job; empty without a job
-    places: Places
+    places: StepUris
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
         step = steps_by_name.get(definition.name)
         job = _job(aws, step) if step else {}
         was = step_inputs(definition, run_definition.parameters, job)
-        step_places = places(was.uris)
+        step_places = split_code_and_data(was.uris)
         works[definition.name] = Work(definition=definition, step=step, job=job, places=step_places)
         status = step.status if step else "not begun"
         settings[f"{definition.name}: status"] = Value(status, status)
@@ -220,7 +220,7 @@ def _numbers(
     aws: Account, work: Work, property_file: Mapping[str, Any]
 ) -> Sequence[tuple[str, float]]:
     """Return the numbers in a property file, or none if another job has overwritten it."""
-    if (uri := place(work.job, property_file)) is None:
+    if (uri := property_file_uri_of_job(work.job, property_file)) is None:
         return ()
     try:
         write_time, content = aws.read_cached(
@@ -383,7 +383,7 @@ def compare() -> Response:
         "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
     goes_on = any(run_side.snapshot and not run_side.snapshot.is_ended for run_side in sides)
-    return account_cache.answer("compare.html.j2", parts, goes_on=goes_on)
+    return account_cache.page_response("compare.html.j2", parts, goes_on=goes_on)
 
 
 def _address(**arguments: str | None) -> str:

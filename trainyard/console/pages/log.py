@@ -133,7 +133,7 @@ def log(pipeline: str, execution: str, step: str) -> Response:
     parts: Fragments = {"about": "", "lines": ""}
     if log_request.stream and row:
         parts = _part(log_request.account, log_request.stream, row, is_end)
-    return account_cache.answer(
+    return account_cache.page_response(
         "log.html.j2",
         {"head": head, **parts},
         goes_on=is_end and _goes_on(log_request.step),

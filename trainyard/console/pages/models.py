@@ -16,15 +16,15 @@ from trainyard.console.outcomes import (
     describe_package,
     find_decision,
     find_execution,
+    group_and_version,
     groups,
     metrics,
-    place_of,
     versions,
 )
 from trainyard.console.pages.charts import Line, chart
 
 page = Blueprint("models", __name__)
-page.add_app_template_filter(place_of, "place")
+page.add_app_template_filter(group_and_version, "place")
 
 COLUMNS = 6  # most metrics in the table of versions; the page of a version shows all of them
 
@@ -48,7 +48,7 @@ def models() -> Response:
         ),
         "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(aws, None)),
     }
-    return account_cache.answer("models.html.j2", parts, goes_on=False)
+    return account_cache.page_response("models.html.j2", parts, goes_on=False)
 
 
 @page.get("/models/<group>")
@@ -60,11 +60,11 @@ def group(group: str) -> Response:
     packages = read_items(lambda arn: describe_package(aws, arn), arns)
     measurements = read_items(lambda package: metrics(aws, package), packages)
     names = by_importance(dict.fromkeys(name for values in measurements for name in values))
-    numbers = [place_of(package["ModelPackageArn"])[1] for package in packages]
+    numbers = [group_and_version(package["ModelPackageArn"])[1] for package in packages]
     choice = request.args.get("metric", "")
     metric = choice if choice in names else next(iter(names), "")
     now = champion(aws, group)
-    best = place_of(now.arn)[1] if now.arn else ""
+    best = group_and_version(now.arn)[1] if now.arn else ""
     values = {
         "group": group,
         "metric": metric,
@@ -83,7 +83,7 @@ def group(group: str) -> Response:
             decided=find_decision,
         ),
     }
-    return account_cache.answer("models/group.html.j2", parts, goes_on=False, group=group)
+    return account_cache.page_response("models/group.html.j2", parts, goes_on=False, group=group)
 
 
 def _chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: str) -> str:
@@ -128,7 +128,7 @@ def version(group: str, version: str) -> Response:
         "metadata": render_template("models/metadata.html.j2", package=package),
     }
     address = {"group": group, "version": version}
-    return account_cache.answer("models/version.html.j2", parts, goes_on=False, **address)
+    return account_cache.page_response("models/version.html.j2", parts, goes_on=False, **address)
 
 
 def _panels(aws: Account, execution: tuple[str, str] | None) -> str:

@@ -25,7 +25,7 @@ from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 
 
-def place(arn: str) -> dict[str, str] | None:
+def execution_url_variables(arn: str) -> dict[str, str] | None:
     """Return the URL variables of an execution's page; None if ``arn`` names no execution."""
     match = EXECUTION.fullmatch(arn)
     return match.groupdict() if match else None
@@ -62,7 +62,7 @@ class Overview:
     at: datetime
 
     words: ClassVar[Mapping[str, str]] = WORDS
-    place: ClassVar = staticmethod(place)
+    execution_url_variables: ClassVar = staticmethod(execution_url_variables)
 
     @property
     def title(self) -> str:
@@ -196,7 +196,7 @@ def run(pipeline: str, execution: str) -> Response:
     run_overview = read_run(aws, pipeline, execution, panels)
     parts = {**fragments(run_overview), "curves": _curves(aws, run_overview.snapshot)}
     address = {"pipeline": pipeline, "execution": execution}
-    return account_cache.answer(
+    return account_cache.page_response(
         "run.html.j2", parts, goes_on=not run_overview.snapshot.is_ended, **address
     )
 

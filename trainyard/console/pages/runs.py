@@ -101,7 +101,7 @@ def runs() -> Response:
         "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED_COLUMNS),
     }
     # The page keeps refreshing itself, because an execution may start at any time.
-    return account_cache.answer("runs.html.j2", parts, goes_on=True)
+    return account_cache.page_response("runs.html.j2", parts, goes_on=True)
 
 
 def newest(

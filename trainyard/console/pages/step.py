@@ -14,7 +14,7 @@ from trainyard.console.account_cache import Account, account
 from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.log_lines import streams
 from trainyard.console.metric_curves import read
-from trainyard.console.outcomes import place_of
+from trainyard.console.outcomes import group_and_version
 from trainyard.console.pages.charts import Curve, training_charts
 from trainyard.console.pages.log import last_lines
 from trainyard.console.shown_step import (
@@ -46,7 +46,7 @@ def step(pipeline: str, execution: str, step: str) -> Response:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
     parts = {name: _render_part(view, name, read) for name, read in PARTS.items()}
     goes_on = not (view.snapshot.is_ended or (view.step and view.step.ended))
-    return account_cache.answer("step.html.j2", parts, goes_on=goes_on, **view.address)
+    return account_cache.page_response("step.html.j2", parts, goes_on=goes_on, **view.address)
 
 
 def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[str, Any]]) -> str:
@@ -64,7 +64,7 @@ def _head(view: StepView) -> Mapping[str, Any]:
     return {
         "source": arn_variables(step.source) if step and step.source else None,
         "about": definition.document.get("Description") if definition else None,
-        "package": place_of(view.resource.arn)
+        "package": group_and_version(view.resource.arn)
         if view.resource and view.resource.kind == PACKAGE
         else None,
     }

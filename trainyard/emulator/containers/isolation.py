@@ -126,7 +126,7 @@ class Namespaces:
         prefix = node.python.parent.parent
         # AWS's scripts do not quote paths, so they get the interpreter by a path that needs no
         # quotes.
-        if unfit(prefix):
+        if needs_quoting(prefix):
             (node.home / "python").symlink_to(prefix)
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
             node.environment["PATH"] = path
@@ -192,7 +192,7 @@ def state_of(directory: Path) -> Path | None:
     return folders[-1] if folders else None
 
 
-def unfit(path: str | Path) -> bool:
+def needs_quoting(path: str | Path) -> bool:
     """Return whether ``path`` contains characters that AWS's scripts, which do not quote paths,
     cannot handle.
     """
@@ -214,7 +214,7 @@ def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> No
             f"{python} lies in the state directory {state}, which no job sees: name another "
             "--python, or another --state"
         )
-    wrong = [path for path in (state, python.parent.parent) if unfit(path)]
+    wrong = [path for path in (state, python.parent.parent) if needs_quoting(path)]
     if wrong and isolation.notice:
         raise EmulatorError(
             f"{str(wrong[0])!r} holds a space or a wildcard, which AWS's scripts do not allow. "
@@ -231,14 +231,14 @@ def choose() -> Isolation:
         raise EmulatorError(f"{VARIABLE}={choice}: expected 'namespaces' or 'relocate'")
     if choice == "relocate":
         return Relocation(f"{VARIABLE}=relocate")
-    reason = missing()
+    reason = namespaces_unavailable_reason()
     if reason and choice:
         raise EmulatorError(f"{VARIABLE}=namespaces, but this machine has none: {reason}")
     return Relocation(reason) if reason else Namespaces()
 
 
 @functools.cache
-def missing() -> str | None:
+def namespaces_unavailable_reason() -> str | None:
     """Return why namespaces do not work here. Return None if they do. They are tried only once,
     which takes about 20 ms.
     """

@@ -35,7 +35,7 @@ WAY_OUT = 10.0  # maximum seconds to wait for the connection to the internet
 TRACK_INTERVAL = 0.5  # seconds between checks of the process tree, without namespaces
 
 
-class Everyone:
+class NamespaceProcesses:
     """All processes of the job except this one, found by the kernel through the pid namespace."""
 
     def signal(self, number: int) -> None:
@@ -78,7 +78,7 @@ class Tree:
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
-    everyone = Everyone() if os.getpid() == 1 else Tree()
+    everyone = NamespaceProcesses() if os.getpid() == 1 else Tree()
     try:
         running = start(spec)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -171,7 +171,7 @@ def add_address(label: str, host: str) -> None:
             fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), socket_address))
 
 
-def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
+def obey(everyone: NamespaceProcesses | Tree, running: dict[int, str]) -> None:
     """Carry out the commands on standard input. Finish at its end."""
     for line in sys.stdin:
         if line.strip() == "terminate":
@@ -212,7 +212,7 @@ def reap(running: dict[int, str]) -> None:
                 print_event(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
 
 
-def finish(everyone: Everyone | Tree) -> None:
+def finish(everyone: NamespaceProcesses | Tree) -> None:
     """Kill all processes of the job, reap them, and exit."""
     everyone.signal(signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):  # all have been reaped

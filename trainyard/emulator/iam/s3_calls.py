@@ -19,7 +19,7 @@ from trainyard.emulator.iam.service_calls import (
     sagemaker_calls,
     values,
 )
-from trainyard.emulator.request_scope import ApiError, foreign, make_arn
+from trainyard.emulator.request_scope import ApiError, make_arn, other_account_of
 from trainyard.emulator.s3.object_requests import ACL, COPY, tags_of
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.s3.operation_routes import operation_of
@@ -283,7 +283,7 @@ def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
         owner = {"ModelPackageGroupName": group, "Tags": extended_tags}
         yield from sagemaker_calls("CreateModelPackageGroup", owner)
     # No tags for a group of another account, because it has its own.
-    tagging = {} if foreign(str(group)) else {"Tags": extended_tags}
+    tagging = {} if other_account_of(str(group)) else {"Tags": extended_tags}
     yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
     yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
     specification = arguments.get("InferenceSpecification") or {}

@@ -18,7 +18,13 @@ from trainyard.emulator.iam.access_keys import ROLE, Keys, Session, role_id
 from trainyard.emulator.iam.authority import Authority, Caller
 from trainyard.emulator.iam.s3_calls import object_call, s3_calls
 from trainyard.emulator.iam.service_calls import service_calls
-from trainyard.emulator.request_scope import ApiError, account, enter_scope, foreign, region
+from trainyard.emulator.request_scope import (
+    ApiError,
+    account,
+    enter_scope,
+    other_account_of,
+    region,
+)
 from trainyard.emulator.request_signatures import RequestSignature
 from trainyard.emulator.rest_requests import parse_list
 from trainyard.emulator.s3.buckets import MAY_DELETE
@@ -93,7 +99,7 @@ class SecurityTokens:
             raise _invalid(
                 f"RoleSessionName {name!r}: expected 2 to 64 letters, digits and +=,.@-_"
             )
-        owner, source = foreign(role) or account(), self.keys.session(access_key)
+        owner, source = other_account_of(role) or account(), self.keys.session(access_key)
         tags, transitive = _tags(form, source)
         # The policies and the maximum duration come from the role's account, not from the caller's.
         with enter_scope(region(), owner):

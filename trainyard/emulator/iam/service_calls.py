@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from werkzeug import Request
 
-from trainyard.emulator.request_scope import account, foreign, make_arn
+from trainyard.emulator.request_scope import account, make_arn, other_account_of
 from trainyard.emulator.rest_requests import json_object, parse_list
 from trainyard.emulator.services.moto_operations import operation_of
 
@@ -292,4 +292,4 @@ def owner(service: str, request: Request) -> str:
     """
     if service != "kms":
         return ""
-    return foreign(str(json_object(request.get_data() or b"{}").get("KeyId", "")))
+    return other_account_of(str(json_object(request.get_data() or b"{}").get("KeyId", "")))

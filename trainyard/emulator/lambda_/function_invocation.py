@@ -18,7 +18,7 @@ from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Node, base_environment
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import region
-from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 
 INIT = 60.0  # seconds to import the handler's module; AWS allows 10, on a dedicated machine
@@ -54,7 +54,7 @@ class Invocation:
     is not changed.
     """
 
-    place: Place
+    place: JobServices
     configuration: dict
     code: Path
     directory: Path

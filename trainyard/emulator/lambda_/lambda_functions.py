@@ -31,7 +31,7 @@ from trainyard.emulator.lambda_.function_invocation import LARGEST, Invocation, 
 from trainyard.emulator.request_scope import ApiError, Thread, make_arn, page
 from trainyard.emulator.rest_requests import Rest
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job import JobServices
 
 # The configuration of a function; settings that cannot be honoured here are refused by name.
 
@@ -168,7 +168,7 @@ log = logging.getLogger(__name__)
 class Functions:
     """The functions in a state directory. The methods are thread-safe."""
 
-    def __init__(self, root: Path, place: Place) -> None:
+    def __init__(self, root: Path, place: JobServices) -> None:
         self._root, self._place = root, place
         self._runs = place.jobs.parent / "invocations"
         self._rest = Rest("lambda")

@@ -28,7 +28,7 @@ _SESSION_MODULES = ("botocore.session", "aiobotocore.session")
 _AWS = re.compile(r"https?://([^/]+\.)?(amazonaws\.com(\.cn)?|api\.aws)(:\d+)?/?")
 
 
-def led(address: Any) -> Any:
+def redirect_address(address: Any) -> Any:
     """Return AWS_ENDPOINT_URL if it is set and ``address`` is one of AWS; else ``address``."""
     endpoint_url = os.environ.get("AWS_ENDPOINT_URL")
     return (
@@ -55,7 +55,7 @@ def _redirect_client(create_client: Callable) -> Callable:
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if "endpoint_url" in kwargs:
-            kwargs["endpoint_url"] = led(kwargs["endpoint_url"])
+            kwargs["endpoint_url"] = redirect_address(kwargs["endpoint_url"])
         return create_client(*args, **kwargs)
 
     return wrapper

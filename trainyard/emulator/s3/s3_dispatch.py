@@ -164,7 +164,7 @@ class Parts:
     @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
     def put(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _place(request)
+        place = _part_number(request)
         _need_algorithm(upload, request)
         with self.store.blob() as blob:
             checksums = receive(request, blob, upload.algorithm)
@@ -174,7 +174,7 @@ class Parts:
     @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _place(request)
+        place = _part_number(request)
         info, stored_bytes, _ = open_source(self.store, request)
         with stored_bytes, self.store.blob() as blob:
             start, stop = source_range(request.headers.get(_RANGE), info.size)
@@ -282,7 +282,7 @@ class Parts:
         return operation_routes.document("ListPartsResult", tree)
 
 
-def _place(request: Request) -> int:
+def _part_number(request: Request) -> int:
     """Return the part number in a request. Raises ``InvalidArgument`` if it is not valid."""
     text = request.args["partNumber"]
     try:

@@ -283,7 +283,7 @@ def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
             shutil.rmtree(directory)
 
 
-def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
+def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     """Delete until the state has at most ``keep_gb`` GB, without what may still be needed. Return
     messages for the user.
     """

@@ -22,7 +22,7 @@ from trainyard.emulator.sagemaker.callback_tokens import Callbacks
 from trainyard.emulator.sagemaker.endpoints.endpoints import EndpointConfigs, Endpoints
 from trainyard.emulator.sagemaker.endpoints.invocations import Reply
 from trainyard.emulator.sagemaker.endpoints.model_containers import Models
-from trainyard.emulator.sagemaker.jobs.job import KINDS, STOP_GRACE, Place
+from trainyard.emulator.sagemaker.jobs.job import KINDS, STOP_GRACE, JobServices
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.model_registry import Tags
 from trainyard.emulator.sagemaker.pipelines.executions import Executions
@@ -76,7 +76,7 @@ class SageMaker:
             changes.of_job(kind, record)
             self._experiments.of_job(kind, record)
 
-        place = Place(
+        place = JobServices(
             state / "jobs",
             objects,
             logs,

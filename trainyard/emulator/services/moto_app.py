@@ -62,7 +62,7 @@ class Moto:
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return refuse_operation(request, detail)
             if status.startswith("200") and applies(request.get_data()):
-                settle(request.form)
+                update_stack_roles(request.form)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return refuse_operation(request, f"moto answered {status}.")
         return Response(body, status, headers)
@@ -106,7 +106,7 @@ def applies(body: bytes) -> bool:
     return b"Action=UpdateStack&" in body or b"Action=ExecuteChangeSet&" in body
 
 
-def settle(form: Mapping[str, str]) -> None:
+def update_stack_roles(form: Mapping[str, str]) -> None:
     """Set the roles of the stack that a request updated to what its template says now.
 
     The stack is in the account and region of the current thread.

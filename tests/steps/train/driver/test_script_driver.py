@@ -205,7 +205,7 @@ def test_processes_that_end_while_children_are_looked_for_are_none(monkeypatch):
         monkeypatch.setattr(driver.os, "listdir", lambda _: [str(ended.pid), *listed])
         assert driver.children(os.getpid()).count(child.pid) == 1
         monkeypatch.setattr(driver, "children", lambda _: [ended.pid, child.pid])
-        driver.hand_on(signal.SIGTERM)
+        driver.forward_signal(signal.SIGTERM)
     assert child.returncode == -signal.SIGTERM
 
 

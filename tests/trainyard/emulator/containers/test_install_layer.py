@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, until
-from trainyard.emulator.containers.isolation import VARIABLE, missing
+from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
 
 pytestmark = pytest.mark.long
 
@@ -36,8 +36,8 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(params=["namespaces", "relocate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "namespaces" and missing():
-        pytest.skip(f"namespaces: {missing()}")
+    if request.param == "namespaces" and namespaces_unavailable_reason():
+        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
     monkeypatch.setenv(VARIABLE, request.param)
     return request.param
 

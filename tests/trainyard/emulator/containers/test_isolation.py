@@ -16,13 +16,22 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers import isolation
 from trainyard.emulator.containers.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.containers.install_layer import Relocation
-from trainyard.emulator.containers.isolation import VARIABLE, Namespaces, choose, missing, refuse
+from trainyard.emulator.containers.isolation import (
+    VARIABLE,
+    Namespaces,
+    choose,
+    namespaces_unavailable_reason,
+    refuse,
+)
 from trainyard.emulator.containers.node import Node, base_environment, host_names
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long
 
-needs_namespaces = pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
+needs_namespaces = pytest.mark.skipif(
+    namespaces_unavailable_reason() is not None,
+    reason=f"namespaces: {namespaces_unavailable_reason()}",
+)
 
 
 def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outcome, dict]:
@@ -273,8 +282,8 @@ def test_the_emulator_removes_no_folder_that_a_job_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """A job puts a link where its temporary folder was: what it leads to is not the job's."""
-    if way == "namespaces" and missing():
-        pytest.skip(f"namespaces: {missing()}")
+    if way == "namespaces" and namespaces_unavailable_reason():
+        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
     monkeypatch.setenv(VARIABLE, way)
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -366,8 +375,8 @@ def test_the_way_can_be_forced(monkeypatch) -> None:
 def test_without_unshare_jobs_are_relocated_and_say_why(monkeypatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    isolation.missing.cache_clear()
+    isolation.namespaces_unavailable_reason.cache_clear()
     try:
         assert "unshare and mount (util-linux) not found" in choose().notice
     finally:
-        isolation.missing.cache_clear()
+        isolation.namespaces_unavailable_reason.cache_clear()

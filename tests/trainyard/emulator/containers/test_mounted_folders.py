@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.emulator.containers.isolation import JOB, NODE, missing, mounting
+from trainyard.emulator.containers.isolation import (
+    JOB,
+    NODE,
+    mounting,
+    namespaces_unavailable_reason,
+)
 from trainyard.emulator.containers.node import Mount
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}"),
+    pytest.mark.skipif(
+        namespaces_unavailable_reason() is not None,
+        reason=f"namespaces: {namespaces_unavailable_reason()}",
+    ),
 ]
 
 

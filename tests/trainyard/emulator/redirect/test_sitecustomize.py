@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.emulator.client_environment import REDIRECT
-from trainyard.emulator.redirect.sitecustomize import led
+from trainyard.emulator.redirect.sitecustomize import redirect_address
 
 pytestmark = pytest.mark.long
 
@@ -87,12 +87,12 @@ def test_a_profile_that_the_code_names_leads_to_the_emulator(tmp_path: Path):
 )  # fmt: skip
 def test_addresses_of_aws(address: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    assert led(address) == address
+    assert redirect_address(address) == address
     monkeypatch.setenv("AWS_ENDPOINT_URL", HERE)
-    assert led(address) == HERE
+    assert redirect_address(address) == HERE
 
 
 @pytest.mark.parametrize("address", [None, "", "https://amazonaws.com.evil.example", HERE])
 def test_other_addresses_stay(address: str | None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    assert led(address) == address
+    assert redirect_address(address) == address

@@ -17,7 +17,7 @@ from tests.trainyard.emulator.harness import IMAGE, Cloud, cloud, process_step, 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import PruningPlan, bound, choose, remove, size_of
+from trainyard.emulator.sagemaker.pruning import PruningPlan, choose, prune_to_size, remove, size_of
 
 pytestmark = pytest.mark.long
 
@@ -206,7 +206,7 @@ def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, 
     with pytest.raises(EmulatorError, match="damaged holds 1 files.*nothing is pruned"):
         chosen(state, made[1], 30)
     with store_of(state) as store:  # as the start of an emulator does
-        [said] = bound(state, store, 0)
+        [said] = prune_to_size(state, store, 0)
     assert "nothing is pruned" in said and content(state) == before
 
 

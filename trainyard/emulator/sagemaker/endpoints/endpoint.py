@@ -21,7 +21,7 @@ from trainyard.emulator.sagemaker.endpoints.serving_instance import (
     Turns,
     Variant,
 )
-from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job import JobServices
 
 # DeploymentConfig of an update: shares of the requests, waits after each shift, and alarms that
 # roll the update back. The shares are those of the developer guide, "Blue/Green Deployments" and
@@ -144,7 +144,9 @@ def arn_of(name: str) -> str:
 class Endpoint:
     """An endpoint and its fleets. Its methods are thread-safe."""
 
-    def __init__(self, place: Place, name: str, config: dict, list_alarms: ListAlarms) -> None:
+    def __init__(
+        self, place: JobServices, name: str, config: dict, list_alarms: ListAlarms
+    ) -> None:
         self.arn = arn_of(name)
         self.name, self.status, self.failure = name, "Creating", ""
         self.creation_time = self.modification_time = time.time()

@@ -15,7 +15,7 @@ from trainyard.emulator.request_shapes import Check, refuse_choice
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, arn_of, plan_deployment
 from trainyard.emulator.sagemaker.endpoints.invocations import Invocations, Reply
 from trainyard.emulator.sagemaker.endpoints.model_containers import Forward, Models
-from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import check_uri
 
 # Endpoint configurations. CreateEndpointConfig refuses what no endpoint here could run, and stores
@@ -98,7 +98,7 @@ class Endpoints:
     Raises ApiError as AWS does.
     """
 
-    def __init__(self, place: Place, configs: EndpointConfigs, alarms: Alarms) -> None:
+    def __init__(self, place: JobServices, configs: EndpointConfigs, alarms: Alarms) -> None:
         self._place, self._configs, self._alarms = place, configs, alarms
         self._live: dict[str, Endpoint] = {}
         """Endpoints by their names in lower case, as in the ARN."""

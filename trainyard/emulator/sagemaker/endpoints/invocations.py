@@ -16,7 +16,7 @@ from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, VariantAnswer
 from trainyard.emulator.sagemaker.endpoints.model_containers import TARGET
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Turns
-from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import join_key, split_uri
 
 SERVES = ("InService", "Updating", "RollingBack", "SystemUpdating")
@@ -46,7 +46,7 @@ class Reply:
 class Invocations:
     """Handle InvokeEndpoint, with metrics and data capture. Its methods are thread-safe."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: JobServices) -> None:
         self._place = place
         self._captures: dict[tuple[str, str], Capture] = {}
         self._lock = threading.Lock()

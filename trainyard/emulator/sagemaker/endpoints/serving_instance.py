@@ -39,7 +39,7 @@ from trainyard.emulator.sagemaker.jobs.failure_reason import (
     start_failure,
     version_notice,
 )
-from trainyard.emulator.sagemaker.jobs.job import TAIL, Place
+from trainyard.emulator.sagemaker.jobs.job import TAIL, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
 
 STARTUP = 600.0  # maximum time until /ping responds, in seconds
@@ -104,7 +104,7 @@ class Instance:
 
     def __init__(
         self,
-        place: Place,
+        place: JobServices,
         directory: Path,
         containers: Sequence[Container],
         line: Callable[[str, str], None],
@@ -452,7 +452,7 @@ class Turns:
 class Variant:
     """A production variant. One process replaces all its instances."""
 
-    def __init__(self, place: Place, endpoint: str, folder: Path, spec: dict) -> None:
+    def __init__(self, place: JobServices, endpoint: str, folder: Path, spec: dict) -> None:
         self.spec, self.name = spec, spec["VariantName"]
         self.weight = float(spec.get("InitialVariantWeight", 1.0))
         self.count = int(spec.get("InitialInstanceCount", 1))
@@ -500,7 +500,7 @@ class Variant:
 class Fleet:
     """The variants of an endpoint configuration. Its methods are thread-safe."""
 
-    def __init__(self, place: Place, endpoint: str, config: dict) -> None:
+    def __init__(self, place: JobServices, endpoint: str, config: dict) -> None:
         """Create the fleet. ``config`` is the response of DescribeEndpointConfig."""
         self.config = config
         self._folder = place.jobs.parent / "endpoints" / endpoint / uuid.uuid4().hex[:8]

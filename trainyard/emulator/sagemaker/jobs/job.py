@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobServices:
     """The services and settings that all jobs share.
 
     ``aws`` is the emulator as its own client. ``models`` has the models that transform jobs and
@@ -133,7 +133,7 @@ class Job(ABC):
         where some members are not known yet.
         """
 
-    def __init__(self, place: Place, request: dict) -> None:
+    def __init__(self, place: JobServices, request: dict) -> None:
         self.place = place
         self.request = request
         self.name: str = request[f"{self.KIND}JobName"]

@@ -11,7 +11,7 @@ from trainyard.emulator.containers.isolation import clear
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, page, sort_items
 from trainyard.emulator.request_shapes import check, select_members
-from trainyard.emulator.sagemaker.jobs.job import KINDS, Job, Place
+from trainyard.emulator.sagemaker.jobs.job import KINDS, Job, JobServices
 from trainyard.language.definition_document import JOB_ENDED
 
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
@@ -25,7 +25,7 @@ class Jobs:
     listing shows.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: JobServices) -> None:
         self._place = place
         self._live: dict[str, Job] = {}
         self._ended_records: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}

@@ -22,7 +22,7 @@ from trainyard.emulator.request_scope import invalid
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.container_images import repository
-from trainyard.emulator.sagemaker.jobs.job import Job, Place
+from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ContinuousUpload,
     check_uri,
@@ -92,7 +92,7 @@ class ProcessingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
     MESSAGE_IS_FAILURE: ClassVar[bool] = False
 
-    def __init__(self, place: Place, request: dict) -> None:
+    def __init__(self, place: JobServices, request: dict) -> None:
         for check in self.checks(request, place.python):
             check()
         super().__init__(place, _fill_defaults(request))

@@ -27,7 +27,7 @@ from trainyard.emulator.containers.node import Mount, Node
 from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import builtin_algorithms, container_images
-from trainyard.emulator.sagemaker.jobs.job import Job, Place
+from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
@@ -72,7 +72,7 @@ class TrainingJob(Job):
     RESOURCE: ClassVar[str] = "training-job"
     MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
 
-    def __init__(self, place: Place, request: dict) -> None:
+    def __init__(self, place: JobServices, request: dict) -> None:
         for check in self.checks(request, place.python):
             check()
         for channel in request.get("InputDataConfig", []):

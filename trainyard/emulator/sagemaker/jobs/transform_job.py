@@ -22,7 +22,7 @@ from trainyard.emulator.containers.node import Node
 from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Instance
-from trainyard.emulator.sagemaker.jobs.job import Job, Place
+from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
     Source,
@@ -59,7 +59,7 @@ class TransformJob(Job):
     RESOURCE: ClassVar[str] = "transform-job"
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
 
-    def __init__(self, place: Place, request: dict) -> None:
+    def __init__(self, place: JobServices, request: dict) -> None:
         for check in self.checks(request, place.python):
             check()
         self._model = place.models.describe(request["ModelName"])

@@ -222,7 +222,7 @@ STRATEGIES: dict[str, Callable[[Question], Values]] = {
 }
 
 
-def lacking(strategy: str) -> str | None:
+def unavailable_reason(strategy: str) -> str | None:
     """Return why the strategy does not work here and what to do about it. Return None if it
     works.
     """

@@ -18,7 +18,7 @@ from trainyard.emulator.request_scope import (
     sort_items,
 )
 from trainyard.emulator.request_shapes import check
-from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob, compile_regex
 from trainyard.emulator.sagemaker.model_registry import Tags
@@ -57,7 +57,7 @@ Operation = Callable[[dict[str, Any]], dict[str, Any]]
 class Tunings:
     """The tuning jobs of a state directory. Its methods are thread-safe."""
 
-    def __init__(self, root: Path, place: Place, jobs: Jobs, tags: Tags) -> None:
+    def __init__(self, root: Path, place: JobServices, jobs: Jobs, tags: Tags) -> None:
         self._root, self._place, self._jobs, self._tags = root, place, jobs, tags
         self._all: dict[str, TuningJob] = {}
         self._lock = threading.RLock()

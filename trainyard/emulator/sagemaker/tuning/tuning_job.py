@@ -49,8 +49,8 @@ from trainyard.emulator.sagemaker.tuning.tuning_results import (
     converged_at,
     counters,
     describe_definitions,
-    drivers_idle,
-    hopeless,
+    failure_reason,
+    has_unused_drivers,
     instances,
     is_criterion_met,
     not_improving,
@@ -170,7 +170,7 @@ class TuningJob:
         config, results = self.request[CONFIG], self._list_outcomes()
         has_more = bool(self._list_repeats()) or self._count_tries() < self._job_limit()
         last = not has_more and all(result.has_ended for result in results)
-        if reason := hopeless(results, last):
+        if reason := failure_reason(results, last):
             return "Failed", reason
         seconds = config["ResourceLimits"].get("MaxRuntimeInSeconds", float("inf"))
         criteria = config.get("TuningJobCompletionCriteria") or {}
@@ -252,7 +252,7 @@ class TuningJob:
         strategy = self.request[CONFIG]["Strategy"]
         label = f": {LABEL}" if strategy == "Bayesian" else ""
         self._write_notice(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
-        if drivers_idle(definition.document):
+        if has_unused_drivers(definition.document):
             self._write_notice(name, IDLE)
 
     def _choose_values(self, number: int) -> tuple[int, Values]:

@@ -12,9 +12,9 @@ from typing import Any
 from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.sagemaker.jobs import builtin_algorithms
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
-    lacking,
     size,
     space_of,
+    unavailable_reason,
 )
 from trainyard.language.definition_document import EPOCHS, Document, steps_of
 from trainyard.validate.rules import search_limits, tuning_limits
@@ -99,7 +99,7 @@ def check_search(request: Mapping[str, Any]) -> None:
         ApiError: the first error found.
     """
     config = request[CONFIG]
-    if reason := lacking(config["Strategy"]):
+    if reason := unavailable_reason(config["Strategy"]):
         raise invalid(reason)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
         raise invalid(

@@ -189,7 +189,7 @@ def _reaches(result: Result, target: float) -> bool:
     return result.objective <= target if result.minimize else result.objective >= target
 
 
-def hopeless(results: Sequence[Result], last: bool) -> str | None:
+def failure_reason(results: Sequence[Result], last: bool) -> str | None:
     """Return why the tuning job fails: no job succeeded, or none printed the objective. Return None
     if it continues.
 
@@ -279,7 +279,7 @@ def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"TrainingJobDefinition": with_objective(request["TrainingJobDefinition"])}
 
 
-def drivers_idle(definition: Mapping[str, Any]) -> bool:
+def has_unused_drivers(definition: Mapping[str, Any]) -> bool:
     """Return whether SDK v3 has uploaded its drivers, but no hyperparameter starts them, or starts
     torchrun instead.
     """

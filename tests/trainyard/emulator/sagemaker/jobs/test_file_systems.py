@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, cloud, training
 from trainyard.emulator.containers.isolation import VARIABLE as ISOLATION
-from trainyard.emulator.containers.isolation import missing
+from trainyard.emulator.containers.isolation import namespaces_unavailable_reason
 from trainyard.emulator.sagemaker.jobs.training_job import VARIABLE, StandIn, stand_in
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault
 
 pytestmark = pytest.mark.long
 
 SYSTEM = "fs-0123456789abcdef0"
-isolated = pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
+isolated = pytest.mark.skipif(
+    namespaces_unavailable_reason() is not None,
+    reason=f"namespaces: {namespaces_unavailable_reason()}",
+)
 
 
 def source(kind: str = "EFS", directory: str = "/data", **more: str) -> dict[str, str]:

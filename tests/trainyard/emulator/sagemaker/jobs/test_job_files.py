@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, cloud, processing
 from tests.trainyard.emulator.test_lambda_ import call, make, zipped
-from trainyard.emulator.containers.isolation import VARIABLE, missing
+from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder, LeadsOutError
 
 pytestmark = pytest.mark.long
@@ -163,8 +163,8 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(params=["namespaces", "relocate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "namespaces" and missing():
-        pytest.skip(f"namespaces: {missing()}")
+    if request.param == "namespaces" and namespaces_unavailable_reason():
+        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
     monkeypatch.setenv(VARIABLE, request.param)
     return request.param
 

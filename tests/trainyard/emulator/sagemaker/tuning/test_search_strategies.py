@@ -10,8 +10,8 @@ from trainyard.emulator.sagemaker.tuning.search_strategies import (
     STRATEGIES,
     Question,
     Trial,
-    lacking,
     space_of,
+    unavailable_reason,
 )
 
 SPACE = space_of(
@@ -75,7 +75,7 @@ def test_what_does_not_fit_the_ranges_is_left_out() -> None:
 def test_without_optuna_bayesian_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr(search_strategies, "find_spec", lambda name: None)
-    assert "pip install optuna" in (lacking("Bayesian") or "")
-    assert not any(lacking(strategy) for strategy in ("Random", "Grid", "Hyperband"))
+    assert "pip install optuna" in (unavailable_reason("Bayesian") or "")
+    assert not any(unavailable_reason(strategy) for strategy in ("Random", "Grid", "Hyperband"))
     question = Question(SMALL, [], minimize=True, seed="s", number=0)
     assert all(STRATEGIES[strategy](question) for strategy in ("Random", "Grid", "Hyperband"))

@@ -3,7 +3,7 @@
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, definition, request
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
     describe_definitions,
-    drivers_idle,
+    has_unused_drivers,
     instances,
     training_request,
 )
@@ -43,7 +43,9 @@ def test_of_several_kinds_of_instance_the_first_is_taken() -> None:
 
 def test_drivers_that_nothing_runs_are_noticed() -> None:
     drivers = [{"ChannelName": "sm_drivers"}]
-    assert drivers_idle(definition(InputDataConfig=drivers))
-    assert not drivers_idle(definition())
+    assert has_unused_drivers(definition(InputDataConfig=drivers))
+    assert not has_unused_drivers(definition())
     torchrun = {"sagemaker_torch_distributed_enabled": "true"}
-    assert not drivers_idle(definition(InputDataConfig=drivers, StaticHyperParameters=torchrun))
+    assert not has_unused_drivers(
+        definition(InputDataConfig=drivers, StaticHyperParameters=torchrun)
+    )

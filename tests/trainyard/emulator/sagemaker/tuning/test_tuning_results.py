@@ -6,7 +6,7 @@ from tests.trainyard.emulator.sagemaker.tuning.results import result
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
     converged_at,
     counters,
-    hopeless,
+    failure_reason,
     is_criterion_met,
     not_improving,
     rank_results,
@@ -85,18 +85,22 @@ def test_convergence_ends_it_where_that_is_enabled() -> None:
 
 def test_five_failures_without_a_success_are_enough() -> None:
     failed = [result(n, status="Failed", FailureReason="AlgorithmError: no") for n in range(5)]
-    assert hopeless(failed[:4], last=False) is None
-    assert "No training job succeeded after 5 attempts" in (hopeless(failed, last=False) or "")
-    assert "AlgorithmError: no" in (hopeless(failed, last=False) or "")
-    assert hopeless([*failed, result(9, 1.0)], last=True) is None
+    assert failure_reason(failed[:4], last=False) is None
+    assert "No training job succeeded after 5 attempts" in (
+        failure_reason(failed, last=False) or ""
+    )
+    assert "AlgorithmError: no" in (failure_reason(failed, last=False) or "")
+    assert failure_reason([*failed, result(9, 1.0)], last=True) is None
 
 
 def test_a_short_tuning_fails_in_the_end() -> None:
     failed = [result(1, status="Failed", FailureReason="AlgorithmError: no")]
-    assert "All training jobs failed" in (hopeless(failed, last=True) or "")
+    assert "All training jobs failed" in (failure_reason(failed, last=True) or "")
 
 
 def test_jobs_that_print_no_objective_are_failures_of_another_kind() -> None:
     silent = [result(n) for n in range(5)]
-    assert "No objective metrics found after running 5" in (hopeless(silent, last=False) or "")
-    assert hopeless([], last=True) is None
+    assert "No objective metrics found after running 5" in (
+        failure_reason(silent, last=False) or ""
+    )
+    assert failure_reason([], last=True) is None

@@ -91,7 +91,7 @@ class QualityCheckRunner(Runner):
         attempt.note(dict(metadata))
         if tags := request.get("Tags"):
             self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
-        see_through(job)
+        wait_for_job(job)
 
     def _conclude(self, attempt: Attempt, metadata: dict[str, Any], report: str) -> None:
         """Record the violations in the report. Raises StepFailed if there are any, unless
@@ -216,7 +216,7 @@ class JobRunner(Runner):
         attempt.note({"Arn": job.arn})
         if tags := request.get("Tags"):
             self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
-        see_through(job)
+        wait_for_job(job)
 
     def describe(self, metadata: dict) -> dict:
         kind, name = self._type.name, _name(metadata)
@@ -233,7 +233,7 @@ class JobRunner(Runner):
                 raise
 
 
-def see_through(job: Job) -> None:
+def wait_for_job(job: Job) -> None:
     """Wait for the job's end. Raises StepFailed if it failed and StepStopped if it was stopped."""
     job.wait()
     if job.status == "Failed":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from trainyard.emulator.request_scope import ApiError, foreign
+from trainyard.emulator.request_scope import ApiError, other_account_of
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.model_registry import refuse_foreign
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, make_failure, runs
@@ -23,7 +23,7 @@ class RegisterModelRunner(Runner):
         try:
             if group := request.get("ModelPackageGroupName"):
                 tags = request.pop("Tags", [])
-                if not foreign(group):  # a group of another account must exist
+                if not other_account_of(group):  # a group of another account must exist
                     self._make_group(group.rpartition("/")[2], tags)
             else:  # the SDK removes the name from the definition, as for jobs
                 request = {"ModelPackageName": attempt.name} | request

@@ -15,7 +15,7 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     make_failure,
     runs,
 )
-from trainyard.emulator.sagemaker.tuning.search_strategies import lacking
+from trainyard.emulator.sagemaker.tuning.search_strategies import unavailable_reason
 from trainyard.emulator.sagemaker.tuning.tuning_api import best_first
 from trainyard.emulator.sagemaker.tuning.tuning_job import TuningJob
 from trainyard.emulator.sagemaker.tuning.tuning_request import definitions
@@ -32,7 +32,7 @@ class TuningRunner(Runner):
     def check(arguments: dict[str, Any]) -> None:
         config = arguments.get("HyperParameterTuningJobConfig")
         strategy = config.get("Strategy") if isinstance(config, dict) else None
-        if isinstance(strategy, str) and (reason := lacking(strategy)):
+        if isinstance(strategy, str) and (reason := unavailable_reason(strategy)):
             raise ExpressionError(reason)
 
     @staticmethod
