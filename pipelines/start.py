@@ -25,12 +25,12 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.advice.recipe_advice import STEP, TYPE, next_type
 from pipelines.approve import approve_after
 from pipelines.compile.provenance_asset import recorded_recipe
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.delivery import budget
 from pipelines.delivery.budget import NEW_DATA
+from pipelines.delivery.fallback_instance_types import STEP, TYPE, next_type
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,

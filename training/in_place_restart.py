@@ -2,7 +2,8 @@
 
 The agent restarts after any exit status except 0, ``PET_MAX_RESTARTS`` times. An error that would
 recur (a wrong setting, a loss that is not finite, a requested stop) has been written to the failure
-file by then; a restarted rank that finds it there ends at once with the same message.
+file by then (``steps.train.job.report_failure`` decides which errors); a restarted rank that finds
+it there ends at once with the same message.
 
 This is a separate module because the job reads it before torch is imported.
 """

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,12 @@ from pipelines.advice.training_setting import (
     precision_of,
     refuse_traced,
 )
-from pipelines.compile.provenance_asset import recorded_recipe
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import place_in_environment
 from pipelines.recipe.extended_recipe import FIELD
 from pipelines.recipe.read_recipe import load, override
 from training.config import TrainConfig
 from training.layout import FSDP
-from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import model_shapes
@@ -35,9 +33,6 @@ from trainyard.foresight.advice import Candidate
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import Shapes
-from trainyard.language.expressions import values
-from trainyard.language.retries import CAPACITY
-from trainyard.runs.execution import Execution
 
 ERROR_CHARACTERS = 300  # most characters of a process's error output in a message
 
@@ -306,52 +301,3 @@ def _check(
         *(f"train.{name}={value}" for name, value in assigned_fields.items()),
     ]
     load(path, assignments, environment)
-
-
-# The next instance type for an execution whose training got no capacity.
-
-TYPE = "TrainInstanceType"
-"""Name of the pipeline parameter that a fallback changes."""
-
-STEP = "Train"
-
-
-def fallbacks(recipe: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the instance types that a recorded recipe falls back to, in its order."""
-    return tuple(((recipe or {}).get("train") or {}).get("fallback_instance_types") or ())
-
-
-def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> str | None:
-    """Return the instance type on which to start the training of a failed execution again.
-
-    Return None if it did not fail because of missing capacity, or if the recipe of its pipeline has
-    no other type to try.
-
-    Args:
-        arn: ARN of the execution.
-        earlier_types: types on which it was started before; the type of this execution is added.
-        region: AWS region; None for the environment's.
-
-    Raises:
-        ServiceError: the execution or its recipe cannot be read.
-    """
-    steps = Execution(arn, region).steps()
-    failed_steps = (step for step in steps if step.name == STEP and step.status == "Failed")
-    if not any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures):
-        return None
-    with service_errors(f"reading the definition of {arn}"):
-        sagemaker = client("sagemaker", region)
-        answer = sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
-        pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
-            PipelineExecutionArn=arn
-        )
-        parameters = {
-            parameter["Name"]: parameter["Value"]
-            for page in pages
-            for parameter in page["PipelineParameters"]
-        }
-    document = json.loads(answer["PipelineDefinition"])
-    current_type = values(document, parameters).get(TYPE)
-    recipe = recorded_recipe(client("s3", region), document)
-    tried_types = {*earlier_types, current_type}
-    return next((name for name in fallbacks(recipe) if name not in tried_types), None)

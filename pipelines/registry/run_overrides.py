@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conditions.no_champion import NONE
-from pipelines.advice.recipe_advice import TYPE, fallbacks
+from pipelines.delivery.fallback_instance_types import TYPE, fallbacks
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
 from pipelines.registry.package_evidence import Evidence
 from trainyard.plan.definition_diff import flat

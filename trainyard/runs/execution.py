@@ -396,9 +396,8 @@ def latest_execution(pipeline: str | None, region: str | None = None, start: str
                 PipelineName=name, SortBy="CreationTime", SortOrder="Descending", MaxResults=1
             )["PipelineExecutionSummaries"]
     if not newest:
-        raise ServiceError(
-            f"{pipeline or 'no pipeline'} has no execution to watch; start one with {start}"
-        )
+        without = f"{pipeline} has no execution" if pipeline else "no pipeline has an execution"
+        raise ServiceError(f"{without} to watch; start one with {start}")
     return max(newest, key=lambda summary: summary["StartTime"])["PipelineExecutionArn"]
 
 

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from pipelines import upsert
-from pipelines.advice.recipe_advice import TYPE, fallbacks
+from pipelines.delivery.fallback_instance_types import TYPE, fallbacks
 from pipelines.recipe.read_recipe import load
 from pipelines.start import main
 from tests.pipelines.upserting import clean_aws
