@@ -5,8 +5,8 @@ is the ``i``-th sample of the order from the training's position on, and nothing
 ranks or workers: a sampler that does not shuffle gives each optimizer step the samples that our own
 loop gives it.
 
-A batch is read with those that follow it, in one go, and ``collate`` takes it as it was read: going
-through its samples takes several times as long as reading them.
+A batch is read with those that follow it, in one go, and PyTorch's ``default_collate`` takes it as
+it was read: going through its samples takes several times as long as reading them.
 """
 
 import os
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data._utils.collate import default_collate_fn_map  # its documented registry
 
 from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
@@ -29,6 +30,10 @@ from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]
 """Mapping of field to tensor, of one sample or of several (``Batch.tensors``)."""
+
+
+class Item(Sample):
+    """One sample of a batch; by this type ``default_collate`` finds ``collate``."""
 
 
 class Batch(Sequence[Sample]):
@@ -49,7 +54,7 @@ class Batch(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        item: Sample = {}
+        item = Item()
         for name, values in self.tensors.items():
             if name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors:
                 continue  # the bounds of another field's values
@@ -302,4 +307,12 @@ def collate(samples: Sequence[Sample]) -> Sample:
     """
     if isinstance(samples, Batch):
         return samples.tensors
-    return default_collate(list(samples))
+    return default_collate([dict(sample) for sample in samples])
+
+
+def _collate_items(samples: Sequence[Sample], *, collate_fn_map: Any) -> Sample:
+    return collate(samples)
+
+
+# A DataLoader as it comes is four times as fast by this (benchmarks.shards, against litdata).
+default_collate_fn_map[Item] = _collate_items

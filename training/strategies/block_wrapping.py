@@ -6,20 +6,16 @@ The choice of results that are kept is torchtitan's
 every second matrix product.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import loss_parallel
+from torch import nn
 
 from training.config import TrainConfig
 from training.microbatches import RecomputeContext
-from training.workloads import Workload
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._scaled_mm.default")
 """Matrix products; the result of every second one is kept, starting with the first."""
@@ -146,43 +142,3 @@ def compile_after_collective(block: nn.Module) -> None:
         return forward(*ready_inputs, **kwargs)
 
     block.forward = run_compiled
-
-
-# Tensor parallel: a workload splits its own model; this is the part that is common to all.
-
-
-def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool) -> None:
-    """Let the workload split its model over the mesh.
-
-    Frozen weights stay frozen: torch's ``SequenceParallel`` would create trainable ones.
-
-    Args:
-        sequence: split along the sequence as well, if the workload can.
-    """
-    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
-    along = getattr(workload, "sequence_parallel", None) if sequence else None
-    (along or workload.tensor_parallel)(model, mesh)
-    for name, parameter in model.named_parameters():
-        if name in frozen:
-            parameter.requires_grad_(False)
-
-
-def losses(workload: Workload) -> AbstractContextManager:
-    """Context for forward and backward passes in which logits may be sharded over the classes."""
-    return loss_parallel() if _takes_parts(workload) else nullcontext()
-
-
-def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
-    """Return the loss of outputs that may be spread over the ranks; it is the same on each rank.
-
-    A workload's ``loss`` gets the outputs as they are if it declares support for that
-    (``loss_parallel``), otherwise whole.
-    """
-    if isinstance(outputs, DTensor) and not _takes_parts(workload):
-        outputs = outputs.full_tensor()
-    result = loss(outputs)
-    return result.full_tensor() if isinstance(result, DTensor) else result
-
-
-def _takes_parts(workload: Workload) -> bool:
-    return getattr(workload, "loss_parallel", False)

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from training import dropout, optimizers
 from training.config import TrainConfig
 from training.microbatches import StageMicroBatches
-from training.strategies import block_wrapping
+from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
     accumulating,
@@ -221,7 +221,7 @@ class Mesh(Strategy):
         config, workload = self.config, self.workload
         model = self.to_stored_dtype_and_device(model)
         if config.tensor_parallel > 1:
-            block_wrapping.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
+            tensor_parallel.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
@@ -280,21 +280,21 @@ class Mesh(Strategy):
         return self.workload.part(batch, self.context, self.contexts)
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
-        with block_wrapping.losses(self.workload):
+        with tensor_parallel.losses(self.workload):
             if self.pipeline is None:
                 return super().backward(batches, units)
             return self.pipeline.backward(batches, self.factor(units))
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss = partial(super().score, batch=batch)
-        return block_wrapping.score(self.workload, loss, outputs)
+        return tensor_parallel.score(self.workload, loss, outputs)
 
     def autocast(self) -> AbstractContextManager:
         is_gathered = self.gradient_world > 1 and follows_weights(self.config, self.workload)
         return nullcontext() if is_gathered else super().autocast()
 
     def validate(self, batch: Batch) -> Tensor:
-        with block_wrapping.losses(self.workload), validating(self.model):
+        with tensor_parallel.losses(self.workload), validating(self.model):
             pipeline = self.pipeline
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 

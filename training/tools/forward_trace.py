@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from training.config import TrainConfig
-from training.strategies import block_wrapping
+from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.ranks import Ranks
 from training.weights.initial import initial_values
@@ -281,7 +281,7 @@ def trace_forward(
         lambda tensor: _retype_tensor(tensor, precision if follows else torch.float32, device),
     )
     if mesh is not None:
-        block_wrapping.split(model, workload, mesh, sequence=False)
+        tensor_parallel.split(model, workload, mesh, sequence=False)
     blocks = [*workload.blocks(model)]
     settings = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
     adapt_blocks(

@@ -73,6 +73,7 @@ ENTRIES = (
     Entry("ours", "Trainyard", "ours"),
     Entry("raw", "raw memory map", "limit", tasks=frozenset({"write", "read"})),
     Entry("data_loader", "Trainyard in torch's DataLoader", "ours", tasks=frozenset({"read"})),
+    Entry("map_loader", "memory map in torch's DataLoader", "limit", tasks=frozenset({"read"})),
     Entry("litdata", "litdata", "peer", "litdata", "chunks, and in windows of 256"),
     Entry("huggingface", "Hugging Face datasets", "peer", "datasets"),
 )

@@ -161,6 +161,20 @@ def test_a_transform_sees_the_batch_in_stored_types_and_others_may_collate_it(fo
     assert torch.equal(stacked, torch.utils.data.default_collate(list(batch))["input_ids"])
 
 
+def test_a_loader_of_torch_as_it_comes_takes_batches_as_they_were_read(folder):
+    """No collate_fn: ``default_collate`` finds ours by the samples' type, also of ragged ones."""
+    train = ShardDataset(folder, seed=SEED, samples=160)
+    loader = DataLoader(train, 8, drop_last=True)
+    assert loader.collate_fn is torch.utils.data.default_collate
+    data = Dataset(folder)
+    positions = np.arange(160).reshape(-1, 8)
+    order = create_uniform_order(data.fingerprint, SEED, SAMPLES)
+    for batch, expected in zip(loader, positions, strict=True):
+        read = data.read(order.indices_at(expected))
+        assert batch.keys() == read.keys()
+        assert all(np.array_equal(batch[name], read[name]) for name in read)
+
+
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5)),
     min_size=1,
