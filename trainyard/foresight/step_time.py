@@ -68,10 +68,10 @@ class Work:
     the best measured rate."""
 
     matmul_hopper: float = 0.0
-    """The same on Hopper."""
+    """Matrix products with weights on Hopper GPUs, except those in fp8."""
 
     matmul_hopper_fp8: float = 0.0
-    """The same on Hopper in fp8."""
+    """Matrix products with weights on Hopper GPUs, in fp8."""
 
     matmul_blackwell: float = 0.0
     """The same on Blackwell."""
