@@ -143,9 +143,9 @@ def with_largest(job: Job) -> dict[str, Any]:
 
 
 def _largest(search_range: Range) -> Any:
-    """Return the largest value of a range; None if it is known only in an execution.
+    """Return the largest value of a range of numbers, or some value of a range of words.
 
-    For a range of words, return any of them.
+    Return None if the value is a pipeline parameter, which is known only in an execution.
     """
     if search_range.high is not None:
         return int(search_range.high) if search_range.kind == INTEGERS else search_range.high

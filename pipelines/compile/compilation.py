@@ -62,8 +62,8 @@ def _follow_includes(
         return
     visited_names.add(name)
     if name not in folder:
-        raise DefinitionError(f"packages.wheelhouse: the requirements name {name}, which is not "
-                              "in the folder that travels with the script")  # fmt: skip
+        raise DefinitionError(f"packages.wheelhouse: the requirements include {name}, which is not "
+                              "in the script's folder; add the file there")  # fmt: skip
     yield name, folder[name]
     for other in _INCLUDE.findall(folder[name].decode(errors="replace")):
         yield from _follow_includes(

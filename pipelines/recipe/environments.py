@@ -107,13 +107,15 @@ def merge_environment(tree: Tree, environment_trees: Environments, name: str | N
     if not environment_trees:
         raise RecipeError(f"--env {name}: this recipe has no environments; leave it out")
     if name not in environment_trees:
-        raise RecipeError(f"--env {name}: is not one of its environments; "
+        raise RecipeError(f"--env {name}: the recipe has no such environment; "
                           f"{nearest(name, list(environment_trees))}")  # fmt: skip
     return deepcopy(overlay_tree(tree, environment_trees[name]))
 
 
 def place_in_environment(tree: Tree, name: str | None) -> Tree:
-    """Return an overlay's tree with the fields of an environment moved into ``name``'s."""
+    """Return an overlay's tree with the fields that may differ by environment, such as the role and
+    the buckets, moved into ``environments.name``. Without a name the tree stays as it is.
+    """
     if name is None:
         return tree
     own_sections: Tree = {

@@ -106,22 +106,22 @@ def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, 
         first = first_rows.setdefault(name, row)
         if any(column[row] != column[first] for column in sources.values()):
             raise DataError(
-                f"{place}: two manifests tell different things of {name}, so they are "
-                "of two different runs; empty the folder and shard the data again"
+                f"{place}: two manifests disagree about {name}, so they come from two different "
+                "runs; empty the folder and shard the data again"
             )
     # Every instance reads all raw objects, so all must state the same about them.
     if any(part.raw != parts[0].raw for part in parts[1:]):
         raise DataError(
-            f"{place}: the manifests tell different things of the raw objects, so they are of "
-            "different runs, or the instances were given different data; empty the folder and "
-            "shard the data again"
+            f"{place}: the manifests disagree about the raw objects, so they come from different "
+            "runs, or the instances were given different data; empty the folder and shard the "
+            "data again"
         )
     # Without this check the units of a missing manifest would be absent without notice.
     for part in parts:
         if part.units is not None and part.units != len(set(names)):
             raise DataError(
-                f"{place}: its {len(parts)} manifests tell of {len(set(names))} units of "
-                f"{part.units}; copy the manifests and shards of all instances"
+                f"{place}: its {len(parts)} manifests list {len(set(names))} of {part.units} "
+                "units; copy the manifests and shards of all instances"
             )
 
 

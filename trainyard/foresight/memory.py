@@ -433,10 +433,10 @@ def moving_at(
 
 
 def _fresh(setting: Setting) -> bool:
-    """Return whether there are no gradients before the backward pass.
+    """Return whether the backward pass begins without gradient buffers.
 
-    Then the backward pass frees more than it creates. DDP's buckets and Megatron's buffers exist
-    all the time.
+    It then frees more memory than it takes. DDP's buckets and Megatron's buffers are allocated for
+    the whole training, so with those it does not.
     """
     alone = setting.data_parallel == 1 or setting.shard == "full"
     return alone and setting.accumulation == 1 and not megatron(setting)

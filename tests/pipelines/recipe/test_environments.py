@@ -158,7 +158,7 @@ def test_environments_are_named(tmp_path: Path, given: Any):
 
 
 def test_one_that_is_not_there_is_told_with_the_nearest(recipe: Path):
-    assert "--env prd: is not one of its environments; nearest valid name: prod" in refused(
+    assert "--env prd: the recipe has no such environment; nearest valid name: prod" in refused(
         recipe, "prd"
     )
     assert "--env prod: this recipe has no environments" in refused(LAPTOP, "prod")

@@ -184,7 +184,7 @@ def test_tiny_files_make_no_more_shards_than_one(tmp_path):
 @pytest.mark.parametrize(("change", "expected"), [
     (lambda raw, units: raw["records"].append(1), "raw.records: '6 values'"),
     (lambda raw, units: raw["records"].__setitem__(0, 7), "different things of the raw objects"),
-    (lambda raw, units: units.unlink(), "tell of . units of "),
+    (lambda raw, units: units.unlink(), "list . of . units"),
 ], ids=["length", "other data", "missing"])  # fmt: skip
 def test_a_missing_instance_and_one_with_other_data_are_noticed(tmp_path, change, expected):
     from trainyard.common.errors import DataError

@@ -91,8 +91,8 @@ def test_the_order_of_fields_is_part_of_a_sample():
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        (manifest({"b": [2]}, units=3), "its 2 manifests tell of 2 units of 3; copy"),
-        (manifest({"b": [2]}, units=1), "its 2 manifests tell of 2 units of 1; copy"),
+        (manifest({"b": [2]}, units=3), "its 2 manifests list 2 of 3 units; copy"),
+        (manifest({"b": [2]}, units=1), "its 2 manifests list 2 of 1 units; copy"),
         (manifest({"b": [2]}, units=2, raw=[Raw(name="x", records=1)]), "of the raw objects, so"),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_same_unit_in_two_manifests_is_read_once():
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        (manifest({"b": [3]}), "two manifests tell different things of b"),
+        (manifest({"b": [3]}), "two manifests disagree about b"),
         (manifest({"b": [0, 1]}), "name b-0.npy with different hashes"),
         (manifest({}, split="test"), "m-1, m-2 disagree about what a sample is"),
     ],

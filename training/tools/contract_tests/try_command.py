@@ -48,7 +48,7 @@ def select_rules(only: Sequence[str]) -> list[Rule]:
         name = waiting.pop()
         if name not in rules_by_name:
             raise TrainyardError(
-                f"--only {name!r}: is not a rule; {nearest(name, list(rules_by_name))}"
+                f"--only {name!r}: there is no such rule; {nearest(name, list(rules_by_name))}"
             )
         selection.add(name)
         waiting += rules_by_name[name].needs

@@ -331,11 +331,13 @@ Numbers = Callable[[np.ndarray, torch.dtype], Tensor]
 
 
 def _normal(arguments: Mapping[str, Any]) -> Numbers:
+    """Return a function that turns random words into normally distributed numbers."""
     mean, std = arguments.get("mean", 0.0), arguments.get("std", 1.0)
     return lambda words, dtype: normal(words, mean, std, dtype)
 
 
 def _uniform(arguments: Mapping[str, Any]) -> Numbers:
+    """Return a function that turns random words into numbers between ``from`` and ``to``."""
     low, high = arguments.get("from", 0.0), arguments.get("to", 1.0)
     return lambda words, dtype: uniform(words, low, high, dtype)
 

@@ -282,9 +282,10 @@ class LoggedException:
 
     @property
     def is_of_a_launcher(self) -> bool:
-        """True if it reports the failure of another process: it is of a launcher's exception class,
-        its message says that another process ended, or it is an ``Exception`` without a message, as
-        which torch.multiprocessing.spawn raises a process's exception again.
+        """True if the exception reports that another process failed.
+
+        So do the exception classes of launchers, messages about the end of another process, and an
+        ``Exception`` without a message: torch.multiprocessing.spawn raises one.
         """
         is_bare = self.kind == "Exception" and not self.message
         is_named = self.kind.rpartition(".")[2] in _LAUNCHERS
