@@ -3,8 +3,8 @@
 # make test      sets itself up, then checks style and types and runs every test but the sweeps: one
 #                main job a workload, each step type, each family of strategies; T=tests/x runs only
 #                those, whatever pytest takes
-# make test-all  make test, then the sweeps: more layouts and worlds, and those of benchmarks/
-#                that find faults: hours
+# make test-all  make test with more examples of each property, the sweeps, the training's tests under two more
+#                releases of torch, and interruptions; ends with a table of what ran and what failed: hours
 # make test-torch TORCH=2.8.0   the training's tests under another torch, in an environment of its own
 # make site      serves the guides at http://127.0.0.1:8000 while you write
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
@@ -18,9 +18,8 @@ RECIPE ?= recipes/laptop.yaml
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # What AWS's training images have that a recipe can name: its default, and the one before.
 TORCHES := 2.8.0 2.10.0
-SWEEPS := interruptions
 
-.PHONY: run image site check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
+.PHONY: run image site check style test test-torch test-all lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Most bytecode is not written at the installation but when a module is first imported: it must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,18 +60,9 @@ endif
 test-torch: .venv/installed
 	$$(python scripts/torch_environment.py $(TORCH)) -m pytest -n 2 --dist loadfile tests/training -m "not emulated"
 
-test-torches: .venv/installed
-	set -e; for torch in $(TORCHES); do $(MAKE) test-torch TORCH=$$torch; done
-
-# Properties with 100 examples, not 15.
-test-all: PYTEST += --hypothesis-profile=thorough
-test-all: test small-sweeps test-torches $(SWEEPS)
-
-small-sweeps: .venv/installed
-	$(PYTEST) -m sweep
-
-$(SWEEPS): .venv/installed
-	python -m benchmarks.$@
+# Each part runs, whatever failed before it; a table at the end. NIGHT=--resume goes on where it was stopped.
+test-all: .venv/installed
+	python -m scripts.night --pytest "$(PYTEST)" --torches "$(TORCHES)" $(NIGHT)
 
 # Workers of pytest start together, and each would compile what all of them import.
 LARGE := botocore matplotlib numpy pandas pydantic sagemaker scipy sklearn sympy torch

@@ -1,0 +1,162 @@
+"""Run all tests and sweeps, and print a table of what ran, how long it took, and what failed.
+
+python -m scripts.night [--resume]      # what make test-all runs
+
+A part that fails does not keep the next from running. The results of each part are kept in
+.trainyard/night/, so that --resume after an interruption runs only the parts that have not ended.
+The exit status is 1 if anything failed.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from xml.etree import ElementTree
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from trainyard.common.atomic_file import write
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+RESULTS = CHECKOUT / ".trainyard/night"
+THOROUGH = "--hypothesis-profile=thorough"  # 100 examples of each property instead of 15
+LONGEST = 12  # rows of the table of files
+
+console = Console()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command of the night, and where its results are kept."""
+
+    name: str
+    command: tuple[str, ...]
+    """If it is pytest, it writes its report of each test to ``report``."""
+
+    def path(self, suffix: str) -> Path:
+        return RESULTS / f"{self.name.replace(' ', '-')}.{suffix}"
+
+    @property
+    def report(self) -> Path:
+        return self.path("xml")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a part ended."""
+
+    seconds: float
+    status: int
+    tests: int = 0
+    skipped: int = 0
+    failed: tuple[str, ...] = ()
+
+
+def list_parts(pytest: Sequence[str], torches: Sequence[str]) -> list[Part]:
+    """Return the night's parts, the most general first."""
+
+    def run_pytest(name: str, *arguments: str) -> Part:
+        report = Part(name, ()).report
+        return Part(name, (*pytest, *arguments, THOROUGH, f"--junitxml={report}"))
+
+    return [
+        Part("style", ("make", "style")),
+        run_pytest("tests", "-m", "not sweep"),
+        run_pytest("sweeps", "-m", "sweep"),
+        *(Part(f"torch {torch}", ("make", "test-torch", f"TORCH={torch}")) for torch in torches),
+        Part("interruptions", (sys.executable, "-m", "benchmarks.interruptions")),
+    ]
+
+
+def run_part(part: Part) -> Outcome:
+    """Run a part to its end, with its output on the terminal; keep how long it took."""
+    console.rule(f"{part.name}: {shlex.join(part.command)}")
+    start = time.monotonic()
+    status = subprocess.run(part.command, cwd=CHECKOUT, check=False).returncode
+    write(part.path("end"), f"{time.monotonic() - start:.1f} {status}\n")
+    return read_outcome(part)
+
+
+def read_outcome(part: Part) -> Outcome:
+    """Read the kept results of a part that has ended."""
+    seconds, status = part.path("end").read_text(encoding="utf-8").split()
+    if not part.report.exists():
+        return Outcome(float(seconds), int(status))
+    cases = list(_iterate_cases(part))
+    failed = tuple(
+        _name_test(case)
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    )
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return Outcome(float(seconds), int(status), len(cases), skipped, failed)
+
+
+def _iterate_cases(part: Part) -> Iterator[ElementTree.Element]:
+    if part.report.exists():
+        yield from ElementTree.parse(part.report).iter("testcase")
+
+
+def _name_test(case: ElementTree.Element) -> str:
+    return f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+
+
+def format_tables(outcomes: dict[Part, Outcome]) -> Iterator[Table]:
+    """Yield the table of the parts and that of the files that took longest."""
+    table = Table(title="The night", title_justify="left")
+    for column in ("part", "tests", "skipped", "failed", "minutes"):
+        table.add_column(column, justify="left" if column == "part" else "right")
+    for part, outcome in outcomes.items():
+        failed = len(outcome.failed) or ("yes" if outcome.status else 0)
+        counts = (outcome.tests or "", outcome.skipped if outcome.tests else "", failed)
+        table.add_row(part.name, *map(str, counts), f"{outcome.seconds / 60:.1f}")
+    total = sum(outcome.seconds for outcome in outcomes.values())
+    table.add_row("all", "", "", "", f"{total / 60:.1f}")
+    yield table
+    files: dict[tuple[str, str], float] = {}
+    for part in outcomes:
+        for case in _iterate_cases(part):
+            key = part.name, case.get("classname", "").replace(".", "/") + ".py"
+            files[key] = files.get(key, 0.0) + float(case.get("time", 0))
+    longest = Table(title="The files that took longest", title_justify="left")
+    for column in ("part", "file", "minutes of a worker"):
+        longest.add_column(column)
+    for (part_name, file), seconds in sorted(files.items(), key=lambda item: -item[1])[:LONGEST]:
+        longest.add_row(part_name, file, f"{seconds / 60:.1f}")
+    yield longest
+
+
+def main(
+    resume: Annotated[bool, typer.Option(help="Skip the parts that have ended.")] = False,
+    pytest: Annotated[
+        str, typer.Option(help="How pytest is called.")
+    ] = f"{sys.executable} -m pytest",
+    torches: Annotated[str, typer.Option(help="Releases of torch to test with.")] = "",
+) -> None:
+    """Run all tests and sweeps; print what ran, how long it took, and what failed."""
+    if not resume:
+        shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    outcomes: dict[Part, Outcome] = {}
+    for part in list_parts(pytest.split(), torches.split()):
+        has_ended = resume and part.path("end").exists()
+        outcomes[part] = read_outcome(part) if has_ended else run_part(part)
+    for table in format_tables(outcomes):
+        console.print(table)
+    for part, outcome in outcomes.items():
+        for name in outcome.failed:
+            console.print(f"failed in {part.name}: {name}", soft_wrap=True, highlight=False)
+    raise typer.Exit(int(any(outcome.status for outcome in outcomes.values())))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("COLUMNS", "120")
+    typer.run(main)
