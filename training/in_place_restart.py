@@ -1,9 +1,8 @@
 """Restarts in place: torchrun's agent restarts all ranks when one has ended. No torch here.
 
-The agent restarts after any exit status except 0, ``PET_MAX_RESTARTS`` times. An error that would
-recur (a wrong setting, a loss that is not finite, a requested stop) has been written to the failure
-file by then (``steps.train.job.report_failure`` decides which errors); a restarted rank that finds
-it there ends at once with the same message.
+The agent restarts after any exit status except 0, ``PET_MAX_RESTARTS`` times. So the failure file
+decides: an error that would recur (a wrong setting, a loss that is not finite, a requested stop) is
+written there, and a restarted rank that finds it ends at once with the same message.
 
 This is a separate module because the job reads it before torch is imported.
 """
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from trainyard.common.errors import TrainingError
+from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,16 @@ class Attempt:
     def another(self) -> bool:
         """True if the ranks are restarted after this attempt ends."""
         return self.number < self.most
+
+    def restarts_after(self, error: BaseException, has_stepped: bool = True) -> bool:
+        """Return whether the ranks are restarted because of this error.
+
+        A lost rank may come back; our other errors would recur. Any other exception would, too, if
+        it came before the first step.
+        """
+        if isinstance(error, TrainyardError):
+            return self.another and isinstance(error, LostRankError)
+        return self.another and has_stepped
 
 
 def refuse_what_failed(failure: Path) -> None:

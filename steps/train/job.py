@@ -121,7 +121,7 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
 def report_failure(error: TrainyardError, failure: Path) -> None:
     """Report the error like ``job_main.report``, but not a lost rank while torchrun restarts it."""
     attempt = Attempt.read()
-    if isinstance(error, LostRankError) and attempt.another:
+    if attempt.restarts_after(error):
         print(f"error: {error}", flush=True)
         return
     if isinstance(error, LostRankError) and attempt.most:
@@ -147,9 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
-        # The file that is written here stops torchrun's restarts: before the first step they would
-        # fail in the same way.
-        if not steps or not Attempt.read().another:
+        if not Attempt.read().restarts_after(error, has_stepped=bool(steps)):
             job_main.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 
