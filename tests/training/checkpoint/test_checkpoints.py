@@ -6,6 +6,8 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from training.checkpoint.checkpoints import Checkpoints
+from training.checkpoint.save import clear, make_anew
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -74,10 +77,6 @@ def part(folder: Path) -> Path:
     return found
 
 
-def test_the_newest_reads_back(saved: Checkpoints):
-    assert resumed(saved) == 3
-
-
 def test_a_state_that_grows_is_refused_since_its_ranks_would_not_agree(tmp_path: Path):
     with checkpoints(tmp_path) as target:
         save(target, 1)
@@ -85,12 +84,6 @@ def test_a_state_that_grows_is_refused_since_its_ranks_would_not_agree(tmp_path:
         with pytest.raises(TrainingError, match=r"^model\.b: has another type or shape than at"):
             target.save(2, grown)
     assert resumed(checkpoints(tmp_path)) == 1
-
-
-def test_nothing_to_resume(tmp_path: Path):
-    called = []
-    assert checkpoints(tmp_path).resume(lambda: called.append(1)) is None
-    assert not called
 
 
 def test_what_changes_after_the_call_is_not_saved(tmp_path: Path):
@@ -106,15 +99,15 @@ def edit(marker: Path, **fields) -> None:
     marker.write_text(json.dumps(json.loads(marker.read_text()) | fields))
 
 
-def replace(path: Path, make) -> None:
+def replace(path: Path) -> None:
+    """Put a folder where a file was."""
     path.unlink()
-    make(path)
+    path.mkdir()
 
 
-def flip(path: Path, at: int = -1) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 def swap(folder: Path, pattern: str) -> None:
@@ -129,81 +122,62 @@ def hashes(folder: Path) -> Path:
 
 def move_a_piece(marker: Path) -> None:
     """Make the table say that a tensor's part begins elsewhere."""
-    said = json.loads(marker.read_text())
-    said["table"]["layouts"][0]["pieces"][0][0] += 1
-    marker.write_text(json.dumps(said))
+    table = json.loads(marker.read_text())["table"]
+    table["layouts"][0]["pieces"][0][0] += 1
+    edit(marker, table=table)
+
+
+def marker_of(content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "complete.json").write_bytes(content)
+
+
+def changed(**fields) -> Callable[[Path], object]:
+    return lambda folder: edit(folder / "complete.json", **fields)
 
 
 SHARD = "shard-00001-model-00001-of-00001"
-TEARS = {
-    "cut off": (lambda f: os.truncate(part(f), 7), rf"{SHARD}\.safetensors has 7 bytes, \d+ were"),
-    "byte flipped": (lambda f: flip(part(f)), "bytes 0 to .* have another hash"),
-    "no part": (lambda f: part(f).unlink(), rf"{SHARD}\.safetensors is missing"),
-    "no hashes": (lambda f: hashes(f).unlink(), rf"{SHARD}\.sha256 is missing"),
-    "hashes cut off": (lambda f: os.truncate(hashes(f), 31), r"\.sha256 has 31 bytes, 32 were"),
-    "hashes flipped": (lambda f: flip(hashes(f)), rf"{SHARD}\.sha256 is not as it was written"),
-    "files of another step": (lambda f: swap(f, "shard-*"), r"\.sha256 is not as it was written"),
-    "part of another step": (lambda f: swap(f, "*.safetensors"), "have another hash"),
-    "all of another step": (lambda f: swap(f, "*"), "complete.json is of step 2"),
-    "no marker": (lambda f: (f / "complete.json").unlink(), "has no complete.json: it was not"),
-    "empty marker": (lambda f: (f / "complete.json").write_bytes(b""), "complete.json is damaged"),
-    "half a marker": (lambda f: (f / "complete.json").write_bytes(b'{"step": 3'), "is damaged"),
-    "marker without files": (
-        lambda f: (f / "complete.json").write_bytes(b'{"format": 2}'),
-        "complete.json is damaged: step: Field required",
-    ),
-    "marker of another kind": (lambda f: (f / "complete.json").write_bytes(b"[]"), "is damaged"),
-    "marker no UTF-8": (lambda f: (f / "complete.json").write_bytes(b"\xff"), "is damaged"),
-    "marker of files in a list": (
-        lambda f: edit(f / "complete.json", files=["a.safetensors"]),
-        "complete.json is damaged: files: ",
-    ),
-    "marker with words for a loss": (
-        lambda f: edit(f / "complete.json", validation_loss="low"),
-        "complete.json is damaged: validation_loss: ",
-    ),
-    "marker with another table": (
+ELSEWHERE = {"../x.safetensors": {"bytes": 0, "sha256": ""}}
+TEARS = [
+    (lambda f: os.truncate(part(f), 7), rf"{SHARD}\.safetensors has 7 bytes, \d+ were"),
+    (lambda f: flip(part(f)), "bytes 0 to .* have another hash"),
+    (lambda f: part(f).unlink(), rf"{SHARD}\.safetensors is missing"),
+    (lambda f: replace(part(f)), rf"{SHARD}\.safetensors is not a file"),
+    (lambda f: hashes(f).unlink(), rf"{SHARD}\.sha256 is missing"),
+    (lambda f: os.truncate(hashes(f), 31), r"\.sha256 has 31 bytes, 32 were"),
+    (lambda f: flip(hashes(f)), rf"{SHARD}\.sha256 is not as it was written"),
+    (lambda f: swap(f, "*.safetensors"), "have another hash"),
+    (lambda f: swap(f, "*"), "complete.json is of step 2"),
+    (lambda f: (f / "complete.json").unlink(), "has no complete.json: it was not finished"),
+    (lambda f: replace(f / "complete.json"), "has no complete.json: it was not finished"),
+    (marker_of(b""), "complete.json is damaged"),
+    (marker_of(b"[]"), "complete.json is damaged"),
+    (marker_of(b"\xff"), "complete.json is damaged"),
+    (marker_of(b'{"format": 2}'), "complete.json is damaged: step: Field required"),
+    (changed(files=["a.safetensors"]), "complete.json is damaged: files: "),
+    (changed(format=99), "complete.json is of form 99"),
+    (changed(files=ELSEWHERE), "complete.json names a file that is not a shard"),
+    (
         lambda f: move_a_piece(f / "complete.json"),
         "complete.json is not as it was written: what it says of the files has another hash",
     ),
-    "marker of a form to come": (
-        lambda f: edit(f / "complete.json", format=99),
-        "complete.json is of form 99",
-    ),
-    "marker is a folder": (
-        lambda f: replace(f / "complete.json", Path.mkdir),
-        "has no complete.json: it was not finished",
-    ),
-    "part is a folder": (
-        lambda f: replace(part(f), Path.mkdir),
-        rf"{SHARD}\.safetensors is not a file",
-    ),
-    "marker of another step": (
-        lambda f: edit(f / "complete.json", step=4),
-        "complete.json is of step 4",
-    ),
-    "marker that points elsewhere": (
-        lambda f: edit(f / "complete.json", files={"../x.safetensors": {"bytes": 0, "sha256": ""}}),
-        "complete.json names a file that is not a shard",
-    ),
-}
-"""Damage to the newest checkpoint, and the log message that reports it."""
+]
+"""(damage to the newest checkpoint, the log message that reports it)."""
 
 
-@pytest.mark.parametrize(("tear", "said"), TEARS.values(), ids=TEARS.keys())
+@pytest.mark.parametrize(("tear", "said"), TEARS)
 def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, tear, said, caplog):
     tear(folder(tmp_path, 3))
     with caplog.at_level(logging.WARNING):
         assert resumed(saved) == 2
     assert re.search(f"checkpoint {folder(tmp_path, 3)} is torn: .*{said}", caplog.text)
-    save(saved, 3)
-    assert resumed(saved) == 3
 
 
 def test_all_torn_is_a_fresh_start(tmp_path: Path, saved: Checkpoints):
     for step in (1, 2, 3):
         part(folder(tmp_path, step)).write_bytes(b"torn")
     assert resumed(saved) is None
+    save(saved, 3)
+    assert resumed(saved) == 3
 
 
 def test_files_of_an_earlier_attempt_are_not_read(tmp_path: Path, saved: Checkpoints):
@@ -218,13 +192,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_last_k_are_kept(tmp_path: Path):
-    target = checkpoints(tmp_path, keep=2)
-    for step in (5, 10, 15, 20):
-        save(target, step)
-    assert names(tmp_path / "run") == ["step-00000015", "step-00000020"]
-
-
 def test_the_best_one_is_kept_too(tmp_path: Path):
     target = checkpoints(tmp_path, keep=1)
     for step, loss in enumerate((3.0, 1.0, None, 2.0), 1):
@@ -234,18 +201,20 @@ def test_the_best_one_is_kept_too(tmp_path: Path):
     assert names(tmp_path / "run") == ["step-00000005"]
 
 
-def test_a_damaged_marker_costs_no_whole_checkpoint(tmp_path: Path):
+def test_the_last_k_are_kept_and_a_damaged_marker_costs_no_whole_checkpoint(tmp_path: Path):
     target = checkpoints(tmp_path, keep=2)
     for step in (1, 2, 3):
         save(target, step)
+    assert names(tmp_path / "run") == ["step-00000002", "step-00000003"]
     (folder(tmp_path, 3) / "complete.json").write_bytes(b"{")
     save(target, 4)
     assert names(tmp_path / "run") == [f"step-0000000{step}" for step in (2, 3, 4)]
 
 
 def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
-    other = checkpoints(tmp_path, "other", keep=1)
-    assert resumed(other) is None
+    other, called = checkpoints(tmp_path, "other", keep=1), []
+    assert other.resume(lambda: called.append(1)) is None
+    assert not called
     save(other, 9)
     assert resumed(saved) == 3
 
@@ -284,18 +253,15 @@ def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoint
 STRAYS = ("step-xyz", "step-12.tmp", "step-", "step-3", "step-00000004 copy", "step-٤", "other")
 
 
-@pytest.mark.parametrize("kind", ["a file", "a folder", "a folder with a marker", "a link"])
-def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, kind):
+@pytest.mark.parametrize("make", [
+    Path.touch,
+    lambda stray: stray.symlink_to("nowhere"),
+    lambda stray: shutil.copytree(stray.parent / "step-00000003", stray),
+], ids=["a file", "a link", "a folder with a marker"])  # fmt: skip
+def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, make):
     strays = [tmp_path / "run" / name for name in STRAYS]
     for stray in strays:
-        if kind == "a file":
-            stray.write_text("stray")
-        elif kind == "a link":
-            stray.symlink_to(tmp_path / "nowhere")
-        else:
-            stray.mkdir()
-        if kind == "a folder with a marker":
-            shutil.copy(folder(tmp_path, 3) / "complete.json", stray)
+        make(stray)
     assert resumed(saved) == 3
     save(saved, 4)
     assert resumed(saved) == 4
@@ -303,8 +269,10 @@ def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, kin
         assert stray.is_symlink() or stray.exists()  # not ours to delete
 
 
-@pytest.mark.parametrize("name", ["step-00000004", "step-00000004/complete.json"])
-@pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
+@pytest.mark.parametrize(("name", "make"), [
+    ("step-00000004", Path.touch), ("step-00000004", Path.mkdir),
+    ("step-00000004/complete.json", Path.mkdir),
+])  # fmt: skip
 def test_a_stray_where_the_next_checkpoint_goes_makes_place(tmp_path, saved, name, make):
     stray = tmp_path / "run" / name
     stray.parent.mkdir(exist_ok=True)
@@ -312,3 +280,27 @@ def test_a_stray_where_the_next_checkpoint_goes_makes_place(tmp_path, saved, nam
     assert resumed(saved) == 3
     save(saved, 4)
     assert resumed(saved) == 4
+
+
+def test_a_folder_that_another_machine_has_just_made_may_stay(tmp_path: Path, monkeypatch):
+    target = tmp_path / "step-00000004"
+    target.mkdir()
+    with monkeypatch.context() as patched:  # it was not there when this machine looked
+        patched.setattr(Path, "is_dir", lambda path: False)
+        clear(target)
+    assert target.is_dir()
+
+
+def test_machines_that_share_a_folder_make_place_in_it(tmp_path: Path):
+    with ThreadPoolExecutor(8) as machines:
+        [*machines.map(lambda _: make_anew(tmp_path / "step"), range(400))]
+    assert [*(tmp_path / "step").iterdir()] == []
+
+
+def test_a_file_or_a_link_in_its_place_goes(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    for name in ("file", "link"):
+        clear(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]

@@ -4,8 +4,10 @@ A rank is a thread here, and the job's store is in memory.
 """
 
 import logging
+import os
 import re
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from torch.distributed import HashStore
 
 from training.checkpoint import checkpoints as checkpoint
 from training.checkpoint.checkpoints import Checkpoints
+from training.checkpoint.find_files import AT_ONCE, RemoteFile, Server
 from training.checkpoint.rendezvous import StoreExchange
+from training.checkpoint.tensor_table import Torn
 from training.strategies.ranks import Ranks
 
 
@@ -58,39 +62,22 @@ def saved(tmp_path_factory) -> Path:
 SHARDS = [f"shard-{number:05d}-model-00001-of-00001" for number in (1, 2)]
 CASES = {
     "nothing": (lambda mine: None, 2, None),
-    "a part": (
-        lambda mine: (mine / f"{SHARDS[1]}.safetensors").unlink(),
-        1,
-        rf"{SHARDS[1]}\.safetensors is missing",
-    ),
-    "its hashes": (
-        lambda mine: (mine / f"{SHARDS[1]}.sha256").unlink(),
-        1,
-        rf"{SHARDS[1]}\.sha256 is missing",
-    ),
-    "a part's end": (
-        lambda mine: (mine / f"{SHARDS[1]}.safetensors").write_bytes(b"1234567"),
-        1,
-        rf"{SHARDS[1]}\.safetensors has 7 bytes, \d+ were written",
-    ),
+    "a part": (lambda mine: shard(mine).unlink(), 1, "is missing"),
+    "a part's end": (lambda mine: os.truncate(shard(mine), 7), 1, r"has 7 bytes, \d+ were written"),
     "a byte": (
-        lambda mine: corrupt(mine / f"{SHARDS[1]}.safetensors"),
+        lambda mine: corrupt(shard(mine)),
         1,
-        rf"{SHARDS[1]}\.safetensors is not as it was written: bytes 0 to 16384 have another hash",
+        "is not as it was written: bytes 0 to 16384 have another hash",
     ),
     "the marker": (lambda mine: (mine / "complete.json").unlink(), 2, None),
     "a part of the marker": (lambda mine: (mine / "complete.json").write_text("{"), 2, None),
-    "the newest": (
-        shutil.rmtree,
-        1,
-        rf"{SHARDS[1]}\.safetensors is missing",
-    ),
-    "all": (
-        lambda mine: shutil.rmtree(mine.parent),
-        None,
-        rf"{SHARDS[1]}\.safetensors is missing",
-    ),
+    "the newest": (shutil.rmtree, 1, "is missing"),
+    "all": (lambda mine: shutil.rmtree(mine.parent), None, "is missing"),
 }
+
+
+def shard(folder: Path) -> Path:
+    return folder / f"{SHARDS[1]}.safetensors"
 
 
 def corrupt(path: Path) -> None:
@@ -113,7 +100,8 @@ def test_what_the_second_machine_lost_is_named_or_not_missed(
         assert not torn
     else:
         assert torn[0].startswith(f"checkpoint {folders[0]}/run/step-00000002 is torn: ")
-        assert re.search(said, torn[0]) and len(torn) == (2 if step is None else 1)
+        assert re.search(rf"{SHARDS[1]}\.safetensors {said}", torn[0])
+        assert len(torn) == (2 if step is None else 1)
 
 
 def test_a_file_that_only_the_other_machine_has_comes_from_there(tmp_path, saved):
@@ -124,3 +112,51 @@ def test_a_file_that_only_the_other_machine_has_comes_from_there(tmp_path, saved
             path.rename(tmp_path / "0/run/step-00000002" / path.name)
     shutil.rmtree(tmp_path / "1")
     assert on_both([tmp_path / "0", tmp_path / "1"]) == [2, 2]
+
+
+CONTENT = os.urandom(AT_ONCE + 1000)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("RANK", "0")
+    (tmp_path / "shard.safetensors").write_bytes(CONTENT)
+    (tmp_path / "secret").write_bytes(CONTENT)
+    before = threading.active_count()
+    server = Server(tmp_path, ["shard.safetensors"], "w" * 32)
+    yield server
+    server.close()
+    assert threading.active_count() == before  # not even those that answered
+
+
+def read(server: Server, name: str, begin: int, count: int, said: str = "w" * 32) -> bytes:
+    into = bytearray(count)
+    RemoteFile(name, [server.address], said).read(begin, memoryview(into))
+    return bytes(into)
+
+
+def test_ranges_of_a_file_come_as_they_are(server):
+    into = bytearray(100)
+    remote = RemoteFile("shard.safetensors", [("127.0.0.1", 1), server.address], "w" * 32)
+    for begin in (5, 0, AT_ONCE):  # on one connection, which the server ends when it is closed
+        remote.read(begin, memoryview(into))
+        assert into == CONTENT[begin:][:100]
+    assert read(server, "shard.safetensors", 7, AT_ONCE + 500) == CONTENT[7:][: AT_ONCE + 500]
+    server.close()
+    with pytest.raises(Torn, match="shard.safetensors is not on this machine, and 127.0.0.1:"):
+        remote.read(0, memoryview(into))
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "said"),
+    [
+        ("shard.safetensors", 0, "v" * 32),
+        ("secret", 0, "w" * 32),
+        ("../secret", 0, "w" * 32),
+        ("shard.safetensors", len(CONTENT) - 10, "w" * 32),
+    ],
+)
+def test_nobody_else_gets_anything_else(server, name, begin, said):
+    with pytest.raises(Torn, match="does not send it"):
+        read(server, name, begin, 100, said)

@@ -28,19 +28,11 @@ def folder(tmp_path_factory) -> Path:
 
 
 def arguments(output: Path, **more) -> TrainingArguments:
-    given = {
-        "max_steps": STEPS,
-        "save_steps": SAVE,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "train_sampling_strategy": "sequential",
-        "ignore_data_skip": True,
-        "dataloader_pin_memory": False,
-        "use_cpu": True,
-        "report_to": "none",
-        "disable_tqdm": True,
-        **more,
-    }
+    sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+    steps = {"max_steps": STEPS, "save_steps": SAVE}
+    ours = {"train_sampling_strategy": "sequential", "ignore_data_skip": True}
+    quiet = {"dataloader_pin_memory": False, "report_to": "none", "disable_tqdm": True}
+    given = {"use_cpu": True} | sizes | steps | ours | quiet | more
     return TrainingArguments(output_dir=str(output), **given)
 
 
@@ -52,27 +44,16 @@ class StopsAfter(TrainerCallback):
         control.should_training_stop |= state.global_step == self.step
 
 
-def train(folder: Path, args: TrainingArguments, *callbacks: TrainerCallback) -> ShardDataset:
+def train(folder: Path, args: TrainingArguments, stop: int = STEPS) -> ShardDataset:
     """Train as a process does that is started or restarted; its weights are in output_dir."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=32,
-            hidden_size=8,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            attention_dropout=0.5,  # a random number drawn too much makes other weights
-        )
-    )
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1}
+    # A random number drawn too much makes other weights.
+    drawn = {"num_attention_heads": 2, "attention_dropout": 0.5}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=32, **sizes, **drawn))
     data = ShardDataset(folder, samples=STEPS * global_batch(args), transform=inputs)
-    trainer = Trainer(
-        model,
-        args,
-        data_collator=collate,
-        train_dataset=data,
-        callbacks=[KeepPosition(data), *callbacks],
-    )
+    given = {"data_collator": collate, "train_dataset": data}
+    trainer = Trainer(model, args, callbacks=[KeepPosition(data), StopsAfter(stop)], **given)
     trainer.train(resume_from_checkpoint=newest_checkpoint(args.output_dir))
     trainer.save_model(args.output_dir)
     return data
@@ -87,8 +68,7 @@ def test_a_training_that_is_stopped_and_started_again_makes_the_same_weights(fol
     whole, parts = arguments(tmp_path / "whole"), arguments(tmp_path / "parts")
     expected = train(folder, whole)
     assert expected.state_dict() == {"position": STEPS * 4}
-    for stop in (3, 5):  # one step after a checkpoint: it comes again
-        train(folder, parts, StopsAfter(stop))
+    train(folder, parts, stop=3)  # one step after a checkpoint: it comes again
     resumed = train(folder, parts)
     assert resumed.state_dict() == expected.state_dict()
     files = [Path(args.output_dir, WEIGHTS).read_bytes() for args in (whole, parts)]
@@ -104,20 +84,11 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path):
     assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (
-            {"train_sampling_strategy": "random"},
-            "strategy: is .* needs 'sequential'",
-        ),
-        ({"ignore_data_skip": False}, "ignore_data_skip: is False"),
-        (
-            {"gradient_accumulation_steps": 5},
-            r"samples=7\): is not a multiple .* batch, 10",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    ({"train_sampling_strategy": "random"}, "strategy: is .* needs 'sequential'"),
+    ({"ignore_data_skip": False}, "ignore_data_skip: is False"),
+    ({"gradient_accumulation_steps": 5}, r"samples=7\): is not a multiple .* batch, 10"),
+])  # fmt: skip
 def test_arguments_that_would_shuffle_skip_or_cut_are_refused(folder, tmp_path, more, message):
     keep = KeepPosition(ShardDataset(folder, samples=7))
     with pytest.raises(TrainingError, match=message):

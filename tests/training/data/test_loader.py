@@ -4,6 +4,7 @@ import gc
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,13 @@ def work(loader: Loader, count: int) -> None:
         time.sleep(0.003)
 
 
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline, threads()
+        time.sleep(0.01)
+
+
 def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return one.keys() == other.keys() and all(
         one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name])
@@ -63,10 +71,10 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     )
 
 
-def make_order(dataset: Dataset, kind: str, seed: int = 0) -> Order:
+def make_order(dataset: Dataset, kind: str, seed: int = 0, window: int = 40) -> Order:
     if kind == "uniform":
         return create_uniform_order(dataset.fingerprint, seed, len(dataset))
-    return create_windowed_order(dataset.fingerprint, seed, dataset.manifests.samples, 40)
+    return create_windowed_order(dataset.fingerprint, seed, dataset.manifests.samples, window)
 
 
 @given(
@@ -103,53 +111,35 @@ def test_it_gives_what_a_plain_read_in_the_same_order_gives(
         module.CHUNK = before
 
 
-def test_a_resumed_loader_goes_on_where_the_other_was(dataset):
-    order = make_order(dataset, "uniform")
-    with Loader(dataset, order, global_batch=12, micro_batch=3) as loader:
-        batches = take(loader, 60)
-    for taken in (1, 4, 23, 59):
-        with Loader(dataset, order, global_batch=12, micro_batch=3) as loader:
-            take(loader, taken)
-            position = loader.position
-        assert position == taken // 4 * 12  # a batch that was begun is taken again
-        with Loader(dataset, order, global_batch=12, micro_batch=3, position=position) as loader:
-            for batch, expected in zip(take(loader, 8), batches[taken // 4 * 4 :], strict=False):
-                assert same(batch, expected)
-
-
-def test_batches_are_tensors_of_the_stored_types_that_stay_as_they_are(dataset):
-    order = make_order(dataset, "uniform")
-    with Loader(dataset, order, global_batch=4, micro_batch=4) as loader:
+def test_batches_stay_as_they_are_when_others_are_taken(dataset):
+    with Loader(dataset, make_order(dataset, "uniform"), global_batch=4, micro_batch=4) as loader:
         first = next(loader)
         expected = {name: tensor.clone() for name, tensor in first.items()}
         take(loader, 200)
-    assert first["tokens"].dtype == torch.uint16 and first["tokens"].shape == (4, 3)
-    assert first["weight"].dtype == torch.float32 and first["weight"].shape == (4,)
-    assert first["text"].dtype == torch.uint8 and first["text_offsets"].shape == (5,)
+    assert first["text_offsets"].shape == (5,)
     assert all(torch.equal(first[name], expected[name]) for name in first)
 
 
-def test_the_first_batch_waits_for_no_thread_and_for_no_more_than_itself(dataset, monkeypatch):
-    asked = []
-    read = Dataset.read
-    monkeypatch.setattr(Dataset, "read", lambda self, i: asked.append(len(i)) or read(self, i))
+@pytest.fixture
+def asked(monkeypatch) -> list[int]:
+    """Return how many samples each read of a dataset has asked for."""
+    sizes, read = [], Dataset.read
+    monkeypatch.setattr(Dataset, "read", lambda self, i: sizes.append(len(i)) or read(self, i))
+    return sizes
+
+
+def test_the_first_batch_waits_for_no_thread_and_chunks_grow_from_it_to_their_size(
+    dataset, asked, monkeypatch
+):
+    monkeypatch.setattr(module, "CHUNK", 2000)
     with Loader(dataset, make_order(dataset, "uniform"), global_batch=2, micro_batch=2) as loader:
         next(loader)
         assert asked == [2] and not threads()
-        take(loader, 100)
+        take(loader, 299)
     assert asked[:5] == [2, 4, 8, 16, 32]
-
-
-def test_chunks_grow_to_their_size_and_no_further(dataset, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 2000)
-    asked = []
-    read = Dataset.read
-    monkeypatch.setattr(Dataset, "read", lambda self, i: asked.append(len(i)) or read(self, i))
-    with Loader(dataset, make_order(dataset, "uniform"), global_batch=3, micro_batch=3) as loader:
-        take(loader, 300)
     sample = dataset.manifests.bytes.sum() / len(dataset)
     assert 1000 < max(asked) * sample <= 2000
-    assert sum(asked) <= 900 + (module.PREFETCH_CHUNKS + 1) * max(asked)
+    assert sum(asked) <= 600 + (module.PREFETCH_CHUNKS + 1) * max(asked)
 
 
 def test_a_consumer_that_only_reads_needs_no_thread(dataset, monkeypatch):
@@ -191,7 +181,7 @@ def test_time_spent_waiting_is_counted(dataset):
         before = loader.stall_seconds
         assert before <= time.perf_counter() - began
         order.may.clear()
-        threading.Timer(2, order.may.set).start()
+        threading.Timer(0.5, order.may.set).start()
         began = time.perf_counter()
         while not order.may.is_set():
             next(loader)
@@ -201,10 +191,7 @@ def test_time_spent_waiting_is_counted(dataset):
 def test_the_thread_reads_ahead_while_nobody_waits(dataset):
     with Loader(dataset, make_order(dataset, "uniform"), global_batch=8, micro_batch=8) as loader:
         work(loader, 4)
-        deadline = time.monotonic() + 60
-        while not all(future.done() for _, _, future in loader._coming):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: all(future.done() for _, _, future in loader._coming))
         assert len(loader._coming) == module.PREFETCH_CHUNKS
 
 
@@ -226,10 +213,7 @@ def test_the_thread_ends_with_the_loader(folder, loaded):
     work(forgotten, 9)
     del forgotten, dataset, loader
     gc.collect()
-    deadline = time.monotonic() + 60
-    while threads():
-        assert time.monotonic() < deadline, threads()
-        time.sleep(0.01)
+    until(lambda: not threads())
 
 
 @pytest.mark.parametrize("loaded", [False, True])

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.trainings import write_dataset
@@ -46,9 +46,8 @@ def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int
     options = {"global_batch": 12, "micro_batch": micro, "world": world, "position": position}
     ready = Preparation(prepare, seed=3, threads=threads)
     order = create_uniform_order(dataset.fingerprint, 3, len(dataset))
-    ranks = [
-        Loader(dataset, order, rank=rank, preparation=ready, **options) for rank in range(world)
-    ]
+    options["preparation"] = ready
+    ranks = [Loader(dataset, order, rank=rank, **options) for rank in range(world)]
     for _ in range(position, until, 12):
         for loader in ranks:
             for batch in itertools.islice(loader, 12 // world // micro):
@@ -58,34 +57,41 @@ def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int
     return rows
 
 
-@settings(max_examples=12)
+@pytest.fixture(scope="module")
+def rows(dataset: Dataset) -> list[list[float]]:
+    return taken(dataset, 1, 12, position=0, until=12 * 21, threads=1)
+
+
 @given(
     layout=st.sampled_from([(1, 12), (1, 4), (2, 3), (4, 3), (4, 1)]),
     begin=st.integers(0, 9),
     threads=st.integers(1, 4),
 )
-def test_the_same_for_any_ranks_batches_threads_and_after_a_resume(dataset, layout, begin, threads):
+def test_the_same_for_any_ranks_batches_threads_and_after_a_resume(
+    dataset, rows, layout, begin, threads
+):
     """Covers three epochs, bit for bit."""
     world, micro = layout
-    whole = taken(dataset, 1, 12, position=0, until=120, threads=1)
     found = taken(dataset, world, micro, position=12 * begin, until=120, threads=threads)
-    assert found == whole[12 * begin :]
+    assert found == rows[12 * begin : 120]
 
 
-def test_every_epoch_sees_a_sample_in_another_way(dataset):
-    rows = taken(dataset, 1, 12, position=0, until=12 * 21, threads=2)
-    drawn = [row[3] for row in rows]
-    assert len(set(drawn)) == len(drawn)
-    assert {tuple(row[:3]) for row in rows[:SAMPLES]} == {
-        tuple(r[:3]) for r in rows[SAMPLES : 2 * SAMPLES]
-    }
+def test_every_epoch_sees_a_sample_in_another_way(rows):
+    assert len({row[3] for row in rows}) == len(rows)
+    first, second = rows[:SAMPLES], rows[SAMPLES : 2 * SAMPLES]
+    assert {tuple(row[:3]) for row in first} == {tuple(row[:3]) for row in second}
 
 
-def test_without_positions_nothing_is_random(dataset):
-    batch = Preparation(prepare, threads=2).batch(dataset.read(range(5)))
-    assert batch["told"][:, 3].tolist() == [-1.0] * 5
+def test_without_positions_nothing_is_random_and_samples_have_their_own_values(dataset):
+    samples = dataset.read(range(SAMPLES))
+    batch = Preparation(prepare, threads=2).batch(samples)
+    assert batch["told"][:, 3].tolist() == [-1.0] * SAMPLES
     assert batch["one"].dtype == torch.int64
-    assert batch["one"].tolist() == dataset.read(range(5))["number"].tolist()
+    assert batch["one"].tolist() == samples["number"].tolist()
+    rows = split(samples)
+    assert set(rows[0]) == {"content", "number"}
+    assert np.concatenate([row["content"] for row in rows]).tolist() == samples["content"].tolist()
+    assert batch["told"][:, 1].tolist() == np.diff(samples["content_offsets"]).tolist()
 
 
 def test_without_prepare_samples_stay_as_they_are(dataset):
@@ -94,28 +100,20 @@ def test_without_prepare_samples_stay_as_they_are(dataset):
 
     samples = dataset.read(range(7))
     batch = Preparation.from_workload(Workload()).batch(samples)
-    assert {n: t.numpy().tobytes() for n, t in batch.items()} == {
-        n: a.tobytes() for n, a in samples.items()
-    }
+    assert batch.keys() == samples.keys()
+    assert all(batch[name].numpy().tobytes() == samples[name].tobytes() for name in batch)
 
 
-def test_samples_are_split_into_their_own_values(dataset):
-    rows = split(dataset.read(range(SAMPLES)))
-    assert set(rows[0]) == {"content", "number"}
-    whole = dataset.read(range(SAMPLES))
-    assert np.concatenate([row["content"] for row in rows]).tolist() == whole["content"].tolist()
-    assert [len(r["content"]) for r in rows] == np.diff(whole["content_offsets"]).tolist()
+WRONG = [{"x": np.zeros(3)}, {"x": np.zeros(2, np.float32)}, {"y": np.zeros(2)}]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"x": np.zeros(3)}, {"x": np.zeros(2, np.float32)}, {"y": np.zeros(2)}]
-)
+@pytest.mark.parametrize("wrong", WRONG)
 def test_samples_of_unequal_shape_are_named(dataset, wrong):
-    def uneven(sample, seed):
-        return wrong if sample["number"] == last else {"x": np.zeros(2)}
-
     samples = dataset.read(range(5))
-    last = samples["number"][-1]
+
+    def uneven(sample, seed):
+        return wrong if sample["number"] == samples["number"][-1] else {"x": np.zeros(2)}
+
     with pytest.raises(TrainingError, match="prepare gave .* for one sample and .*'x'"):
         Preparation(uneven, threads=2).batch(samples)
 

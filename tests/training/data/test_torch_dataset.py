@@ -14,10 +14,10 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 
 from tests.conftest import CHECKOUT
 from tests.training.data.test_dataset import FIELDS, make
+from tests.training.data.test_loader import make_order
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.sample_order import create_uniform_order, create_windowed_order
 from training.data.torch_dataset import Batch, ShardDataset, collate
 from training.export import shipped_files
 from trainyard.common.errors import DataError
@@ -37,11 +37,7 @@ def folder(tmp_path_factory) -> Path:
 def native(folder: Path, steps: int, batch: int, shuffle: str = "uniform") -> list[list[float]]:
     """Return the weights (unique per sample) of each global batch of the native loop, sorted."""
     data = Dataset(folder)
-    order = (
-        create_uniform_order(data.fingerprint, SEED, len(data))
-        if shuffle == "uniform"
-        else create_windowed_order(data.fingerprint, SEED, data.manifests.samples, 20)
-    )
+    order = make_order(data, shuffle, SEED, 20)
     with Loader(data, order, global_batch=batch, micro_batch=batch) as loader:
         return [sorted(next(loader)["weight"].tolist()) for _ in range(steps)]
 
@@ -90,8 +86,7 @@ def test_each_step_has_the_native_samples_whoever_shares_them_however_often_resu
     assert state == {"position": sum(expected)}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("shuffle", ["uniform", "windowed"])
+@pytest.mark.parametrize(("shuffle", "workers"), [("uniform", 0), ("windowed", 0), ("windowed", 2)])
 def test_a_loader_gives_the_native_batches_with_any_number_of_workers(folder, workers, shuffle):
     train = ShardDataset(folder, seed=SEED, samples=160, shuffle=shuffle, window_samples=20)
     train.load_state_dict({"position": 3 * 8})
@@ -100,26 +95,18 @@ def test_a_loader_gives_the_native_batches_with_any_number_of_workers(folder, wo
     assert given == native(folder, 23, 8, shuffle)[3:]
 
 
-def test_a_pass_over_a_loader_draws_no_random_number(folder):
-    before = torch.get_rng_state()
-    next(iter(ShardDataset(folder).loader(4)))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_second_pass_goes_on_where_the_training_stands(folder):
     train = ShardDataset(folder, seed=SEED, samples=40)
+    before = torch.get_rng_state()
     for epoch in range(2):
         train.set_epoch(epoch)
         given = [sorted(b["weight"].tolist()) for b in train.loader(8)]
         assert given == native(folder, 10, 8)[epoch * 5 : epoch * 5 + 5]
         train.advance(40)
-
-
-def test_a_second_pass_of_a_loop_that_does_not_count_is_refused(folder):
-    train = ShardDataset(folder, samples=40)
-    train.set_epoch(0)
-    with pytest.raises(DataError, match=r"pass 1 would give .* again; call advance"):
-        train.set_epoch(1)
+    assert torch.equal(torch.get_rng_state(), before), "a random number was drawn"
+    train.set_epoch(2)
+    with pytest.raises(DataError, match=r"pass 3 would give .* again; call advance"):
+        train.set_epoch(3)
 
 
 def test_a_shuffling_sampler_is_named(folder):
@@ -132,6 +119,8 @@ def test_a_shuffling_sampler_is_named(folder):
 def test_an_evaluation_reads_the_shards_in_their_order_and_its_end_may_be_filled_up(folder):
     plain, data = ShardDataset(folder, shuffle=None), Dataset(folder)
     assert len(plain) == SAMPLES
+    for epoch in range(2):
+        plain.set_epoch(epoch)
     found = plain.__getitems__([SAMPLES - 1, 0]).tensors["weight"].tolist()
     assert found == data.read([SAMPLES - 1, 0])["weight"].tolist()
 
@@ -154,8 +143,7 @@ def test_a_transform_sees_the_batch_in_stored_types_and_others_may_collate_it(fo
         assert batch["tokens"].dtype == torch.uint16
         return {"input_ids": batch["tokens"].long()}
 
-    train = ShardDataset(folder, transform=transform)
-    batch = train.__getitems__(range(5))
+    batch = ShardDataset(folder, transform=transform).__getitems__(range(5))
     stacked = collate(list(batch))["input_ids"]
     assert torch.equal(stacked, collate(batch)["input_ids"])
     assert torch.equal(stacked, torch.utils.data.default_collate(list(batch))["input_ids"])
@@ -163,13 +151,10 @@ def test_a_transform_sees_the_batch_in_stored_types_and_others_may_collate_it(fo
 
 def test_a_loader_of_torch_as_it_comes_takes_batches_as_they_were_read(folder):
     """No collate_fn: ``default_collate`` finds ours by the samples' type, also of ragged ones."""
-    train = ShardDataset(folder, seed=SEED, samples=160)
-    loader = DataLoader(train, 8, drop_last=True)
-    assert loader.collate_fn is torch.utils.data.default_collate
-    data = Dataset(folder)
+    train, data = ShardDataset(folder, seed=SEED, samples=160), Dataset(folder)
+    order = make_order(data, "uniform", SEED)
     positions = np.arange(160).reshape(-1, 8)
-    order = create_uniform_order(data.fingerprint, SEED, SAMPLES)
-    for batch, expected in zip(loader, positions, strict=True):
+    for batch, expected in zip(DataLoader(train, 8, drop_last=True), positions, strict=True):
         read = data.read(order.indices_at(expected))
         assert batch.keys() == read.keys()
         assert all(np.array_equal(batch[name], read[name]) for name in read)
@@ -185,8 +170,8 @@ REQUESTS = st.lists(
 @given(st.sampled_from(["uniform", "windowed", None]), REQUESTS)
 def test_what_is_read_ahead_is_what_is_asked_for_in_whatever_pattern(folder, shuffle, requests):
     """A request: so many batches from a position on, of so many samples, so far apart."""
-    train = ShardDataset(folder, seed=SEED, shuffle=shuffle, window_samples=20)
-    alone = ShardDataset(folder, seed=SEED, shuffle=shuffle, window_samples=20)
+    options = {"seed": SEED, "shuffle": shuffle, "window_samples": 20}
+    train, alone = (ShardDataset(folder, **options) for _ in range(2))
     for begin, stride, size, count in requests:
         for number in range(count):
             start = begin + number * size * stride
@@ -201,17 +186,11 @@ def test_what_is_read_ahead_is_what_is_asked_for_in_whatever_pattern(folder, shu
                 assert torch.equal(found["text"][start_:stop], one["text"])
 
 
-@pytest.mark.parametrize("rank, world", [(0, 1), (1, 3)])
-@pytest.mark.parametrize("shuffle", ["uniform", None])
+@pytest.mark.parametrize(("rank", "world", "shuffle"), [(0, 1, "uniform"), (1, 3, None)])
 def test_batches_that_follow_each_other_are_read_several_at_once(folder, rank, world, shuffle):
     train = ShardDataset(folder, shuffle=shuffle, samples=96)
     sizes, read = [], train.data.read
-
-    def counted(indices: np.ndarray) -> dict[str, np.ndarray]:
-        sizes.append(len(indices))
-        return read(indices)
-
-    train.data.read = counted
+    train.data.read = lambda indices: sizes.append(len(indices)) or read(indices)
     given = [b["weight"] for b in train.loader(2, rank=rank, world=world)]
     assert sum(map(len, given)) == 96 // world
     assert sum(sizes) == 96 // world, "something was read that nobody asked for"

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,28 +24,37 @@ CONSTANT = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
 BUCKET = "s3://bucket/checkpoints/key/"
 
 
-@pytest.fixture(scope="module")
-def short(tmp_path_factory) -> Callable[[], Path]:
-    """Return a function that copies what a training of five steps left behind."""
-    made = tmp_path_factory.mktemp("short") / "ml"
-    write_ragged(made / "input/data/train", 100, seed=1)
-    write_ragged(made / "input/data/validation", 20, seed=2)
+@pytest.fixture(autouse=True, scope="module")
+def _own() -> Iterator[None]:
+    """Make the toy workload importable."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(TOYS))
-        job.main(arguments(made, {"strategy": "single", "max_steps": 5}))
+        yield
 
-    def copied() -> Path:
-        target = tmp_path_factory.mktemp("copy") / "ml"
-        shutil.copytree(made, target)
-        return target
 
-    return copied
+def run(root: Path, **settings) -> Path:
+    job.main(arguments(root, {"strategy": "single"} | CONSTANT | settings))
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Train five steps; the tests take copies of what that left behind."""
+    root = tmp_path_factory.mktemp("short") / "ml"
+    write_ragged(root / "input/data/train", 100, seed=1)
+    write_ragged(root / "input/data/validation", 20, seed=2)
+    return run(root, max_steps=5)
 
 
 @pytest.fixture
-def own(monkeypatch) -> None:
-    """Make the toy workload importable."""
-    monkeypatch.syspath_prepend(str(TOYS))
+def short(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "short")
+
+
+@pytest.fixture(scope="module")
+def whole(made: Path) -> Path:
+    """Train ten steps without a stop."""
+    return run(copy_inputs(made, "whole"))
 
 
 def copy_inputs(root: Path, name: str) -> Path:
@@ -81,69 +90,65 @@ def told(root: Path) -> dict:
     return json.loads((root / "model/config.json").read_text())["training"]
 
 
-def failure(root: Path, train, **settings) -> str:
+def failure(root: Path, **settings) -> str:
     with pytest.raises(SystemExit):
-        train(root, **settings)
+        run(root, **settings)
     return (root / "output/failure").read_text()
 
 
+def same_weights(*roots: Path) -> bool:
+    one, other = (load_file(root / "model/model.safetensors") for root in roots)
+    return all(one[name].equal(other[name]) for name in one | other)
+
+
 @pytest.mark.parametrize("folder", ["", "step-00000005"])
-def test_a_training_that_is_extended_is_bitwise_the_longer_one(root, train, folder, caplog):
+def test_a_training_that_is_extended_is_bitwise_the_longer_one(short, whole, folder, caplog):
     caplog.set_level("INFO", logger="training")
-    whole = train(copy_inputs(root, "whole"), **CONSTANT)
-    short = train(root, max_steps=5, **CONSTANT)
-    extended = after(short, "extended", folder)
-    train(extended, start_from=checkpoint("max_steps"), **CONSTANT)
-    weights = [load_file(one / "model/model.safetensors") for one in (whole, extended)]
-    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0] | weights[1])
+    extended = run(after(short, "extended", folder), start_from=checkpoint("max_steps"))
+    assert same_weights(whole, extended)
     curve = {step: loss for step, loss in losses(whole).items() if step > 5 or not folder}
     assert losses(extended) == curve
-    stretches = told(extended)["stretches"]
-    assert [s["since"] for s in stretches] == [0, 5]
-    assert [s["identity"] for s in stretches] == [told(short)["identity"],
-                                                  told(extended)["identity"]]  # fmt: skip
-    assert told(extended)["parts"]["start"] == {
-        "checkpoint": told(short)["identity"], "step": 5
-    }  # fmt: skip
+    names = [told(one)["identity"] for one in (short, extended, whole)]
+    stretches = [(stretch["since"], stretch["identity"]) for stretch in told(extended)["stretches"]]
+    assert stretches == [(0, names[0]), (5, names[1])]
+    assert told(extended)["parts"]["start"] == {"checkpoint": names[0], "step": 5}
     assert "different since: max_steps 5 → 10" in caplog.text
-    assert len({told(one)["identity"] for one in (whole, short, extended)}) == 3
+    assert len(set(names)) == 3
 
 
-def test_the_learning_rate_goes_on_by_the_new_schedule_and_that_is_said(root, train, caplog):
+def test_the_learning_rate_goes_on_by_the_new_schedule_and_that_is_said(short, caplog):
     caplog.set_level("INFO", logger="training")
-    short = train(root, max_steps=5, min_learning_rate_ratio=0.0)
-    settings = {"min_learning_rate_ratio": 0.0, "start_from": checkpoint("max_steps")}
-    extended = train(after(short, "extended"), **settings)
+    allowed = checkpoint("max_steps", "min_learning_rate_ratio")
+    extended = after(short, "extended")
+    run(extended, min_learning_rate_ratio=0.0, start_from=allowed, max_steps=7)
     rates = {line["step"]: line["learning_rate"] for line in history(extended) if "loss" in line}
-    assert rates[5] == 0 < rates[6]
-    assert (
-        f"learning rate 0 at step 5, then {rates[6]:g} by this training's schedule" in caplog.text
-    )
+    assert rates[5] == 0.01 > rates[6] > rates[7]
+    said = f"learning rate 0.01 at step 5, then {rates[6]:g} by this training's schedule"
+    assert said in caplog.text
 
 
-def test_it_goes_on_from_its_own_checkpoints_when_it_is_started_again(short, train, own, caplog):
+def test_it_goes_on_from_its_own_checkpoints_when_it_is_started_again(short, caplog):
     caplog.set_level("INFO", logger="training")
-    extended = after(short(), "extended")
+    extended = after(short, "extended")
     settings = {"start_from": checkpoint("max_steps"), "checkpoint_interval": 2}
-    before = losses(train(extended, **settings))
+    before = losses(run(extended, **settings))
     [newest] = extended.glob("checkpoints/*/step-00000010")
     shutil.rmtree(newest)
     caplog.clear()
-    assert losses(train(extended, **settings)) == before
+    assert losses(run(extended, **settings)) == before
     assert "resumed from the checkpoint of step 8" in caplog.text
     assert [s["since"] for s in told(extended)["stretches"]] == [0, 5]
 
 
-def test_what_the_recipe_does_not_name_may_not_differ(short, train, own):
-    extended = after(short(), "extended")
-    said = failure(extended, train, start_from=checkpoint("max_steps"), learning_rate=0.02, seed=3)
+def test_what_the_recipe_does_not_name_may_not_differ(short):
+    extended = after(short, "extended")
+    said = failure(extended, start_from=checkpoint("max_steps"), learning_rate=0.02, seed=3)
     assert "is of another training: learning_rate 0.01 → 0.02; seed 0 → 3" in said
     assert said.endswith("or add learning_rate, seed to train.start_from.may_differ")
 
 
-def test_a_training_with_nothing_left_is_an_error(short, train, own):
-    again = after(short(), "again")
-    said = failure(again, train, start_from=checkpoint(), max_steps=5)
+def test_a_training_with_nothing_left_is_an_error(short):
+    said = failure(after(short, "again"), start_from=checkpoint(), max_steps=5)
     assert "is after step 5, and max_steps is 5: nothing is left to train; raise" in said
 
 
@@ -163,7 +168,6 @@ def without_lineage(folder: Path) -> None:
 
 
 def of_another_form(folder: Path) -> None:
-    """Rewrite checkpoints without their format."""
     path = folder / "step-00000005/complete.json"
     said = json.loads(path.read_text())
     path.write_text(json.dumps({name: said[name] for name in ("step", "files", "lineage")}))
@@ -177,44 +181,34 @@ def of_another_form(folder: Path) -> None:
      (of_another_form, "complete.json is of form 1; this version reads 2"),
      (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
 )  # fmt: skip
-def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(short, train, own, change, said):
-    extended = after(short(), "extended")
+def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(short, change, said):
+    extended = after(short, "extended")
     change(extended / "input/data/start")
-    assert said in failure(extended, train, start_from=checkpoint("max_steps"))
+    assert said in failure(extended, start_from=checkpoint("max_steps"))
 
 
-def test_a_checkpoint_of_another_optimizers_state_says_so(short, train, own):
-    extended = after(short(), "extended")
-    said = failure(extended, train, start_from=checkpoint("max_steps", "ema_decay"), ema_decay=0.5)
+def test_a_checkpoint_of_another_optimizers_state_says_so(short):
+    extended = after(short, "extended")
+    said = failure(extended, start_from=checkpoint("max_steps", "ema_decay"), ema_decay=0.5)
     assert "does not fit this model and optimizer" in said and "average." in said
 
 
-# a model
+BEGUN = {"start_from": MODEL, "learning_rate": 1e-30, "max_steps": 1}
 
 
-def test_a_training_begins_with_a_models_weights(short, train, own, caplog):
+def test_a_training_begins_with_a_models_weights(short, caplog):
     caplog.set_level("INFO", logger="training")
-    trained = short()
-    settings = {"start_from": MODEL, "learning_rate": 1e-30, "max_steps": 1, "seed": 5}
-    begun = train(with_model(trained, "begun"), **settings)
-    before, now = (load_file(one / "model/model.safetensors") for one in (trained, begun))
-    assert all(before[name].equal(now[name]) for name in before | now)
-    start = told(begun)["parts"]["start"]
-    archive = begun / "input/data/start/model.tar.gz"
-    assert start == {"model": open_start(read_start(MODEL), archive.parent).sha256,
-                     "model_package": None}  # fmt: skip
+    begun = run(with_model(short, "begun"), **BEGUN, seed=5)
+    assert same_weights(short, begun)
+    sha256 = open_start(read_start(MODEL), begun / "input/data/start").sha256
+    assert told(begun)["parts"]["start"] == {"model": sha256, "model_package": None}
     assert "begins at step 1 with the weights of s3://bucket/model.tar.gz" in caplog.text
-    fresh = train(copy_inputs(trained, "fresh"), **settings | {"start_from": ""})
-    assert told(fresh)["identity"] != told(begun)["identity"]
 
 
 @pytest.mark.slow
 def test_so_it_does_when_the_weights_are_sharded(short):
-    trained = short()
-    settings = {"start_from": MODEL, "learning_rate": 1e-30, "max_steps": 1, "micro_batch": 4}
-    begun = worlds.train(with_model(trained, "begun"), 2, strategy="fsdp", **settings)
-    before, now = (load_file(one / "model/model.safetensors") for one in (trained, begun))
-    assert all(before[name].equal(now[name]) for name in before | now)
+    begun = worlds.train(with_model(short, "begun"), 2, strategy="fsdp", micro_batch=4, **BEGUN)
+    assert same_weights(short, begun)
 
 
 def other_workload(model: Path) -> None:
@@ -233,21 +227,20 @@ def other_shape(model: Path) -> None:
      (lambda model: (model / "config.json").unlink(), "holds no config.json; it is not a model of"),
      (lambda model: (model / "model.safetensors").write_bytes(b"{"), "are not those of this")],
 )  # fmt: skip
-def test_a_model_that_is_none_of_this_trainings_is_an_error(short, train, own, change, said):
-    trained = short()
-    change(trained / "model")
-    assert said in failure(with_model(trained, "begun"), train, start_from=MODEL)
+def test_a_model_that_is_none_of_this_trainings_is_an_error(short, change, said):
+    change(short / "model")
+    assert said in failure(with_model(short, "begun"), start_from=MODEL)
 
 
-def test_a_replaced_model_and_a_damaged_one_are_errors(short, train, own):
-    begun = with_model(short(), "begun")
+def test_a_replaced_model_and_a_damaged_one_are_errors(short):
+    begun = with_model(short, "begun")
     archive = begun / "input/data/start/model.tar.gz"
     replaced = json.dumps(json.loads(MODEL) | {"model_sha256": "0" * 64})
-    assert "the file was replaced" in failure(begun, train, start_from=replaced)
+    assert "the file was replaced" in failure(begun, start_from=replaced)
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
-    assert "cannot be unpacked" in failure(begun, train, start_from=MODEL)
+    assert "cannot be unpacked" in failure(begun, start_from=MODEL)
     archive.unlink()
-    assert "model.tar.gz: is missing" in failure(begun, train, start_from=MODEL)
+    assert "model.tar.gz: is missing" in failure(begun, start_from=MODEL)
 
 
 def test_every_part_of_a_training_may_be_named():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from training.defaults.request_batch import ROWS, batch_of, json_values
 from training.export.artifact import open_artifact
 from training.export.inference import ServedModel
 from training.strategies.mesh import share_sequences
+from training.tools.contract_tests.scoring_rules import join_blocks
 from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
@@ -46,18 +48,18 @@ def records(count: int, seed: int = 0) -> pa.RecordBatch:
     )
 
 
-def write(folder, count: int, seed: int = 0) -> Dataset:
+def write(folder, count: int, seed: int = 0, *, shard_bytes: int = 4000, **unit) -> Dataset:
     found = load_packing(NAME, {})
     samples = found.packer().add(records(count, seed))
-    write_dataset(folder, samples, found.fields, shard_bytes=4000, workload=found.info)
+    given = {"shard_bytes": shard_bytes, "workload": found.info} | unit
+    write_dataset(folder, samples, found.fields, **given)
     return Dataset(folder)
 
 
 def test_what_a_recipe_needs_follows_from_the_class():
     found = spec(NAME)
     assert (found.metrics, found.primary_metric) == ({"loss": "lower"}, "loss")
-    assert found.baselines == ("constant",)
-    assert found.packed_with == ()
+    assert (found.baselines, found.packed_with) == (("constant",), ())
     assert found.refuse_split(None, 2, 1)
 
 
@@ -81,10 +83,8 @@ def test_columns_are_packed_as_they_are_declared(tmp_path):
     np.testing.assert_array_equal(samples["x"], np.sort(numbers.astype(np.float32)))
     assert samples["size"].dtype == np.uint8
     assert len(set(samples["colour"].tolist())) == 3
-    texts = [
-        samples["note"][a:b].tobytes().decode()
-        for a, b in zip(samples["note_offsets"][:-1], samples["note_offsets"][1:], strict=True)
-    ]
+    bounds = pairwise(samples["note_offsets"])
+    texts = [samples["note"][start:stop].tobytes().decode() for start, stop in bounds]
     notes = expected.column("note").fill_null("").to_pylist()
     assert texts == [notes[n] for n in np.argsort(numbers)]
 
@@ -98,8 +98,7 @@ def test_a_number_that_its_type_does_not_hold_is_named(wrong):
 
 
 def test_too_large_a_number_makes_its_record_bad():
-    limits = {name: column.limit for name, column in load_packing(NAME, {}).columns.items()}
-    assert limits["x"] == 2.0**128 - 2.0**103
+    assert load_packing(NAME, {}).columns["x"].limit == 2.0**128 - 2.0**103
 
 
 def test_an_integer_column_has_no_value_for_a_missing_number():
@@ -110,7 +109,14 @@ def test_an_integer_column_has_no_value_for_a_missing_number():
         Gaps.derive_packing()(None, None)
 
 
-USERS = [2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
+def made(kind: type[Simple]) -> Simple:
+    return kind(kind.derive_packing()(None, None))
+
+
+def asked(workload: Simple, *records: dict) -> dict[str, torch.Tensor]:
+    """Return the batch of requests with these records, as they arrive from JSON."""
+    requests = json.loads(json.dumps([workload.request(record) for record in records]))
+    return batch_of(workload, requests, torch.device("cpu"))
 
 
 class Users(Simple):
@@ -122,48 +128,32 @@ class Users(Simple):
 
 def test_a_request_has_the_whole_numbers_of_its_record():
     """A training and its endpoint see the same user, however large the number."""
-    workload = Users(Users.derive_packing()(None, None))
-    records = [{"user": user, "cart": [abs(user), 2**64 - 1]} for user in USERS]
-    asked = json.loads(json.dumps([workload.request(record) for record in records]))
-    batch = batch_of(workload, asked, torch.device("cpu"))
-    assert batch["user"].tolist()[:4] == USERS
+    users = [2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
+    records = [{"user": user, "cart": [abs(user), 2**64 - 1]} for user in users]
+    batch = asked(made(Users), *records)
+    assert batch["user"].tolist()[:4] == users
     assert batch["cart"].tolist()[:8] == [n for one in records for n in one["cart"]]
-
-
-@pytest.mark.parametrize("value", [2**63, 0.5, 2.0**53, float("nan"), 10**400, True, "7"])
-def test_a_request_with_a_number_that_its_type_does_not_hold_is_refused(value):
-    workload = Users(Users.derive_packing()(None, None))
-    with pytest.raises(DataError, match=r"record\.user: is .* expected a number that int64 holds"):
-        batch_of(workload, [{"record": {"user": value, "cart": []}}], torch.device("cpu"))
-
-
-@pytest.mark.parametrize("value", [1e39, float("inf"), -(10**400)])
-def test_a_request_with_a_number_that_would_become_infinite_is_refused(value):
-    workload = Everything(Everything.derive_packing()(None, None))
-    record = {"list": [1, 2], "any": [value], "at": "1970-01-01"}
-    with pytest.raises(DataError, match=r"record\.any: is .*expected numbers that float32 holds"):
-        batch_of(workload, [{"record": record}], torch.device("cpu"))
 
 
 def test_it_trains_scores_and_answers(tmp_path, train):
     root = tmp_path / "ml"
-    data = {
-        n: write(root / f"input/data/{n}", 64, seed)
-        for seed, n in enumerate(("train", "validation"))
-    }
+    known, held_out = (
+        write(root / f"input/data/{name}", 64, seed)
+        for seed, name in enumerate(("train", "validation"))
+    )
     train(root, workload=NAME, max_steps=40)
     curve = losses(root)
     assert curve[40] < curve[1] / 2
     workload, model, _ = open_artifact(root / "model")
-    found = evaluated(workload, model, data["validation"])
-    whole = {name: torch.from_numpy(a) for name, a in data["validation"].read(range(64)).items()}
+    found = evaluated(workload, model, held_out)
+    whole = {name: torch.from_numpy(a) for name, a in held_out.read(range(64)).items()}
     with torch.no_grad():
         total, units = loss_of(workload, model, whole)
     assert units == 64
     assert found["loss"]["value"] == pytest.approx(float(total) / 64)
-    constant = workload.baselines(data["train"], data["validation"], 1000)["constant"]
-    mean = data["train"].read(range(64))["y"].mean()
-    expected = np.square(data["validation"].read(range(64))["y"] - mean).mean()
+    constant = workload.baselines(known, held_out, 1000)["constant"]
+    mean = known.read(range(64))["y"].mean()
+    expected = np.square(held_out.read(range(64))["y"] - mean).mean()
     assert constant == {"loss": pytest.approx(expected, rel=1e-4)}
     served = ServedModel(workload, model)
     answer = served.answer({"record": {"x": 1.0, "size": 2, "colour": "red"}})
@@ -176,8 +166,7 @@ def test_it_trains_scores_and_answers(tmp_path, train):
 
 def test_operations_are_counted_and_leave_nothing_behind(tmp_path):
     workload = load(NAME, {})
-    model = workload.model()
-    state = torch.get_rng_state()
+    model, state = workload.model(), torch.get_rng_state()
     assert workload.flops(model) == 6 * (3 * 8 + 8)
     workload.fit(write(tmp_path, 8))
     assert workload.flops(model) == 6 * (3 * 8 + 8)
@@ -186,19 +175,16 @@ def test_operations_are_counted_and_leave_nothing_behind(tmp_path):
 
 
 def test_equal_samples_have_equal_names_and_groups_are_the_columns(tmp_path):
-    one, more = write(tmp_path / "a", 30), records(30)
-    found = load_packing(NAME, {})
-    turned = found.pack(more.take(pa.array(range(29, -1, -1))))
+    one, found = write(tmp_path / "a", 30), load_packing(NAME, {})
+    turned = found.pack(records(30).take(pa.array(range(29, -1, -1))))
     write_dataset(tmp_path / "b", turned, found.fields, shard_bytes=200)
     workload = load(NAME, {})
     first, second = (
-        {e for block in workload.examples(each) for e in block["example"].tolist()}
-        for each in (one, Dataset(tmp_path / "b"))
+        join_blocks(list(workload.examples(each))) for each in (one, Dataset(tmp_path / "b"))
     )
-    assert len(first) == 30
-    assert first == second
-    groups = [g for block in workload.examples(one) for g in block["group"].tolist()]
-    assert len(set(groups)) == 3
+    assert len(set(first["example"].tolist())) == 30
+    assert set(first["example"].tolist()) == set(second["example"].tolist())
+    assert len(set(first["group"].tolist())) == 3
 
 
 def test_what_is_not_written_is_named():
@@ -232,7 +218,7 @@ class Everything(Simple):
 
 
 def test_a_request_is_packed_as_a_record_is():
-    workload = Everything(Everything.derive_packing()(None, None))
+    workload = made(Everything)
     raw = {
         "list": pa.array([[1.0, -2.0]] * ROWS),
         "any": pa.array([[0.5, 1.5, 2.5]] * ROWS),
@@ -240,15 +226,10 @@ def test_a_request_is_packed_as_a_record_is():
         "image": pa.array([b"\x00\xff"] * ROWS, pa.binary()),
     }
     packed = workload.packing.pack(pa.RecordBatch.from_pydict(raw))
-    assert {n: f.shape for n, f in workload.packing.fields.items()} == {
-        "list": (2,), "any": None, "at": (), "image": None,
-    }  # fmt: skip
-    record = {
-        "list": [1, -2],
-        "any": [0.5, 1.5, 2.5],
-        "at": "1970-01-02T02:00:00+02:00",
-        "image": "AP8=",
-    }
+    shapes = {"list": (2,), "any": None, "at": (), "image": None}
+    assert {name: field.shape for name, field in workload.packing.fields.items()} == shapes
+    at = "1970-01-02T02:00:00+02:00"
+    record = {"list": [1, -2], "any": [0.5, 1.5, 2.5], "at": at, "image": "AP8="}
     batch = batch_of(workload, [{"record": record}] * 3, torch.device("cpu"))
     assert batch.keys() == packed.keys()
     for name, values in packed.items():
@@ -260,7 +241,7 @@ def test_a_request_is_packed_as_a_record_is():
 
 def test_the_request_for_a_record_is_packed_as_the_record():
     """As batch scoring asks: columns that the model does not use are not read."""
-    workload = Everything(Everything.derive_packing()(None, None))
+    workload = made(Everything)
     raw = pa.RecordBatch.from_pydict({
         "list": pa.array([[1.0, -2.0], [3.0, 4.0]]),
         "any": pa.array([[0.1, 1 / 3], []], pa.list_(pa.float64())),
@@ -270,9 +251,9 @@ def test_the_request_for_a_record_is_packed_as_the_record():
     columns = workload.request_columns
     assert columns == workload.packing.columns
     values = [json_values(column, raw.column(name)) for name, column in columns.items()]
-    records = [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
-    asked = json.loads(json.dumps([workload.request(record) for record in records]))
-    batch = batch_of(workload, asked, torch.device("cpu"))
+    batch = asked(
+        workload, *(dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
+    )
     filled = raw.take(pa.array([0] + [1] * (ROWS - 1)))
     for name, expected in workload.packing.pack(filled).items():
         np.testing.assert_array_equal(batch[name], expected)
@@ -280,20 +261,22 @@ def test_the_request_for_a_record_is_packed_as_the_record():
     assert set(workload.request_columns) == {"at", "any"}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("list", 3, "expected numbers"),
-        ("list", ["a", "b"], "expected numbers"),
-        ("any", [True], "expected numbers"),
-        ("at", "yesterday", "expected a time in ISO 8601"),
-        ("image", "a", "expected base64"),
-    ],
-)
-def test_a_wrong_value_of_a_request_is_named(name, value, expected):
-    workload = Everything(Everything.derive_packing()(None, None))
+FLOATS, WHOLE = "expected numbers that float32 holds", "expected a number that int64 holds"
+
+
+@pytest.mark.parametrize(("kind", "name", "value", "expected"), [
+    (Everything, "list", 3, "expected numbers"),
+    (Everything, "list", ["a", "b"], "expected numbers"),
+    (Everything, "any", [True], "expected numbers"),
+    *((Everything, "any", [value], FLOATS) for value in (1e39, float("inf"), -(10**400))),
+    (Everything, "at", "yesterday", "expected a time in ISO 8601"),
+    (Everything, "image", "a", "expected base64"),
+    *((Users, "user", value, WHOLE)
+      for value in (2**63, 0.5, 2.0**53, float("nan"), 10**400, True, "7")),
+])  # fmt: skip
+def test_a_wrong_value_of_a_request_is_named(kind, name, value, expected):
     with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
-        batch_of(workload, [{"record": {name: value}}], torch.device("cpu"))
+        batch_of(made(kind), [{"record": {name: value}}], torch.device("cpu"))
 
 
 def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, monkeypatch):
@@ -305,16 +288,12 @@ def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, mo
 
 
 def test_a_sample_says_which_input_it_comes_from(tmp_path):
-    found, samples = load_packing(NAME, {}), {}
-    for number, (name, count) in enumerate({"web": 30, "code": 7}.items()):
-        samples[name] = found.packer().add(records(count, number))
-        unit = {"host": f"algo-{number}", "unit": f"{name}/000000-of-000001"}
-        fields, info = found.fields, found.info
-        write_dataset(tmp_path, samples[name], fields, shard_bytes=400, workload=info, **unit)
-    test, workload = Dataset(tmp_path), load(NAME, {})
+    for name, count in {"web": 30, "code": 7}.items():
+        unit = {"host": f"algo-{name}", "unit": f"{name}/000000-of-000001"}
+        test = write(tmp_path, count, count, shard_bytes=400, **unit)
+    workload = load(NAME, {})
     workload.fit(test)
-    blocks = list(workload.scores(workload.model().eval(), test, ["source"]))
-    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    columns = join_blocks(list(workload.scores(workload.model().eval(), test, ["source"])))
     assert columns["slice.source"].tolist() == ["code"] * 7 + ["web"] * 30
     workload.at_once = 5
     check_shares(workload, workload.model().eval(), test, ["source"])

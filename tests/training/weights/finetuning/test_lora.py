@@ -3,6 +3,7 @@
 import json
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -98,7 +99,7 @@ def test_adapters_alone_are_in_checkpoints_and_in_the_artifact(base, alone):
     assert best[STEPS] < losses(base, "validation_loss")[STEPS]
 
 
-def test_it_begins_as_its_base_and_a_resumed_one_is_bitwise_the_same(base, alone, tmp_path):
+def test_a_resumed_one_is_bitwise_the_same(alone, tmp_path):
     again = tmp_path / "again"
     shutil.copytree(alone, again)
     for path in [*again.glob("checkpoints/*/step-00000006"), again / "model"]:
@@ -107,10 +108,6 @@ def test_it_begins_as_its_base_and_a_resumed_one_is_bitwise_the_same(base, alone
     name = "model/adapter/adapter_model.safetensors"
     assert (again / name).read_bytes() == (alone / name).read_bytes()
     assert losses(again) == losses(alone)
-    whole = beginning(base, tmp_path / "whole")
-    job.main(arguments(whole, SHORT | START))
-    # Without the adapters' dropout the first loss would be the same one.
-    assert losses(whole)[1] == pytest.approx(losses(alone)[1], rel=1e-12)
 
 
 @pytest.mark.sweep
@@ -142,7 +139,7 @@ def logits(model) -> torch.Tensor:
     return getattr(found, "logits", found)
 
 
-def test_peft_reads_them_on_the_base_and_a_merged_model_is_the_same(base, alone, tmp_path):
+def test_peft_reads_them_on_the_base(base, alone):
     from peft import PeftModel
 
     found = logits(open_artifact(alone / "model", base / "start")[1].double())
@@ -152,13 +149,8 @@ def test_peft_reads_them_on_the_base_and_a_merged_model_is_the_same(base, alone,
     torch.testing.assert_close(found, by_peft, rtol=1e-6, atol=1e-6)
     assert not torch.allclose(found, untouched, atol=1e-3)
 
-    merged = beginning(base, tmp_path / "merged")
-    job.main(arguments(merged, SHORT | tuned(merge=True)))
-    again = AutoModelForCausalLM.from_pretrained(merged / "model", dtype=torch.float64)
-    torch.testing.assert_close(logits(again), found, rtol=1e-6, atol=1e-6)
 
-
-def test_the_base_may_be_a_hugging_face_folder(base, alone, tmp_path):
+def test_the_base_may_be_a_hugging_face_folder_and_the_model_merged(base, alone, tmp_path):
     folder = tmp_path / "folder"
     AutoModelForCausalLM.from_pretrained(base / "model", dtype=torch.float64).save_pretrained(
         folder, max_shard_size="20kB"
@@ -166,8 +158,11 @@ def test_the_base_may_be_a_hugging_face_folder(base, alone, tmp_path):
     assert len(list(folder.glob("*.safetensors"))) > 1
     start = {"start_from": json.dumps({"hugging_face": "s3://bucket/base/"})}
     root = beginning(base, tmp_path / "ml", folder)
-    job.main(arguments(root, SHORT | tuned() | start))
+    job.main(arguments(root, SHORT | tuned(merge=True) | start))
     assert losses(root) == losses(alone)
+    merged = AutoModelForCausalLM.from_pretrained(root / "model", dtype=torch.float64)
+    found = logits(open_artifact(alone / "model", base / "start")[1].double())
+    torch.testing.assert_close(logits(merged), found, rtol=1e-6, atol=1e-6)
     told = json.loads((root / "model/config.json").read_text())
     assert told["base"]["sha256"] == model_files_sha256(folder)
     assert told["training"]["parts"]["start"] == {"hugging_face": model_files_sha256(folder)}
@@ -181,73 +176,61 @@ def replaced(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
 
 
-def another(folder: Path) -> None:
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | {"num_key_value_heads": 4}))
+def described(**changes) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
 
 
-def strange(folder: Path) -> None:
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | {"model_type": "gpt2"}))
-
-
-def nothing(folder: Path) -> None:
-    (folder / "config.json").unlink()
-
-
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        (pickled, "pytorch_model.bin: is a pickle, which runs code when it is read"),
-        (replaced, "start_from: the SHA-256 of s3://bucket/base/ is"),
-        (another, "workload.config.kv_heads is 2, the base has 4"),
-        (strange, "model_type is 'gpt2'"),
-        (nothing, "holds no config.json, but"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "expected"), [
+    (pickled, "pytorch_model.bin: is a pickle, which runs code when it is read"),
+    (replaced, "start_from: the SHA-256 of s3://bucket/base/ is"),
+    (described(num_key_value_heads=4), "workload.config.kv_heads is 2, the base has 4"),
+    (described(model_type="gpt2"), "model_type is 'gpt2'"),
+    (lambda folder: (folder / "config.json").unlink(), "holds no config.json, but"),
+])  # fmt: skip
 def test_a_folder_that_is_no_base_is_refused_by_name(base, tmp_path, damage, expected):
     root = beginning(base, tmp_path / "ml", base / "model")
     folder = root / "input/data/start"
-    asked = {"hugging_face": "s3://bucket/base/", "model_sha256": model_files_sha256(folder)}
-    if damage is not replaced:
-        asked.pop("model_sha256")
+    asked = {"hugging_face": "s3://bucket/base/"}
+    if damage is replaced:
+        asked["model_sha256"] = model_files_sha256(folder)
     damage(folder)
+    assert expected in failure(root, tuned() | {"start_from": json.dumps(asked)})
+
+
+def failure(root: Path, settings: dict) -> str:
     with pytest.raises(SystemExit):
-        job.main(arguments(root, SHORT | tuned() | {"start_from": json.dumps(asked)}))
-    assert expected in (root / "output/failure").read_text()
+        job.main(arguments(root, SHORT | settings))
+    return (root / "output/failure").read_text()
 
 
-@pytest.mark.parametrize(
-    ("tuning", "expected"),
-    [
-        (
-            {"adapters": {"targets": ["q_proj"]}},
-            "'q_proj' is not a linear layer of the model's block",
-        ),
-        ({"adapters": {"rank": 0}}, "tuning.adapters.rank: Input should be greater than"),
-        ({"freeze": ["layers.*"]}, "train.freeze: 'layers.*' matches none of the model's weights"),
-        ({"freeze": ["*"]}, "all weights of the model are frozen"),
-        ({"freeze": ["*"], "adapters": {}}, "freeze * and adapters are both set"),
-    ],
-)
+@pytest.mark.parametrize(("tuning", "expected"), [
+    ({"adapters": {"targets": ["q_proj"]}}, "'q_proj' is not a linear layer of the model's block"),
+    ({"adapters": {"rank": 0}}, "tuning.adapters.rank: Input should be greater than"),
+    ({"freeze": ["layers.*"]}, "train.freeze: 'layers.*' matches none of the model's weights"),
+    ({"freeze": ["*"]}, "all weights of the model are frozen"),
+    ({"freeze": ["*"], "adapters": {}}, "freeze * and adapters are both set"),
+])  # fmt: skip
 def test_what_cannot_be_tuned_is_refused_by_name(base, tmp_path, tuning, expected):
     root = beginning(base, tmp_path / "ml")
-    with pytest.raises(SystemExit):
-        job.main(arguments(root, SHORT | START | {"tuning": json.dumps(tuning)}))
-    assert expected in (root / "output/failure").read_text()
+    assert expected in failure(root, START | {"tuning": json.dumps(tuning)})
 
 
 def test_adapters_without_a_base_are_refused(base, tmp_path):
-    root = beginning(base, tmp_path / "ml")
-    with pytest.raises(SystemExit):
-        job.main(arguments(root, SHORT | {"tuning": json.dumps({"adapters": {}})}))
-    assert "are for a model that is there" in (root / "output/failure").read_text()
+    said = failure(beginning(base, tmp_path / "ml"), {"tuning": json.dumps({"adapters": {}})})
+    assert "are for a model that is there" in said
 
 
-def test_frozen_weights_stay_as_they_begin(base, tmp_path):
+def test_frozen_weights_stay_as_they_begin_and_adapters_begin_with_the_loss_of_their_base(
+    base, alone, tmp_path
+):
     root = beginning(base, tmp_path / "ml")
     tuning = json.dumps({"freeze": ["embedding.*", "blocks.0.*"]})
-    job.main(arguments(root, SHORT | START | {"tuning": tuning}))
+    job.main(arguments(root, SHORT | START | {"tuning": tuning, "max_steps": 3}))
+    assert losses(root)[1] == pytest.approx(losses(alone)[1], rel=1e-12)
     before, after = (load_file(r / "model/model.safetensors") for r in (base, root))
     same = {name for name in before if torch.equal(before[name].float(), after[name].float())}
     assert same == {n for n in before if "layers.0." in n or "embed" in n}
@@ -264,9 +247,7 @@ def test_adapters_are_opened_with_their_own_base_only(base, alone, tmp_path, mon
     with pytest.raises(DataError, match="the adapters belong to base"):
         open_artifact(alone / "model", other)
     root = beginning(base, tmp_path / "ml", other)
-    with pytest.raises(SystemExit):
-        job.main(arguments(root, SHORT | START))
-    assert "holds adapters alone; begin with their base" in (root / "output/failure").read_text()
+    assert "holds adapters alone; begin with their base" in failure(root, START)
 
 
 def test_evaluate_adds_them_to_the_base_and_scores_the_base_on_the_same_rows(base, alone, tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.training.weights.initial.test_build_model import drawn_part
 from training.weights.initial.build_model import (
     JoinedValue,
     build_on_meta,
@@ -58,14 +59,11 @@ def qkv(
 def test_a_part_is_the_same_numbers_as_in_the_whole(data, groups, kind):
     value, parts, whole = qkv(groups, (kind,) * 3)
     assert isinstance(value, JoinedValue)
-    part = []
-    for size in whole.shape:
-        start = data.draw(st.integers(0, size))
-        part.append(slice(start, data.draw(st.integers(start, size))))
-    wanted = whole[tuple(part)].float()
+    part = drawn_part(data, whole.shape)
+    wanted = whole[part].float()
     into = torch.full_like(wanted, 9, memory_format=torch.contiguous_format)
     before = sum(one.read for one in parts)
-    value.write(tuple(part), into)
+    value.write(part, into)
     assert torch.equal(into, wanted)
     assert sum(one.read for one in parts) - before == wanted.numel()
 

@@ -22,10 +22,12 @@ from tests.training.workloads.image.pictures import (
     picture,
 )
 from training.data.dataset import Dataset
-from training.data.loader import Loader, Preparation
-from training.data.sample_order import create_uniform_order
+from training.data.loader import Preparation
 from training.export.inference import WARM, ServedModel
+from training.tools.contract_tests.scoring_rules import join_blocks
 from training.workloads import load, load_packing
+from training.workloads.image.config import ImageConfig
+from training.workloads.image.workload import Classes, ResNet
 from trainyard.common.errors import DataError, TrainingError
 
 pytestmark = pytest.mark.long
@@ -39,17 +41,10 @@ def sharded(root: Path, files: dict[str, bytes], *arguments: str, **columns: str
         (root / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "raw" / name).write_bytes(content)
     (root / "ml").mkdir()
-    places = ["--input", root / "raw", "--output", root / "out", "--root", root / "ml"]
-    told = [
-        "--workload",
-        "image",
-        "--workload_config",
-        json.dumps(CONFIG | columns),
-        "--processes",
-        "1",
-    ]
-    shares = ["--validation_share", "0.2", "--test_share", "0.3", "--shard_mb", "0.02"]
-    job.main([*told, *shares, *map(str, places), *arguments])
+    told = {"workload": "image", "workload_config": json.dumps(CONFIG | columns), "processes": 1}
+    told |= {"validation_share": 0.2, "test_share": 0.3, "shard_mb": 0.02}
+    told |= {"input": root / "raw", "output": root / "out", "root": root / "ml"}
+    job.main([*(part for n, v in told.items() for part in (f"--{n}", str(v))), *arguments])
     return root / "out"
 
 
@@ -58,7 +53,7 @@ def splits(tmp_path_factory) -> Path:
     return sharded(tmp_path_factory.mktemp("splits"), folder(COUNT))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workload(splits: Path):
     found = load("image", CONFIG)
     found.fit(Dataset(splits / "train"))
@@ -102,34 +97,29 @@ def test_images_that_cannot_be_decoded_are_quarantined_by_their_names(tmp_path: 
         sharded(tmp_path / "strict", files)
 
 
+def slices(out: Path, *names: str) -> tuple[set[str], ...]:
+    """Return the values of these slices among the scores of the test split."""
+    found = load("image", CONFIG)
+    found.fit(Dataset(out / "train"))
+    columns = join_blocks(list(found.scores(found.model(), Dataset(out / "test"), names)))
+    return tuple(set(columns[f"slice.{name}"]) for name in names)
+
+
 def test_by_folder_an_evaluation_is_sliced_by_source(tmp_path: Path):
     files = {
         f"camera{n % 2}/{n}.parquet": parquet({f"{n % 3}/x.png": picture(n)}) for n in range(30)
     }
-    out = sharded(tmp_path, files, "--by_folder")
-    found = load("image", CONFIG)
-    found.fit(Dataset(out / "train"))
-    test = Dataset(out / "test")
-    blocks = list(found.scores(found.model(), test, ("source", "label")))
-    sources = np.concatenate([block["slice.source"] for block in blocks])
-    labels = np.concatenate([block["slice.label"] for block in blocks])
-    assert set(sources) == {"camera0", "camera1"} and set(labels) <= {"0", "1", "2"}
+    sources, labels = slices(sharded(tmp_path, files, "--by_folder"), "source", "label")
+    assert sources == {"camera0", "camera1"} and labels <= {"0", "1", "2"}
 
 
 def test_of_several_inputs_the_folders_below_them_are_the_labels(tmp_path: Path):
     files = {f"camera{n % 2}/{LABELS[n // 2 % 2]}/{n}.png": picture(n) for n in range(40)}
     out = sharded(tmp_path, files, "--inputs", "camera0", "camera1")
-    found = load("image", CONFIG)
-    found.fit(Dataset(out / "train"))
-    assert found.classes.names == LABELS
-    blocks = list(found.scores(found.model(), Dataset(out / "test"), ("source",)))
-    sources = np.concatenate([block["slice.source"] for block in blocks])
-    assert set(sources) == {"camera0", "camera1"}
+    assert slices(out, "source", "label") == ({"camera0", "camera1"}, {*LABELS})
 
 
 def test_labels_that_are_numbers_are_ordered_by_them():
-    from training.workloads.image.workload import Classes
-
     parts = [{"labels": {"10": 1, "9": 2}}, {"labels": {"9": 1, "0": 5}}]
     assert Classes.from_statistics(parts).names == ("0", "9", "10")
     assert Classes.from_statistics(parts).counts == (5, 3, 1)
@@ -164,8 +154,7 @@ def test_scores_are_the_losses_of_the_images(splits, workload, model):
     assert found["log_loss"]["value"] == pytest.approx(expected.item(), rel=1e-5)
     hits = model(*workload.inputs(batch)).argmax(1) == batch["target"]
     assert found["accuracy"]["value"] == pytest.approx(hits.float().mean().item())
-    rows = np.concatenate([block["example"] for block in blocks])
-    examples = np.concatenate([block["example"] for block in workload.examples(test)])
+    rows, examples = (join_blocks(list(b))["example"] for b in (blocks, workload.examples(test)))
     assert (rows == examples).all() and len(set(rows.tolist())) == len(test)
 
 
@@ -186,40 +175,14 @@ def test_baselines_are_scored_row_by_row(splits, workload, model):
     assert values["majority"]["log_loss"]["value"] == pytest.approx(np.log(2), abs=0.1)
 
 
-def pixels_of(workload, train: Dataset, world: int, *, begin: int, until: int) -> list[bytes]:
-    """Return the images that all ranks together take, in the order of the training."""
-    order = create_uniform_order(train.fingerprint, 0, len(train))
-    options = {"global_batch": 8, "micro_batch": 2, "world": world, "position": begin}
-    found = []
-    loaders = [
-        Loader(
-            train,
-            order,
-            rank=r,
-            preparation=Preparation.from_workload(workload, threads=r + 1),
-            **options,
-        )
-        for r in range(world)
-    ]
-    for _ in range(begin, until, 8):
-        for loader in loaders:
-            for _ in range(8 // world // 2):
-                found += [image.numpy().tobytes() for image in next(loader)["pixels"]]
-    for loader in loaders:
-        loader.close()
-    return found
-
-
-def test_one_two_and_four_ranks_see_the_same_pixels_and_so_does_who_resumes(splits, workload):
-    """Covers two epochs, with augmentation; the second epoch sees every image differently."""
-    train = Dataset(splits / "train")
-    until = 2 * len(train) // 8 * 8
-    whole = pixels_of(workload, train, 1, begin=0, until=until)
-    assert len(set(whole)) == len(whole)
-    for world in (2, 4):
-        assert pixels_of(workload, train, world, begin=0, until=until) == whole
-        middle = len(train) // 16 * 8
-        assert pixels_of(workload, train, world, begin=middle, until=until) == whole[middle:]
+def test_a_position_decides_how_an_image_is_seen_and_without_one_its_middle_is(splits, workload):
+    samples = Dataset(splits / "train").read([0] * 8)
+    ready = Preparation.from_workload(workload, threads=2)
+    seen = [image.numpy().tobytes() for image in ready.batch(samples, np.arange(8))["pixels"]]
+    assert len(set(seen)) == 8
+    later = ready.batch(samples, np.arange(4, 12))["pixels"]
+    assert [image.numpy().tobytes() for image in later][:4] == seen[4:]
+    assert len({image.numpy().tobytes() for image in ready.batch(samples)["pixels"]}) == 1
 
 
 def test_a_training_resumed_in_mid_epoch_is_bitwise_the_undisturbed_one(splits, tmp_path, train):
@@ -256,15 +219,12 @@ def test_a_model_of_images_can_be_warmed_up(workload, model, monkeypatch):
     assert len(found) == WARM and all(set(one) == {"label", "probabilities"} for one in found)
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"picture": ""}, "expected .*image"),
-        ({"image": 5}, "expected .*image"),
-        ({"image": "QUI"}, "image: is 'QUI', expected base64"),
-        ({"image": "QUI="}, "image: is not an image: its first bytes are b'AB'"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "message"), [
+    ({"picture": ""}, "expected .*image"),
+    ({"image": 5}, "expected .*image"),
+    ({"image": "QUI"}, "image: is 'QUI', expected base64"),
+    ({"image": "QUI="}, "image: is not an image: its first bytes are b'AB'"),
+])  # fmt: skip
 def test_a_request_without_an_image_is_refused(workload, model, request_, message):
     with pytest.raises(DataError, match=message):
         workload.answers(model, [request_])
@@ -287,15 +247,33 @@ def test_the_operations_of_a_convolution_are_counted(workload, model):
     assert workload.flops(model) == 3 * 2 * (256 * (stem + block) + head)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"image": "x", "label": "x"}, "the same column"),
-        ({"crop_area": (0.5, 0.1)}, "swap them"),
-        ({"size": 8, "stem": "large", "depths": [1, 1, 1]}, "leave nothing of 8 pixels"),
-        ({"width": 20}, "multiple of 16"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"image": "x", "label": "x"}, "the same column"),
+    ({"crop_area": (0.5, 0.1)}, "swap them"),
+    ({"size": 8, "stem": "large", "depths": [1, 1, 1]}, "leave nothing of 8 pixels"),
+    ({"width": 20}, "multiple of 16"),
+])  # fmt: skip
 def test_settings_that_do_not_fit_are_named(settings, message):
     with pytest.raises(TrainingError, match=message):
         load_packing("image", CONFIG | settings)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_behind_frozen_weights_has_the_gradients_that_it_had(kind: torch.dtype):
+    torch.manual_seed(0)
+    model = ResNet(ImageConfig(**CONFIG), classes=3)
+    pixels = torch.randint(0, 256, (2, 16, 16, 3), dtype=torch.uint8)
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        with torch.autocast("cpu", kind, enabled=kind != torch.float32):
+            model(pixels).float().square().sum().backward()
+        found = {name: one.grad for name, one in model.named_parameters()}
+        return {name: one.clone() for name, one in found.items() if one is not None}
+
+    before = gradients()
+    model.stem.requires_grad_(False)  # torch's own GroupNorm ends the process here
+    after = gradients()
+    assert {*before} - {*after} == {"stem.weight"}
+    for name, one in after.items():
+        torch.testing.assert_close(one, before[name], rtol=0.05, atol=0.05 * one.abs().max().item())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset
+from training.tools.contract_tests.scoring_rules import join_blocks
 from training.workloads import load
 
 SMALL = {"records": "completions", "context_length": 12, "layers": 1, "heads": 2, "dim": 16}
@@ -18,17 +19,27 @@ END = 256
 
 
 def records(pairs: list[tuple[str, str]]) -> pa.RecordBatch:
-    columns = {
-        name: pa.array([pair[place] for pair in pairs], pa.string())
-        for place, name in enumerate(("prompt", "completion"))
-    }
-    return pa.record_batch(columns)
+    schema = pa.schema({"prompt": pa.string(), "completion": pa.string()})
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(schema.names, p, strict=True)) for p in pairs], schema
+    )
 
 
 def packed(workload, pairs: list[tuple[str, str]]) -> dict[str, np.ndarray]:
     packer = workload.packing.packer()
     parts = packer.add(records(pairs)), packer.flush()
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def tensors(workload, pairs: list[tuple[str, str]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in packed(workload, pairs).items()}
+
+
+def seeded(config: dict) -> tuple:
+    """Return a workload and its model, in evaluation mode."""
+    torch.manual_seed(0)
+    workload = load("language_model", config)
+    return workload, workload.model().eval()
 
 
 def dataset(folder, workload, pairs) -> Dataset:
@@ -45,9 +56,8 @@ TEXTS = st.text("abcö", max_size=20)
 def test_a_sample_is_the_end_of_its_prompt_and_the_completion_which_alone_counts(pairs):
     workload = load("language_model", SMALL)
     samples = packed(workload, pairs)
-    for (prompt, said), row, counted in zip(
-        pairs, samples["tokens"].tolist(), samples["counted"], strict=True
-    ):
+    found = samples["tokens"].tolist(), samples["counted"]
+    for (prompt, said), row, counted in zip(pairs, *found, strict=True):
         before, after = list(prompt.encode()), [*said.encode(), END]
         kept = before[-max(1, 13 - len(after)) :]
         expected = [*kept, *after][:13]
@@ -57,10 +67,8 @@ def test_a_sample_is_the_end_of_its_prompt_and_the_completion_which_alone_counts
 
 
 def test_the_loss_is_of_the_completion_alone():
-    torch.manual_seed(0)
-    workload = load("language_model", SMALL)
-    model = workload.model()
-    batch = {n: torch.from_numpy(a) for n, a in packed(workload, [("ab", "cd")]).items()}
+    workload, model = seeded(SMALL)
+    batch = tensors(workload, [("ab", "cd")])
     total, count = loss_of(workload, model, batch)
     log_p = torch.log_softmax(model(batch["tokens"][:, :-1].long()), -1)[0]
     assert count == 3
@@ -69,19 +77,15 @@ def test_the_loss_is_of_the_completion_alone():
 
 
 def test_the_scores_of_examples_add_up_to_the_loss_and_equal_ones_have_one_name(tmp_path):
-    torch.manual_seed(0)
-    workload = load("language_model", SMALL)
-    model = workload.model().eval()
+    workload, model = seeded(SMALL)
     pairs = [("ab", "cd"), ("x", "yz"), ("ab", "cd"), ("", "")]
     data = dataset(tmp_path, workload, pairs)
     found = evaluated(workload, model, data)
-    batch = {n: torch.from_numpy(a) for n, a in packed(workload, pairs).items()}
-    total, count = loss_of(workload, model, batch)
+    total, count = loss_of(workload, model, tensors(workload, pairs))
     assert found["loss"]["value"] == pytest.approx(total.item() / count.item(), rel=1e-5)
-    names = np.concatenate([block["example"] for block in workload.examples(data)]).tolist()
+    names = join_blocks(list(workload.examples(data)))["example"].tolist()
     assert len(names) == 3 and names[0] == names[2] != names[1]
-    blocks = list(workload.scores(model, data))
-    assert sum(block["bits_per_byte.weight"].sum() for block in blocks) == 6
+    assert join_blocks(list(workload.scores(model, data)))["bits_per_byte.weight"].sum() == 6
     assert workload.baselines(data, data, 10**6)["bigram"]["loss"] > 0
 
 
@@ -112,16 +116,12 @@ def test_the_examples_of_a_sample_cost_what_they_cost_alone_and_have_the_same_na
     pairs = [("ab", "cd"), ("x", "yz"), ("", "q"), ("ab", "cd"), ("a prompt", "and long"), ("", "")]
     found = []
     for config in (SMALL, TOGETHER):
-        workload = load("language_model", config)
-        torch.manual_seed(0)
-        model = workload.model().eval()
+        workload, model = seeded(config)
         with torch.no_grad():
             model.embedding.weight.mul_(20)
         data = dataset(tmp_path / config.get("attend", "each"), workload, pairs)
-        blocks = list(workload.scores(model, data))
-        columns = {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
-        batch = {n: torch.from_numpy(a) for n, a in packed(workload, pairs).items()}
-        loss, units = loss_of(workload, model, batch)
+        columns = join_blocks(list(workload.scores(model, data)))
+        loss, units = loss_of(workload, model, tensors(workload, pairs))
         assert columns["loss.sum"].sum() == pytest.approx(loss.item(), rel=1e-5)
         assert columns["loss.weight"].sum() == units
         found.append((columns["example"].tolist(), columns["loss.sum"], len(data)))
@@ -132,9 +132,7 @@ def test_the_examples_of_a_sample_cost_what_they_cost_alone_and_have_the_same_na
 
 
 def test_a_request_is_a_prompt_with_its_completion(tmp_path):
-    torch.manual_seed(0)
-    workload = load("language_model", SMALL)
-    model = workload.model().eval()
+    workload, model = seeded(SMALL)
     with torch.inference_mode():
         [answer] = workload.answers(model, [{"prompt": "ab", "completion": "cd"}])
     found = evaluated(workload, model, dataset(tmp_path, workload, [("ab", "cd")]))

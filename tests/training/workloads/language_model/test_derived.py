@@ -25,19 +25,6 @@ def _path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(TOYS))
 
 
-def roots(folder: Path, *names: str) -> list[Path]:
-    write_data(folder / "data")
-    return [container(folder / "data", folder / name) for name in names]
-
-
-@pytest.mark.slow
-def test_fsdp_needs_nothing_more(tmp_path: Path):
-    alone, several = roots(tmp_path, "alone", "several")
-    job.main(arguments(alone, DERIVED | {"strategy": "single"}))
-    worlds.train_each({several: DERIVED | {"strategy": "fsdp"}}, 2)
-    assert losses(several) == pytest.approx(losses(alone), rel=1e-12)
-
-
 SPLITS = {
     "tensor_parallel": {"tensor_parallel": 2, "sequence_parallel": False},
     "sequence_parallel": {"tensor_parallel": 2},
@@ -48,9 +35,16 @@ SPLITS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", SPLITS)
-def test_what_splits_the_model_names_the_method_to_override(tmp_path: Path, method: str):
-    [root] = roots(tmp_path, "root")
-    codes = worlds.finish(worlds.start(root, 2, **DERIVED | {"strategy": "ddp"} | SPLITS[method]))
-    assert codes == [1, 1]
-    assert f"override {method}() in the workload, or" in (root / "rank-0.log").read_text()
+def test_fsdp_needs_nothing_more_and_what_splits_the_model_names_the_method_to_override(
+    tmp_path: Path,
+):
+    write_data(tmp_path / "data")
+    roots = {name: container(tmp_path / "data", tmp_path / name) for name in ("fsdp", *SPLITS)}
+    given = {"fsdp": {"strategy": "fsdp"}} | {n: {"strategy": "ddp"} | s for n, s in SPLITS.items()}
+    worlds.train_each({roots[name]: DERIVED | more for name, more in given.items()}, 2)
+    alone = container(tmp_path / "data", tmp_path / "alone")
+    job.main(arguments(alone, DERIVED | {"strategy": "single"}))
+    assert losses(roots["fsdp"]) == pytest.approx(losses(alone), rel=1e-12)
+    for name in SPLITS:
+        said = (roots[name] / "output/failure").read_text()
+        assert f"override {name}() in the workload, or" in said

@@ -29,13 +29,10 @@ def measure_baselines(
     workload: Workload, train: Dataset, test: Dataset, limit: int
 ) -> dict[str, dict[str, float]]:
     """Return baseline → metric → value."""
-    metrics = {
-        name: workload.metrics(list(blocks))
-        for name, blocks in workload.baseline_scores(train, test, limit).items()
-    }
+    scores = workload.baseline_scores(train, test, limit)
     return {
-        name: {metric: entry["value"] for metric, entry in entries.items()}
-        for name, entries in metrics.items()
+        name: {metric: found["value"] for metric, found in workload.metrics(list(blocks)).items()}
+        for name, blocks in scores.items()
     }
 
 
@@ -76,17 +73,12 @@ def pack(settings: dict, frames: list[pd.DataFrame]) -> tuple[Samples, dict]:
 def dataset(folder: Path, settings: dict, objects: dict[str, pd.DataFrame]) -> Dataset:
     """Write raw objects, given as name → table, as the shard step would."""
     packing = load_packing("tabular", settings)
+    known = {"split": "train", "fields": packing.fields, "workload": packing.info}
     for name, frame in objects.items():
         samples, statistics = pack(settings, [frame])
         writer = ShardWriter(folder, name, packing.fields, 4000)
         writer.add(samples)
         source = Source(name=name, records=len(frame), samples=len(frame), statistics=statistics)
-        manifest = Manifest(
-            split="train",
-            fields=packing.fields,
-            workload=packing.info,
-            sources=[source],
-            shards=writer.close(),
-        )
+        manifest = Manifest(sources=[source], shards=writer.close(), **known)
         write_manifest(manifest, folder / f"manifest-{name}.json")
     return Dataset(folder)

@@ -1,9 +1,9 @@
 """Rows to samples, and the statistics: against pandas, whatever the batches are."""
 
 import json
+from collections import Counter
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -38,22 +38,17 @@ def test_a_row_knows_its_group_which_is_no_feature():
     samples, statistics = pack(SETTINGS | {"group": "day"}, [frame])
     assert len(np.unique(samples["group"])) == 2
     assert (samples["group"][::2] == samples["group"][0]).all()
-    assert samples["categories"].shape == (20, 2) and set(statistics["categories"]) == {
-        "colour",
-        "size",
-    }
+    assert samples["categories"].shape == (20, 2)
+    assert set(statistics["categories"]) == {"colour", "size"}
     as_category, _ = pack(SETTINGS | {"group": "colour"}, [frame])
     assert (as_category["group"] == as_category["categories"][:, 0]).all()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["2013-02-01", "2012-12-31", "2013-01-31"],
-        ["2013-02-01T10:00", "2013-02-01T09:59:59", "2013-02-01T09:59:59.5"],
-        ["10", "-9", "9"],
-    ],
-)
+@pytest.mark.parametrize("values", [
+    ["2013-02-01", "2012-12-31", "2013-01-31"],
+    ["2013-02-01T10:00", "2013-02-01T09:59:59", "2013-02-01T09:59:59.5"],
+    ["10", "-9", "9"],
+])  # fmt: skip
 def test_ordered_groups_are_numbered_in_their_order(values: list[str]):
     frame = table(30).assign(day=values * 10)
     ordered = SETTINGS | {"group": "day", "group_ordered": True}
@@ -71,14 +66,6 @@ def test_groups_without_an_order_are_refused_where_one_is_declared():
         load_packing("tabular", SETTINGS | {"group_ordered": True})
 
 
-def test_a_value_has_one_hash_in_every_column_and_batch():
-    one = pd.DataFrame({"colour": ["x", "y"], "size": ["y", "x"], "weight": 0.0, "age": 0.0,
-                        "delay": 0.0})  # fmt: skip
-    samples, _ = pack(SETTINGS, [one, one[::-1]])
-    assert len(np.unique(samples["categories"])) == 2
-    assert (samples["categories"][:2] == samples["categories"][:1:-1]).all()
-
-
 @given(st.lists(st.integers(0, 60), max_size=5), st.integers(0, 3))
 def test_the_statistics_are_those_of_the_rows_however_they_are_cut(cuts, seed):
     frame = table(60, seed)
@@ -94,27 +81,10 @@ def test_the_statistics_are_those_of_the_rows_however_they_are_cut(cuts, seed):
         assert found["m2"] == pytest.approx(stored.var(ddof=0) * stored.count())
     for index, name in enumerate(("colour", "size")):
         found = statistics["categories"][name]
-        counts = (
-            frame[name].astype(object).where(frame[name].notna(), None).value_counts(dropna=False)
-        )
-        assert dict(zip(found["value"], found["count"], strict=True)) == {
-            None if value is None or value != value else value: n for value, n in counts.items()
-        }
+        values = [value if isinstance(value, str) else None for value in frame[name]]
+        assert dict(zip(found["value"], found["count"], strict=True)) == Counter(values)
         code = dict(zip(found["value"], found["hash"], strict=True))
-        values = [None if v is None or v != v else v for v in frame[name]]
         assert [code[value] for value in values] == samples["categories"][:, index].tolist()
-
-
-@given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=6), max_size=6))
-def test_merged_moments_are_those_of_all_values(parts):
-    total = Moments.none(1)
-    for part in parts:
-        total = total.merge(Moments.from_values(np.array(part, np.float64).reshape(-1, 1)))
-    values = np.array([value for part in parts for value in part])
-    assert total.count[0] == len(values)
-    if len(values):
-        assert total.mean[0] == pytest.approx(values.mean(), abs=1e-6)
-        assert total.m2[0] == pytest.approx(values.var() * len(values), rel=1e-6, abs=1e-3)
 
 
 def test_the_variance_survives_a_mean_that_is_far_from_zero():
@@ -133,10 +103,9 @@ def test_parts_add_up_to_the_whole():
     for part in (frame[:10], frame[10:10], frame[10:]):
         total.add_json(pack(SETTINGS, [part])[1])
     found = total.as_json()
-    for name, table_ in whole["categories"].items():
-        assert sorted(zip(*found["categories"][name].values(), strict=True), key=repr) == sorted(
-            zip(*table_.values(), strict=True), key=repr
-        )
+    for name, expected in whole["categories"].items():
+        values = found["categories"][name].values()
+        assert {*zip(*values, strict=True)} == {*zip(*expected.values(), strict=True)}
     for name, numbers in whole["numbers"].items():
         assert found["numbers"][name] == pytest.approx(numbers)
 
@@ -146,12 +115,8 @@ def test_a_split_without_records_has_statistics_too():
     assert [len(array) for array in samples.values()] == [0, 0, 0]
     assert statistics["numbers"]["age"] == {"count": 0, "mean": 0, "m2": 0}
     assert statistics["categories"]["size"] == {"value": [], "hash": [], "count": []}
-
-
-def test_a_column_of_nothing_but_missing_values():
-    frame = table(5).assign(age=np.nan)
-    _, statistics = pack(SETTINGS, [frame])
-    assert statistics["numbers"]["age"] == {"count": 0, "mean": 0, "m2": 0}
+    _, missing = pack(SETTINGS, [table(5).assign(age=np.nan)])
+    assert missing["numbers"]["age"] == statistics["numbers"]["age"]
 
 
 def test_a_number_beyond_float32_is_named():
@@ -160,19 +125,15 @@ def test_a_number_beyond_float32_is_named():
         packing.packer().add(batch(table(3).assign(weight=[1, 1e39, 2]), packing))
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"categories": [], "numbers": []}, "both empty"),
-        ({"numbers": ["weight", "delay"]}, "'delay' is named twice"),
-        ({"numbers": ["weight", "colour"]}, "'colour' is named twice"),
-        ({"group": "weight"}, "group 'weight' is a number"),
-        ({"group": "delay"}, "group 'delay' is a number"),
-        ({"dropout": 1.0}, "dropout: is 1.0"),
-        ({"hidden": [0]}, "hidden.0: is 0"),
-        ({"label": None}, "label: is None"),
-    ],
-)
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"categories": [], "numbers": []}, "both empty"),
+    ({"numbers": ["weight", "delay"]}, "'delay' is named twice"),
+    ({"numbers": ["weight", "colour"]}, "'colour' is named twice"),
+    ({"group": "weight"}, "group 'weight' is a number"),
+    ({"group": "delay"}, "group 'delay' is a number"),
+    ({"dropout": 1.0}, "dropout: is 1.0"),
+    ({"hidden": [0]}, "hidden.0: is 0"),
+])  # fmt: skip
 def test_impossible_settings_are_refused(change, expected):
     with pytest.raises(TrainingError, match=expected):
         load_packing("tabular", SETTINGS | change)

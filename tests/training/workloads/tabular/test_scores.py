@@ -20,11 +20,10 @@ def metrics(logits, labels, groups=None, size=1000):
     return scores.metrics([{**scores.columns(z, y), "group": g} for z, y, g in parts])
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from([-3.0, -1, 0.1, 0.5, 4]), st.booleans()), min_size=2).filter(
-        lambda rows: len({label for _, label in rows}) == 2
-    )
-)
+row = st.tuples(st.sampled_from([-3.0, -1, 0.1, 0.5, 4]), st.booleans())
+
+
+@given(st.lists(row, min_size=2).filter(lambda rows: len({label for _, label in rows}) == 2))
 def test_the_metrics_are_what_their_names_say(rows):
     logits, labels = (np.array(column) for column in zip(*rows, strict=True))
     p = 1 / (1 + np.exp(-logits))
@@ -38,17 +37,6 @@ def test_the_metrics_are_what_their_names_say(rows):
     assert {name: m["value"] for name, m in found.items()} == pytest.approx(expected, abs=1e-6)
     error = np.std((logits > 0) == labels, ddof=1) / np.sqrt(len(rows))
     assert found["accuracy"]["standard_error"] == pytest.approx(error)
-
-
-def test_the_standard_errors_are_those_of_repeated_draws():
-    random = np.random.default_rng(0)
-    values, errors = [], []
-    for _ in range(300):
-        labels = random.random(400) < 0.3
-        found = metrics(random.normal(-1, 1, 400) + labels, labels)
-        values.append([m["value"] for m in found.values()])
-        errors.append([m["standard_error"] for m in found.values()])
-    assert np.mean(errors, axis=0) == pytest.approx(np.std(values, axis=0), rel=0.12)
 
 
 def test_rows_of_one_group_count_as_little_as_they_tell():
@@ -75,13 +63,9 @@ def test_groups_of_one_row_are_no_groups():
         assert grouped[name] == pytest.approx(found)
 
 
-def test_one_group_alone_tells_no_error():
-    found = metrics(np.array([1.0, -1, 2]), np.array([1, 0, 0], np.uint8), np.full(3, 7))
+def test_one_group_alone_tells_no_error_and_certain_and_wrong_costs_no_infinity():
+    found = metrics(np.array([1e4, -1e4, 1e4]), np.array([0, 0, 1], np.uint8), np.full(3, 7))
     assert all(np.isnan(m["standard_error"]) for m in found.values())
-
-
-def test_certain_and_wrong_costs_its_logit_and_no_infinity():
-    found = metrics(np.array([1e4, -1e4, 1e4]), np.array([0, 0, 1], np.uint8))
     assert found["log_loss"]["value"] == pytest.approx(1e4 / 3)
 
 
@@ -106,7 +90,7 @@ def test_a_probability_that_is_no_number_is_no_metric():
     assert all(np.isnan(m["value"]) for m in found.values() if m is not found["accuracy"])
 
 
-@pytest.mark.parametrize("centre", [-20, -9, 0, 9, 14, 20])
+@pytest.mark.parametrize("centre", [-20, 0, 9, 14])
 def test_confident_predictions_are_told_apart_at_both_ends(centre):
     """Nearly all likely, or nearly all unlikely: 0.82 was reported where 0.92 was true."""
     random = np.random.default_rng(0)
