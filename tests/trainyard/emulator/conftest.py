@@ -1,10 +1,12 @@
 """A real emulator on a real port, without the part that runs pipelines."""
 
+import functools
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.trainyard.emulator.standin import NoPipelines, make_client
+from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
 from trainyard.emulator.server import Endpoint, serve
 
 
@@ -17,4 +19,13 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 @pytest.fixture(scope="module")
 def client(endpoint: Endpoint) -> Callable:
     """Returns boto3 clients of the endpoint: ``client("s3")``."""
-    return lambda service: make_client(endpoint, service)
+    return functools.cache(functools.partial(make_client, endpoint))
+
+
+@pytest.fixture(params=["namespaces", "relocate"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The way in which the test's jobs are isolated."""
+    if request.param == "namespaces" and namespaces_unavailable_reason():
+        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
+    monkeypatch.setenv(VARIABLE, request.param)
+    return request.param

@@ -13,9 +13,11 @@ from typing import Any
 
 import boto3
 import psutil
+import pytest
 
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.containers.isolation import namespaces_unavailable_reason
 from trainyard.emulator.sagemaker.sagemaker_api import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
@@ -23,6 +25,10 @@ ROLE = "arn:aws:iam::123456789012:role/pipeline"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 PATIENCE = 120  # seconds, far more than anything here takes on a busy machine
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
+needs_namespaces = pytest.mark.skipif(
+    namespaces_unavailable_reason() is not None,
+    reason=f"namespaces: {namespaces_unavailable_reason()}",
+)
 
 
 @dataclass
@@ -42,6 +48,11 @@ class Cloud:
     def runtime(self):
         """Return a client for requests to endpoints."""
         return make_client(self.endpoint, "sagemaker-runtime")
+
+    @functools.cached_property
+    def functions(self):
+        """Return a client of Lambda."""
+        return make_client(self.endpoint, "lambda")
 
     def put(self, key: str, data: bytes | str) -> str:
         body = data if isinstance(data, bytes) else data.encode()
@@ -74,9 +85,8 @@ class Cloud:
 
     def log(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
         """Return the job's own log lines, without those that the emulator marks."""
-        return [
-            line for line in self.all_lines(kind, job, node) if not line.startswith("[emulator] ")
-        ]
+        lines = self.all_lines(kind, job, node)
+        return [line for line in lines if not line.startswith("[emulator] ")]
 
     def all_lines(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
         """Return the lines of the job's log; none as long as the job has not written any."""
@@ -217,6 +227,10 @@ def arguments(script: str) -> list[str]:
     return ['eval "$(printf %s "$@")"', "job", *parts]
 
 
+def machine(nodes: int) -> dict:
+    return {"InstanceType": "ml.m5.large", "InstanceCount": nodes, "VolumeSizeInGB": 1}
+
+
 def training(script: str, nodes: int = 1) -> dict:
     """Return CreateTrainingJob's request without a name: bash runs ``script`` on each node."""
     return {
@@ -227,11 +241,7 @@ def training(script: str, nodes: int = 1) -> dict:
             "ContainerEntrypoint": ["/bin/bash", "-c"],
             "ContainerArguments": arguments(script),
         },
-        "ResourceConfig": {
-            "InstanceType": "ml.m5.large",
-            "InstanceCount": nodes,
-            "VolumeSizeInGB": 1,
-        },
+        "ResourceConfig": machine(nodes),
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "OutputDataConfig": {"S3OutputPath": "s3://bkt/models"},
     }
@@ -246,25 +256,12 @@ def processing(script: str, nodes: int = 1, outputs: dict[str, str] | None = Non
             "ContainerEntrypoint": ["/bin/bash", "-c"],
             "ContainerArguments": arguments(script),
         },
-        "ProcessingResources": {
-            "ClusterConfig": {
-                "InstanceType": "ml.m5.large",
-                "InstanceCount": nodes,
-                "VolumeSizeInGB": 1,
-            }
-        },
+        "ProcessingResources": {"ClusterConfig": machine(nodes)},
     }
-    entries = [
-        {
-            "OutputName": name,
-            "S3Output": {
-                "S3Uri": uri,
-                "LocalPath": f"/opt/ml/processing/{name}",
-                "S3UploadMode": "EndOfJob",
-            },
-        }
-        for name, uri in (outputs or {}).items()
-    ]
+    entries = []
+    for name, uri in (outputs or {}).items():
+        place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/{name}"}
+        entries.append({"OutputName": name, "S3Output": place | {"S3UploadMode": "EndOfJob"}})
     return request | ({"ProcessingOutputConfig": {"Outputs": entries}} if entries else {})
 
 

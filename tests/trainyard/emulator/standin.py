@@ -1,5 +1,8 @@
 """Replacements for pipelines and jobs in the tests of the emulator's edge."""
 
+import http.client
+from collections.abc import Sequence
+
 import boto3
 from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -59,6 +62,24 @@ def signed(
     return dict(request.headers)
 
 
+def send(
+    endpoint: Endpoint,
+    service: str,
+    method: str,
+    path: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> tuple[int, str]:
+    """Send a signed request as it is; return the answer's status and text."""
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=60)
+    given = signed(endpoint, service, method, path, headers, body)
+    connection.request(method, path, body, given)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
 class _S3Auth(S3SigV4Auth):
     """Signs x-amz-content-sha256 as it is: S3SigV4Auth would write its own."""
 
@@ -66,15 +87,22 @@ class _S3Auth(S3SigV4Auth):
         SigV4Auth._modify_request_before_signing(self, request)
 
 
-def make_client(endpoint: Endpoint, service: str):
+def make_client(
+    endpoint: Endpoint,
+    service: str,
+    region: str = "us-east-1",
+    keys: Sequence[str] = (),
+    **config: object,
+):
     """Return a boto3 client without retries: an answer that botocore would retry must fail the
-    test.
+    test. ``keys``: other ones than the emulator's own.
     """
+    own = endpoint.env["AWS_ACCESS_KEY_ID"], endpoint.env["AWS_SECRET_ACCESS_KEY"]
+    names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
     return boto3.client(
         service,
         endpoint_url=endpoint.url,
-        region_name="us-east-1",
-        aws_access_key_id=endpoint.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=endpoint.env["AWS_SECRET_ACCESS_KEY"],
-        config=Config(retries={"total_max_attempts": 1}),
+        region_name=region,
+        config=Config(retries={"total_max_attempts": 1}, **config),
+        **dict(zip(names, keys or own, strict=False)),
     )

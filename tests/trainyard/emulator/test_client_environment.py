@@ -21,17 +21,19 @@ from trainyard.emulator.sagemaker.jobs.container_images import refusal
 from trainyard.emulator.server import serve
 
 
-def test_the_sdks_defaults_turn_telemetry_off(tmp_path: Path):
-    values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
-    config = yaml.safe_load(Path(values["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
-    assert config["SageMaker"]["PythonSDK"]["Modules"]["TelemetryOptOut"] is True
-
-
-def test_the_loopback_goes_round_a_proxy_beside_what_already_did(tmp_path: Path, monkeypatch):
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of a client behind a proxy."""
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "intranet.example")
-    values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
-    assert values["NO_PROXY"] == "intranet.example,127.0.0.1,localhost"
+    return environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
+
+
+def test_a_client_has_no_telemetry_an_image_and_the_loopback_beside_what_goes_round_a_proxy(ours):
+    config = yaml.safe_load(Path(ours["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
+    assert config["SageMaker"]["PythonSDK"]["Modules"]["TelemetryOptOut"] is True
+    assert refusal(ours["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None
+    assert ours["NO_PROXY"] == "intranet.example,127.0.0.1,localhost"
 
 
 def names_of_botocore() -> set[str]:
@@ -55,16 +57,14 @@ HARMLESS = {
 }  # fmt: skip
 
 
-def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(tmp_path: Path):
-    ours = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
+def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(ours):
     names = names_of_botocore()
     assert len(names) > 40 and names >= HARMLESS
     kept = names - ours.keys() - set(foreign(dict.fromkeys(names, "x"), ours))
     assert kept == HARMLESS
 
 
-def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_not(tmp_path: Path):
-    ours = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
+def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_not(ours):
     real = ["AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SESSION_TOKEN"]
     outer = dict.fromkeys([*real, "AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "AWS_PAGER", "HOME"], "x")
     assert foreign(outer, ours) == real
@@ -108,14 +108,13 @@ print(json.dumps([found, quiet, session.default_bucket()]))
 def hostile(tmp_path: Path) -> dict[str, str]:
     """An environment whose every setting leads to the real AWS."""
     home = tmp_path / "home"
+    modules = {"TelemetryOptOut": False, "Session": {"DefaultS3Bucket": "real"}}
+    sdk = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": modules}}}
     files = {
         ".aws/config": CONFIG,
         ".aws/credentials": "[default]\naws_access_key_id = REAL\naws_secret_access_key = REAL\n",
-        ".config/sagemaker/config.yaml": json.dumps(
-            {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {
-                "TelemetryOptOut": False, "Session": {"DefaultS3Bucket": "real"}}}}}
-        ),
-    }  # fmt: skip
+        ".config/sagemaker/config.yaml": json.dumps(sdk),
+    }
     for name, text in files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
@@ -143,8 +142,3 @@ def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, host
         (endpoint.url, "us-east-1", endpoint.env["AWS_ACCESS_KEY_ID"], None)
     }
     assert quiet is True and bucket == "sagemaker-us-east-1-123456789012"
-
-
-def test_the_image_that_a_step_gets_without_one_is_accepted(tmp_path: Path):
-    values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
-    assert refusal(values["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None

@@ -4,12 +4,19 @@ import json
 import os
 from pathlib import Path
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import PATIENCE, Cloud, cloud, processing, training, until
-from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
+from tests.trainyard.emulator.harness import (
+    PATIENCE,
+    Cloud,
+    cloud,
+    needs_namespaces,
+    processing,
+    training,
+    until,
+)
+from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.sagemaker.jobs import job_api
 
 pytestmark = pytest.mark.long
@@ -47,45 +54,24 @@ def said(aws: Cloud, job: str, node: str = "algo-1") -> dict:
     return json.loads(aws.log("Training", job, node)[-1])
 
 
-def client(aws: Cloud, service: str, keys: list[str]):
-    names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-    return boto3.client(
-        service,
-        endpoint_url=aws.endpoint.url,
-        region_name="us-east-1",
-        **dict(zip(names, keys, strict=False)),
-    )
-
-
-@pytest.mark.parametrize("way", ["namespaces", "relocate"])
-def test_a_job_is_the_session_of_its_role(
-    aws: Cloud, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    if way == "namespaces" and namespaces_unavailable_reason():
-        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
-    monkeypatch.setenv(VARIABLE, way)
-    described = aws.train(f"role-{way}", SCRIPT)
+def test_a_job_is_the_session_of_its_role(aws: Cloud, way: str) -> None:
+    nodes = training("", 2)["ResourceConfig"]
+    described = aws.train(f"role-{way}", SCRIPT, ResourceConfig=nodes)
     assert described["TrainingJobStatus"] == "Completed", described["FailureReason"]
     found = said(aws, f"role-{way}")
     assert found["who"] == found["regional"] == ASSUMED and found["method"] == "container-role"
     assert "made/" in found["package"]
+    assert said(aws, f"role-{way}", "algo-2")["who"] == ASSUMED
     assert aws.keys("from/")
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} & set(found["environment"])
     if way == "namespaces":
         assert found["foreign"] == "Network is unreachable"
     for service, call in (("sts", "get_caller_identity"), ("sagemaker", "list_models")):
         with pytest.raises(ClientError, match="its job ended") as ended:  # its credentials, too
-            getattr(client(aws, service, found["keys"]), call)()
+            getattr(make_client(aws.endpoint, service, keys=found["keys"]), call)()
         assert ended.value.response["Error"]["Code"].startswith("ExpiredToken")
     with pytest.raises(ClientError, match=r"\(ExpiredToken\)"):
-        client(aws, "s3", found["keys"]).list_buckets()
-
-
-def test_each_node_has_them(aws: Cloud) -> None:
-    script = "aws sts get-caller-identity --query Arn; aws s3 ls s3://bkt"
-    aws.train("nodes", script, ResourceConfig=training("", 2)["ResourceConfig"])
-    for node in ("algo-1", "algo-2"):
-        assert aws.log("Training", "nodes", node)[0] == f'"{ASSUMED}"'
+        make_client(aws.endpoint, "s3", keys=found["keys"]).list_buckets()
 
 
 TRY = """python - <<'P'
@@ -97,50 +83,42 @@ for address in (("127.0.0.1", PORT), ("169.254.170.2", 80)):
 P"""
 
 
-@pytest.mark.skipif(
-    namespaces_unavailable_reason() is not None,
-    reason=f"namespaces: {namespaces_unavailable_reason()}",
-)
+@needs_namespaces
 def test_network_isolation_takes_both_away(aws: Cloud) -> None:
     script = TRY.replace("PORT", aws.endpoint.url.rpartition(":")[2])
-    expected = ["[]", "Connection refused", "Network is unreachable"]
     aws.train("isolated", script, EnableNetworkIsolation=True)
-    assert aws.log("Training", "isolated") == expected
     network = {"NetworkConfig": {"EnableNetworkIsolation": True}}
     aws.process("isolated-too", script, **network)
-    assert aws.log("Processing", "isolated-too") == expected
+    for said in (aws.log("Training", "isolated"), aws.log("Processing", "isolated-too")):
+        assert said == ["[]", "Connection refused", "Network is unreachable"]
 
 
-def test_credentials_count_with_their_token_only_and_only_where_they_are_asked_for(
-    aws: Cloud,
-) -> None:
+def test_credentials_count_with_their_token_only_and_only_where_they_are_asked_for(aws: Cloud):
     keys = aws.endpoint.app.keys
     loan = keys.lend("arn:aws:iam::999999999999:role/service-role/Theirs")
-    who = client(aws, "sts", [loan.access_key, loan.secret, loan.token]).get_caller_identity()
-    assert who["Arn"] == "arn:aws:sts::123456789012:assumed-role/Theirs/SageMaker"
+
+    def who(*token: str) -> str:
+        sts = make_client(aws.endpoint, "sts", keys=[loan.access_key, loan.secret, *token])
+        return sts.get_caller_identity()["Arn"]
+
+    assert who(loan.token) == "arn:aws:sts::123456789012:assumed-role/Theirs/SageMaker"
     for token in ([], ["another"]):
         with pytest.raises(ClientError, match="InvalidClientTokenId"):
-            client(aws, "sts", [loan.access_key, loan.secret, *token]).get_caller_identity()
+            who(*token)
     keys.take_back(loan)
 
 
-@pytest.mark.skipif(
-    namespaces_unavailable_reason() is not None,
-    reason=f"namespaces: {namespaces_unavailable_reason()}",
-)
-def test_many_jobs_at_once_leave_no_descriptor_and_no_thread(aws: Cloud) -> None:
+@needs_namespaces
+def test_many_jobs_at_once_leave_no_descriptor(aws: Cloud) -> None:
     aws.process("warm", "true")
     descriptors = lambda: len(os.listdir("/proc/self/fd"))  # noqa: E731
     before = descriptors()
-    for number in range(12):
+    names = [f"many-{number}" for number in range(6)]
+    for name in names:
         script = "exec 3<>/dev/tcp/169.254.170.2/80; sleep 0.2"  # leaves a connection open
-        aws.sm.create_processing_job(ProcessingJobName=f"many-{number}", **processing(script))
-    ended = lambda: all(  # noqa: E731
-        aws.sm.describe_processing_job(ProcessingJobName=f"many-{n}")["ProcessingJobStatus"]
-        == "Completed"
-        for n in range(12)
-    )
-    until(ended)
+        aws.sm.create_processing_job(ProcessingJobName=name, **processing(script))
+    ask = lambda name: aws.sm.describe_processing_job(ProcessingJobName=name)  # noqa: E731
+    until(lambda: all(ask(name)["ProcessingJobStatus"] == "Completed" for name in names))
     until(lambda: descriptors() <= before)
 
 
@@ -156,9 +134,7 @@ while True: time.sleep(1)
 P"""
 
 
-def test_a_job_may_save_what_it_has_when_the_emulator_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_may_save_what_it_has_when_the_emulator_ends(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(job_api, "CLOSE_GRACE", PATIENCE)
     with cloud(tmp_path) as first:
         first.sm.create_training_job(TrainingJobName="saves", **training(SAVES))

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, Gate, cloud, fail_step, process_step, until
+from tests.trainyard.emulator.standin import NoPipelines
 from trainyard.common import atomic_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
@@ -27,17 +27,13 @@ from trainyard.emulator.server import serve
 pytestmark = pytest.mark.long
 
 LISTED = {  # what lies there → what lists it, and how many there are
-    "pipelines/*/pipeline.json": ("list_pipelines", "PipelineSummaries", 2),
-    "executions/*/execution.json": ("list_pipeline_executions", "PipelineExecutionSummaries", 2),
-    "jobs/*/job.json": ("list_processing_jobs", "ProcessingJobSummaries", 1),
-    "registry/ModelPackageGroup/*.json": (
-        "list_model_package_groups",
-        "ModelPackageGroupSummaryList",
-        1,
-    ),
-    "registry/ModelPackage/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
-    "stored/Experiment/*.json": ("list_experiments", "ExperimentSummaries", 1),
-    "stored/Model/*.json": ("list_models", "Models", 1),
+    "pipelines/*/pipeline.json": ("list_pipelines", 2),
+    "executions/*/execution.json": ("list_pipeline_executions", 2),
+    "jobs/*/job.json": ("list_processing_jobs", 1),
+    "registry/ModelPackageGroup/*.json": ("list_model_package_groups", 1),
+    "registry/ModelPackage/*/*.json": ("list_model_packages", 1),
+    "stored/Experiment/*.json": ("list_experiments", 1),
+    "stored/Model/*.json": ("list_models", 1),
 }
 
 
@@ -63,16 +59,16 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p"
 
 
 def counted(aws: Cloud, pattern: str) -> int:
-    operation, field, _ = LISTED[pattern]
+    operation = LISTED[pattern][0]
     asked = {"list_pipeline_executions": {"PipelineName": "p"}}
     asked["list_model_packages"] = {"ModelPackageGroupName": "g"}
-    return len(getattr(aws.sm, operation)(**asked.get(operation, {}))[field])
+    answer = getattr(aws.sm, operation)(**asked.get(operation, {}))
+    [listed] = [value for value in answer.values() if isinstance(value, list)]
+    return len(listed)
 
 
 @pytest.mark.parametrize("pattern", LISTED)
-def test_a_damaged_document_costs_only_itself(
-    state: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str
-):
+def test_a_damaged_document_costs_only_itself(state: Path, tmp_path: Path, caplog, pattern: str):
     copy = shutil.copytree(state, tmp_path / "aws")
     damaged = next(path for path in sorted(copy.glob(pattern)) if path.parent.name != "q")
     data = damaged.read_bytes()
@@ -88,9 +84,9 @@ def test_a_damaged_document_costs_only_itself(
         if pattern.startswith("registry/ModelPackageGroup"):
             gone.add("registry/ModelPackage/*/*.json")
         for other in LISTED.keys() - gone:
-            assert counted(aws, other) == LISTED[other][2], other
+            assert counted(aws, other) == LISTED[other][1], other
         if len(gone) == 1:
-            assert counted(aws, pattern) == LISTED[pattern][2] - 1
+            assert counted(aws, pattern) == LISTED[pattern][1] - 1
 
 
 def run_of(state: Path) -> str:
@@ -117,21 +113,6 @@ def test_no_truncation_keeps_the_rest_from_being_read(
     damaged_state.set_aside(copy)  # what is left can be read
 
 
-@pytest.mark.parametrize("sealed", [True, False], ids=["stopped", "killed"])
-def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state, tmp_path: Path, sealed):
-    copy = shutil.copytree(state, tmp_path / "aws")
-    if not sealed:
-        (copy / "s3/index.seal").unlink()
-    before = sorted(path.name for path in (copy / "s3/data").glob("*/*"))
-    (copy / "s3/index.sqlite").write_bytes(b"no database" * 1000)
-    with (
-        pytest.raises(EmulatorError, match=r"index.sqlite (is not|cannot be read).*restore it"),
-        serve(copy),
-    ):
-        pass
-    assert sorted(path.name for path in (copy / "s3/data").glob("*/*")) == before
-
-
 def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
     """Otherwise a new function of this name would delete code that is not recorded."""
     code = tmp_path / "functions/f/code-1/main.py"
@@ -143,31 +124,30 @@ def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
     assert not (tmp_path / "functions/f").exists()
 
 
-@pytest.mark.parametrize("before", [None, 0o755, 0o700])
+@pytest.mark.parametrize("before", [None, 0o755])
 def test_nobody_else_reads_the_state(tmp_path: Path, before: int | None):
     """Also in a directory of an earlier release: files in a closed folder are closed."""
     state = tmp_path / "aws"
     if before:
         state.mkdir()
         state.chmod(before)
-    with serve(state):
+    with serve(state, make_sagemaker=NoPipelines):
         assert state.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\xff", '{"AccessKeyId": "a"}',
-                                  '{"AccessKeyId": "a", "SecretAccessKey": 1}'])  # fmt: skip
-def test_damaged_credentials_are_a_message(tmp_path: Path, text: str):
-    with serve(tmp_path):
-        pass
+def test_damaged_credentials_are_a_message(tmp_path: Path):
     path = tmp_path / "credentials.json"
-    path.write_bytes(text.encode("latin-1"))
-    with (
-        pytest.raises(EmulatorError, match=r"credentials.json cannot be read.*Remove it"),
-        serve(tmp_path),
-    ):
-        pass
+    for text in (b"", b"[]", b"\xff", b'{"AccessKeyId": "a"}',
+                 b'{"AccessKeyId": "a", "SecretAccessKey": 1}'):  # fmt: skip
+        path.write_bytes(text)
+        path.chmod(0o600)
+        with (
+            pytest.raises(EmulatorError, match=r"credentials.json cannot be read.*Remove it"),
+            serve(tmp_path),
+        ):
+            pass
     path.unlink()
-    with serve(tmp_path) as endpoint:
+    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         assert endpoint.app.keys.own_pair
 
 
@@ -219,10 +199,8 @@ def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkey
             aws.start("p")
         full.clear()
         until(lambda: '"PipelineExecutionStatus": "Succeeded"' in path.read_text())
-        assert (
-            len(aws.sm.list_pipeline_executions(PipelineName="p")["PipelineExecutionSummaries"])
-            == 1
-        )
+        listed = aws.sm.list_pipeline_executions(PipelineName="p")["PipelineExecutionSummaries"]
+        assert len(listed) == 1
     with cloud(tmp_path / "aws") as again:
         assert again.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
         assert again.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
@@ -243,43 +221,40 @@ def test_what_is_late_is_written_once_the_disk_takes_it():
     assert len(tries) == 3
 
 
+FILL = """
+import sys
+from pathlib import Path
+from trainyard.emulator.damaged_state import full
+from trainyard.emulator.s3.object_store import ObjectStore
+
+store = ObjectStore(Path(sys.argv[1]))
+store.create_bucket("bkt")
+count = 0
+for size in (300_000, 30_000, 1000, 1):
+    while True:
+        try:
+            store.put_bytes("bkt", f"{count}", b"x" * size)
+            count += 1
+        except Exception as failure:
+            assert full(failure), failure
+            break
+for number in range(count):
+    store.delete("bkt", f"{number}")
+assert list(store.list("bkt")) == []
+store.put_bytes("bkt", "again", b"x" * 300_000)
+print("freed", count)
+"""
+
+
 def test_on_a_full_disk_deletion_works_and_frees(tmp_path: Path):
     if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("no user namespaces here")
-    program = textwrap.dedent(
-        """
-        import sys
-        from pathlib import Path
-        from trainyard.emulator.damaged_state import full
-        from trainyard.emulator.s3.object_store import ObjectStore
-
-        store = ObjectStore(Path(sys.argv[1]))
-        store.create_bucket("bkt")
-        count = 0
-        for size in (300_000, 30_000, 1000, 1):
-            while True:
-                try:
-                    store.put_bytes("bkt", f"{count}", b"x" * size)
-                    count += 1
-                except Exception as failure:
-                    assert full(failure), failure
-                    break
-        for number in range(count):
-            store.delete("bkt", f"{number}")
-        assert list(store.list("bkt")) == []
-        store.put_bytes("bkt", "again", b"x" * 300_000)
-        print("freed", count)
-        """
-    )
-    script = tmp_path / "full.py"
-    script.write_text(program)
-    (tmp_path / "disk").mkdir()
-    mount = f"mount -t tmpfs -o size=6m tmpfs {tmp_path}/disk && exec {sys.executable} {script}"
+    disk, script = tmp_path / "disk", tmp_path / "full.py"
+    script.write_text(FILL)
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=6m tmpfs {disk} && exec {sys.executable} {script} {disk}"
+    env = {"PYTHONPATH": ".", "PATH": os.environ["PATH"]}
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f"{mount} {tmp_path}/disk"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": ".", "PATH": os.environ["PATH"]},
+        ["unshare", "-rm", "sh", "-c", mount], check=False, capture_output=True, text=True, env=env
     )
     assert done.stdout.startswith("freed"), done.stderr

@@ -1,7 +1,5 @@
 """Calls of the emulator to itself, with its own keys only."""
 
-import pytest
-
 from trainyard.emulator.server import Endpoint
 
 
@@ -13,9 +11,7 @@ def test_a_room_calls_the_emulators_other_services(endpoint: Endpoint) -> None:
     assert message["Body"] == "hello"
 
 
-def test_the_users_own_configuration_does_not_lead_it_elsewhere(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_own_configuration_does_not_lead_it_elsewhere(endpoint: Endpoint, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")

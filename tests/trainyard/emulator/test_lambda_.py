@@ -11,7 +11,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud, compare, condition_step, until
-from tests.trainyard.emulator.standin import make_client
 
 pytestmark = pytest.mark.long
 
@@ -62,12 +61,11 @@ def make(aws: Cloud, name: str, **more) -> dict:
         "Code": {"ZipFile": zipped()},
         "Environment": {"Variables": {"WHO": "tests"}},
     }
-    return make_client(aws.endpoint, "lambda").create_function(**request | more)
+    return aws.functions.create_function(**request | more)
 
 
 def call(aws: Cloud, name: str, event: object = None, **more) -> tuple[dict, dict]:
-    client = make_client(aws.endpoint, "lambda")
-    answer = client.invoke(FunctionName=name, Payload=json.dumps(event or {}), **more)
+    answer = aws.functions.invoke(FunctionName=name, Payload=json.dumps(event or {}), **more)
     return answer, json.loads(answer["Payload"].read() or b"{}")
 
 
@@ -131,8 +129,7 @@ def test_a_failure_has_awss_form(aws: Cloud, name: str, kind: str, message: str)
 
 
 def test_the_time_out_kills_it_and_nothing_is_left(aws: Cloud) -> None:
-    client = make_client(aws.endpoint, "lambda")
-    client.update_function_configuration(FunctionName="sleep", Timeout=1)
+    aws.functions.update_function_configuration(FunctionName="sleep", Timeout=1)
     begun = time.monotonic()
     answer, error = call(aws, "sleep")
     assert time.monotonic() - begun >= 1
@@ -144,16 +141,15 @@ def test_the_time_out_kills_it_and_nothing_is_left(aws: Cloud) -> None:
 def test_new_code_from_s3_and_a_new_handler(aws: Cloud) -> None:
     make(aws, "changed", Handler="app.main.add")
     aws.put("code.zip", zipped("def other(event, context):\n    return 'new'\n"))
-    client = make_client(aws.endpoint, "lambda")
-    client.update_function_code(FunctionName="changed", S3Bucket="bkt", S3Key="code.zip")
-    client.get_waiter("function_updated_v2").wait(FunctionName="changed")
+    aws.functions.update_function_code(FunctionName="changed", S3Bucket="bkt", S3Key="code.zip")
+    aws.functions.get_waiter("function_updated_v2").wait(FunctionName="changed")
     assert call(aws, "changed")[1]["errorType"] == "Runtime.HandlerNotFound"
-    client.update_function_configuration(FunctionName="changed", Handler="app.main.other")
+    aws.functions.update_function_configuration(FunctionName="changed", Handler="app.main.other")
     assert call(aws, "changed")[1] == "new"
     assert len(list((aws.state / "functions/changed").glob("code-*"))) == 1
-    client.delete_function(FunctionName="changed")
+    aws.functions.delete_function(FunctionName="changed")
     with pytest.raises(ClientError, match="ResourceNotFoundException.*Function not found"):
-        client.get_function(FunctionName="changed")
+        aws.functions.get_function(FunctionName="changed")
 
 
 def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud) -> None:
@@ -169,10 +165,8 @@ def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud) -> None:
     ("request_", "said"),
     [
         ({"Runtime": "nodejs20.x"}, "Runtime 'nodejs20.x' is not run by this emulator"),
-        (
-            {"Layers": ["arn:aws:lambda:us-east-1:123456789012:layer:x:1"]},
-            "Layers is not run by this emulator: layers are not",
-        ),
+        ({"Layers": [ARN.replace("function:", "layer:x:1")]},
+         "Layers is not run by this emulator: layers are not"),
         ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not run"),
         ({"Code": {"ZipFile": b"no zip"}}, "Could not unzip uploaded file"),
         ({"Code": {"S3Bucket": "bkt", "S3Key": "none"}}, "S3 Error Code: NoSuchKey"),
@@ -180,7 +174,7 @@ def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud) -> None:
         ({"Timeout": 901}, "Timeout 901: expected 1 to 900"),
         ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, "Reserved keys used .*: AWS_REGION"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_run_is_refused_by_name(aws: Cloud, request_: dict, said: str) -> None:
     with pytest.raises(ClientError, match=f"InvalidParameterValueException.*{said}"):
         make(aws, "refused", **request_)
@@ -188,11 +182,8 @@ def test_what_cannot_run_is_refused_by_name(aws: Cloud, request_: dict, said: st
 
 
 def test_what_lambda_has_and_this_has_not_is_refused_by_name(aws: Cloud) -> None:
-    client = make_client(aws.endpoint, "lambda")
     with pytest.raises(ClientError, match="UnknownOperation.*does not implement CreateAlias"):
-        client.create_alias(FunctionName="add", Name="live", FunctionVersion="$LATEST")
-    with pytest.raises(ClientError, match="does not implement CreateEventSourceMapping"):
-        client.create_event_source_mapping(FunctionName="add", EventSourceArn="arn:aws:sqs:x:1:q")
+        aws.functions.create_alias(FunctionName="add", Name="live", FunctionVersion="$LATEST")
     with pytest.raises(ClientError, match="ResourceConflictException.*already exist: add"):
         make(aws, "add")
 
@@ -205,7 +196,7 @@ def test_functions_and_accepted_events_outlive_the_emulator(tmp_path: Path) -> N
     events.mkdir()
     (events / "1.json").write_text('"left over"')  # as a killed emulator leaves it
     with cloud(tmp_path / "state") as aws:
-        found = make_client(aws.endpoint, "lambda").get_function(FunctionName="touch")
+        found = aws.functions.get_function(FunctionName="touch")
         assert found["Tags"] == {"team": "x"}
         until(lambda: not list(events.iterdir()))
         assert log_of(aws, "touch").count("left over") == 1
@@ -215,30 +206,23 @@ def test_functions_and_accepted_events_outlive_the_emulator(tmp_path: Path) -> N
 
 
 def test_values_go_through_lambda_steps_in_their_types(aws: Cloud) -> None:
-    total = {"Get": "Steps.First.OutputParameters['sum']"}
+    total, of_second, ok = (
+        {"Get": f"Steps.{step}.OutputParameters['{name}']"}
+        for step, name in (("First", "sum"), ("Second", "sum"), ("First", "ok"))
+    )
+    conditions = [compare("Equals", of_second, 3.5), compare("Equals", ok, True)]
     steps = [
         lambda_step("First", "add", {"a": 1, "b": 2}, sum="Integer", list="String", ok="Boolean"),
         lambda_step("Second", "add", {"a": total, "b": 0.5}, sum="Float"),
-        condition_step(
-            "Check",
-            [
-                compare("Equals", {"Get": "Steps.Second.OutputParameters['sum']"}, 3.5),
-                compare("Equals", {"Get": "Steps.First.OutputParameters['ok']"}, True),
-            ],
-            [],
-            [],
-        ),
+        condition_step("Check", conditions, [], []),
     ]
     aws.create("adds", steps)
     answer, steps = aws.run("adds")
     assert answer["PipelineExecutionStatus"] == "Succeeded", answer
+    values = {"sum": "3", "list": '[1, {"x": 2}]', "ok": "true"}
     assert steps["First"]["Metadata"]["Lambda"] == {
         "Arn": ARN + "add",
-        "OutputParameters": [
-            {"Name": "sum", "Value": "3"},
-            {"Name": "list", "Value": '[1, {"x": 2}]'},
-            {"Name": "ok", "Value": "true"},
-        ],
+        "OutputParameters": [{"Name": name, "Value": value} for name, value in values.items()],
     }
     assert steps["Check"]["Metadata"]["Condition"]["Outcome"] == "True"
 
@@ -249,10 +233,7 @@ def test_values_go_through_lambda_steps_in_their_types(aws: Cloud) -> None:
         (lambda_step("L", "fail", {}), "failed: KeyError: 'what is not there'"),
         (lambda_step("L", "none", {}), f"Function not found: {ARN}none"),
         (lambda_step("L", "add", {"a": 1, "b": 1}, x="String"), "returned no output 'x'"),
-        (
-            lambda_step("L", "add", {"a": 1, "b": 0.5}, sum="Integer"),
-            "is not of type Integer",
-        ),
+        (lambda_step("L", "add", {"a": 1, "b": 0.5}, sum="Integer"), "is not of type Integer"),
     ],
 )
 def test_a_lambda_step_fails_with_the_reason(aws: Cloud, step: dict, reason: str) -> None:

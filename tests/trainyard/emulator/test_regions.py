@@ -1,50 +1,43 @@
 """Several accounts in one emulator: each has its own resources, and policies join them."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud, pipeline, process_step
+from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.sagemaker.pruning import choose
 
 pytestmark = pytest.mark.long
 
+Account = Callable[[str], Any]
+"""Returns clients of an account by their service."""
 OWN, PROD, OTHER = "123456789012", "222222222222", "333333333333"
 OUT = "s3://bkt/out"
 ENTRY = "arn:aws:iam::{}:role/OrganizationAccountAccessRole"
 MODEL = {"Containers": [{"Image": "a/b:1", "ModelDataUrl": "s3://of-prod/model.tar.gz"}]}
 
 
-@pytest.fixture
-def aws(tmp_path: Path) -> Iterator[Cloud]:
-    with cloud(tmp_path) as started:
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with cloud(tmp_path_factory.mktemp("aws")) as started:
         yield started
 
 
-def session(aws: Cloud, role: str, by: boto3.Session | None = None) -> boto3.Session:
-    """Return a session of the role, assumed by ``by`` or by the emulator's user."""
-    sts = client(by, aws, "sts") if by else client(own(aws), aws, "sts")
+def session(aws: Cloud, role: str, by: Account | None = None) -> Account:
+    """Return the clients of a session of the role, assumed by ``by`` or by the emulator's user."""
+    sts = by("sts") if by else make_client(aws.endpoint, "sts")
     given = sts.assume_role(RoleArn=role, RoleSessionName="test")["Credentials"]
-    return boto3.Session(
-        given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], "us-east-1"
-    )
+    keys = [given[name] for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")]
+    return functools.partial(make_client, aws.endpoint, keys=keys)
 
 
-def own(aws: Cloud) -> boto3.Session:
-    env = aws.endpoint.env
-    return boto3.Session(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], None, "us-east-1")
-
-
-def client(of: boto3.Session, aws: Cloud, service: str) -> Any:
-    return of.client(service, endpoint_url=aws.endpoint.url)
-
-
-def entered(aws: Cloud, number: str) -> boto3.Session:
+def entered(aws: Cloud, number: str) -> Account:
     return session(aws, ENTRY.format(number))
 
 
@@ -55,110 +48,112 @@ def denied(call: Callable[[], Any], code: str = "AccessDenied") -> str:
     return caught.value.response["Error"]["Message"]
 
 
+def create(sm: Any, steps: list[dict], **more: str) -> dict:
+    text = json.dumps(pipeline(steps))
+    token = {"ClientRequestToken": "t" * 32}
+    return sm.create_pipeline(PipelineName="p", PipelineDefinition=text, **token, **more)
+
+
 def allow(action: str | list[str], resource: str | list[str], **principal: str) -> str:
     statement = {"Effect": "Allow", "Principal": principal, "Action": action, "Resource": resource}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
 def trusting(principal: str) -> str:
-    trust = {"Effect": "Allow", "Principal": {"AWS": principal}, "Action": "sts:AssumeRole"}
-    return json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    trust = json.loads(allow("sts:AssumeRole", "*", AWS=principal))
+    del trust["Statement"][0]["Resource"]
+    return json.dumps(trust)
 
 
 def test_a_pipeline_runs_in_the_account_of_its_client(tmp_path: Path) -> None:
-    script = """aws sts get-caller-identity --query Arn --output text
-        aws sts get-caller-identity --query Account --output text > /opt/ml/processing/out/number"""
+    ask = "aws sts get-caller-identity --query Account --output text"
+    script = f"{ask} > /opt/ml/processing/out/number"
     role = {"RoleArn": f"arn:aws:iam::{PROD}:role/any"}
     steps = [process_step("one", script, outputs={"out": "s3://of-prod/out"}, arguments=role)]
     with cloud(tmp_path) as aws:
         prod = entered(aws, PROD)
-        client(prod, aws, "s3").create_bucket(Bucket="of-prod")
-        sm = client(prod, aws, "sagemaker")
-        made = sm.create_pipeline(
-            PipelineName="p",
-            PipelineDefinition=json.dumps(pipeline(steps)),
-            **role,
-            ClientRequestToken="t" * 32,
-        )
+        prod("s3").create_bucket(Bucket="of-prod")
+        sm = prod("sagemaker")
+        made = create(sm, steps, **role)
         assert made["PipelineArn"] == f"arn:aws:sagemaker:us-east-1:{PROD}:pipeline/p"
         arn = sm.start_pipeline_execution(PipelineName="p")["PipelineExecutionArn"]
         assert aws.endpoint.wait(arn)["PipelineExecutionStatus"] == "Succeeded"
-        body = client(prod, aws, "s3").get_object(Bucket="of-prod", Key="out/number")["Body"]
+        body = prod("s3").get_object(Bucket="of-prod", Key="out/number")["Body"]
         assert body.read() == f"{PROD}\n".encode()
         assert not aws.sm.list_pipelines()["PipelineSummaries"]
-        logs = client(prod, aws, "logs").describe_log_groups()["logGroups"]
+        logs = prod("logs").describe_log_groups()["logGroups"]
         assert {group["arn"].split(":")[4] for group in logs} == {PROD}
         assert not aws.logs.describe_log_groups()["logGroups"]
     with cloud(tmp_path) as aws:
-        found = client(entered(aws, PROD), aws, "sagemaker").list_pipelines()["PipelineSummaries"]
+        found = entered(aws, PROD)("sagemaker").list_pipelines()["PipelineSummaries"]
         assert [one["PipelineArn"] for one in found] == [made["PipelineArn"]]
 
 
 def test_an_account_exists_once_its_entry_role_was_assumed(aws: Cloud) -> None:
     entered(aws, PROD)
     other = entered(aws, OTHER)
-    assert client(other, aws, "sts").get_caller_identity()["Account"] == OTHER
-    assert [r["RoleName"] for r in client(other, aws, "iam").list_roles()["Roles"]]
+    assert other("sts").get_caller_identity()["Account"] == OTHER
+    assert [r["RoleName"] for r in other("iam").list_roles()["Roles"]]
     denied(lambda: session(aws, ENTRY.format(PROD), other))
     denied(lambda: session(aws, f"arn:aws:iam::{PROD}:role/missing"))
 
 
 def test_a_role_lets_in_whom_its_trust_names(aws: Cloud) -> None:
     prod, other = entered(aws, PROD), entered(aws, OTHER)
-    iam = client(prod, aws, "iam")
+    iam = prod("iam")
     iam.create_role(RoleName="reader", AssumeRolePolicyDocument=trusting(OTHER))
     reader = session(aws, f"arn:aws:iam::{PROD}:role/reader", other)
-    assert client(reader, aws, "sts").get_caller_identity()["Account"] == PROD
+    assert reader("sts").get_caller_identity()["Account"] == PROD
     denied(lambda: session(aws, f"arn:aws:iam::{PROD}:role/reader"))
 
 
 def test_a_bucket_is_its_accounts(aws: Cloud) -> None:
     prod, other = entered(aws, PROD), entered(aws, OTHER)
-    ours, theirs = client(prod, aws, "s3"), client(other, aws, "s3")
-    ours.create_bucket(Bucket="of-prod")
-    ours.put_object(Bucket="of-prod", Key="a/b", Body=b"1")
-    denied(lambda: theirs.create_bucket(Bucket="of-prod"), "BucketAlreadyExists")
+    ours, theirs = prod("s3"), other("s3")
+    ours.create_bucket(Bucket="owned")
+    ours.put_object(Bucket="owned", Key="a/b", Body=b"1")
+    denied(lambda: theirs.create_bucket(Bucket="owned"), "BucketAlreadyExists")
     assert [b["Name"] for b in theirs.list_buckets()["Buckets"]] == []
     assert [b["Name"] for b in aws.s3.list_buckets()["Buckets"]] == ["bkt"]
-    denied(lambda: theirs.get_object(Bucket="of-prod", Key="a/b"))
-    denied(lambda: aws.s3.list_objects_v2(Bucket="of-prod"))
-    policy = allow("s3:GetObject", "arn:aws:s3:::of-prod/a/*", AWS=OTHER)
-    ours.put_bucket_policy(Bucket="of-prod", Policy=policy)
-    assert theirs.get_object(Bucket="of-prod", Key="a/b")["Body"].read() == b"1"
-    denied(lambda: theirs.put_object(Bucket="of-prod", Key="a/b", Body=b"2"))
-    denied(lambda: aws.s3.get_object(Bucket="of-prod", Key="a/b"))
+    denied(lambda: theirs.get_object(Bucket="owned", Key="a/b"))
+    denied(lambda: aws.s3.list_objects_v2(Bucket="owned"))
+    policy = allow("s3:GetObject", "arn:aws:s3:::owned/a/*", AWS=OTHER)
+    ours.put_bucket_policy(Bucket="owned", Policy=policy)
+    assert theirs.get_object(Bucket="owned", Key="a/b")["Body"].read() == b"1"
+    denied(lambda: theirs.put_object(Bucket="owned", Key="a/b", Body=b"2"))
+    denied(lambda: aws.s3.get_object(Bucket="owned", Key="a/b"))
     expected = {"ExpectedBucketOwner": OTHER}
-    denied(lambda: ours.get_object(Bucket="of-prod", Key="a/b", **expected))
-    ours.get_object(Bucket="of-prod", Key="a/b", ExpectedBucketOwner=PROD)
+    denied(lambda: ours.get_object(Bucket="owned", Key="a/b", **expected))
+    ours.get_object(Bucket="owned", Key="a/b", ExpectedBucketOwner=PROD)
 
 
 def test_a_key_encrypts_for_whom_its_policy_names(aws: Cloud) -> None:
     prod, other = entered(aws, PROD), entered(aws, OTHER)
-    kms, s3 = client(prod, aws, "kms"), client(prod, aws, "s3")
+    kms, s3 = prod("kms"), prod("s3")
     root = json.loads(allow("kms:*", "*", AWS=f"arn:aws:iam::{PROD}:root"))["Statement"]
     key = kms.create_key(Policy=json.dumps({"Version": "2012-10-17", "Statement": root}))
     arn = key["KeyMetadata"]["Arn"]
-    s3.create_bucket(Bucket="of-prod")
+    s3.create_bucket(Bucket="sealed")
     sealed = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": arn}
-    s3.put_object(Bucket="of-prod", Key="k", Body=b"1", **sealed)
+    s3.put_object(Bucket="sealed", Key="k", Body=b"1", **sealed)
     s3.put_bucket_policy(
-        Bucket="of-prod", Policy=allow("s3:GetObject", "arn:aws:s3:::of-prod/*", AWS=OTHER)
+        Bucket="sealed", Policy=allow("s3:GetObject", "arn:aws:s3:::sealed/*", AWS=OTHER)
     )
-    theirs = client(other, aws, "s3")
-    assert "kms:Decrypt" in denied(lambda: theirs.get_object(Bucket="of-prod", Key="k"))
+    theirs = other("s3")
+    assert "kms:Decrypt" in denied(lambda: theirs.get_object(Bucket="sealed", Key="k"))
     shared = [*root, *json.loads(allow("kms:*Decrypt*", "*", AWS=OTHER))["Statement"]]
     document = json.dumps({"Version": "2012-10-17", "Statement": shared})
     kms.put_key_policy(KeyId=arn, PolicyName="default", Policy=document)
-    assert theirs.get_object(Bucket="of-prod", Key="k")["Body"].read() == b"1"
-    denied(lambda: client(other, aws, "kms").encrypt(KeyId=arn, Plaintext=b"x"), "AccessDenied")
+    assert theirs.get_object(Bucket="sealed", Key="k")["Body"].read() == b"1"
+    denied(lambda: other("kms").encrypt(KeyId=arn, Plaintext=b"x"), "AccessDenied")
     sealed_by_prod = kms.encrypt(KeyId=arn, Plaintext=b"x")["CiphertextBlob"]
-    opened = client(other, aws, "kms").decrypt(KeyId=arn, CiphertextBlob=sealed_by_prod)
+    opened = other("kms").decrypt(KeyId=arn, CiphertextBlob=sealed_by_prod)
     assert opened["Plaintext"] == b"x"
 
 
 def test_a_group_is_shared_by_its_policy(aws: Cloud) -> None:
     prod, other = entered(aws, PROD), entered(aws, OTHER)
-    ours, theirs = client(prod, aws, "sagemaker"), client(other, aws, "sagemaker")
+    ours, theirs = prod("sagemaker"), other("sagemaker")
     group = ours.create_model_package_group(ModelPackageGroupName="g")["ModelPackageGroupArn"]
     package = ours.create_model_package(ModelPackageGroupName="g", InferenceSpecification=MODEL)
     arn = package["ModelPackageArn"]
@@ -188,16 +183,9 @@ def test_a_group_is_shared_by_its_policy(aws: Cloud) -> None:
 
 
 def test_a_role_of_another_account_cannot_be_passed(aws: Cloud) -> None:
-    prod = entered(aws, PROD)
-    said = denied(
-        lambda: client(prod, aws, "sagemaker").create_pipeline(
-            PipelineName="p",
-            PipelineDefinition=json.dumps(pipeline([process_step("one", "true")])),
-            RoleArn=f"arn:aws:iam::{OWN}:role/AmazonSageMaker-ExecutionRole",
-            ClientRequestToken="t" * 32,
-        ),
-        "",
-    )
+    sm = entered(aws, PROD)("sagemaker")
+    role = f"arn:aws:iam::{OWN}:role/AmazonSageMaker-ExecutionRole"
+    said = denied(lambda: create(sm, [process_step("one", "true")], RoleArn=role), "")
     assert said == "Cross-account pass role is not allowed."
 
 
@@ -212,7 +200,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         assert ("bkt", "out/a") in alone.objects
         prod = entered(aws, PROD)
         container = {"Image": "a/b:1", "ModelDataUrl": f"{OUT}/a"}
-        sm = client(prod, aws, "sagemaker")
+        sm = prod("sagemaker")
         sm.create_model_package_group(ModelPackageGroupName="g")
         sm.create_model_package(
             ModelPackageGroupName="g", InferenceSpecification={"Containers": [container]}
@@ -222,8 +210,10 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
-    theirs = client(entered(aws, PROD), aws, "sagemaker")
-    group = theirs.create_model_package_group(ModelPackageGroupName="g")["ModelPackageGroupArn"]
+    theirs = entered(aws, PROD)("sagemaker")
+    group = theirs.create_model_package_group(ModelPackageGroupName="theirs")[
+        "ModelPackageGroupArn"
+    ]
     step = {
         "Name": "Register",
         "Type": "RegisterModel",
@@ -237,7 +227,7 @@ def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
     package = f"{group.replace('-group/', '/')}/*"
     allowed = ["sagemaker:CreateModelPackage", "sagemaker:DescribeModelPackage"]
     theirs.put_model_package_group_policy(
-        ModelPackageGroupName="g", ResourcePolicy=allow(allowed, package, AWS=OWN)
+        ModelPackageGroupName="theirs", ResourcePolicy=allow(allowed, package, AWS=OWN)
     )
     ended, steps = aws.run("p")
     assert ended["PipelineExecutionStatus"] == "Succeeded", steps["Register"]["FailureReason"]
@@ -250,28 +240,29 @@ def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
 
 def test_a_package_says_who_registered_and_approved_it_from_another_account(aws: Cloud) -> None:
     prod, other = entered(aws, PROD), entered(aws, OTHER)
-    group = client(prod, aws, "sagemaker").create_model_package_group(ModelPackageGroupName="g")
+    group = prod("sagemaker").create_model_package_group(ModelPackageGroupName="said")
     group = group["ModelPackageGroupArn"]
     needs = [f"sagemaker:{verb}ModelPackage" for verb in ("Create", "Update", "Describe")]
     policy = allow(needs, [group, f"{group.replace('-group/', '/')}/*"], AWS=OTHER)
-    client(prod, aws, "sagemaker").put_model_package_group_policy(
-        ModelPackageGroupName="g", ResourcePolicy=policy
+    prod("sagemaker").put_model_package_group_policy(
+        ModelPackageGroupName="said", ResourcePolicy=policy
     )
-    iam = client(other, aws, "iam")
+    iam = other("iam")
     iam.create_user(UserName="ann")
     keys = iam.create_access_key(UserName="ann")["AccessKey"]
-    ann = boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], None, "us-east-1")
+    keys = keys["AccessKeyId"], keys["SecretAccessKey"]
+    ann = functools.partial(make_client, aws.endpoint, keys=keys)
     callers = {
         f"arn:aws:sts::{OTHER}:assumed-role/OrganizationAccountAccessRole/test": other,
         f"arn:aws:iam::{OTHER}:user/ann": ann,
     }
     for who, by in callers.items():
-        sm = client(by, aws, "sagemaker")
+        sm = by("sagemaker")
         arn = sm.create_model_package(ModelPackageGroupName=group, InferenceSpecification=MODEL)
         arn = arn["ModelPackageArn"]
         assert sm.describe_model_package(ModelPackageName=arn)["CreatedBy"] == {
             "IamIdentity": {"Arn": who}
         }
         sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
-        shown = client(prod, aws, "sagemaker").describe_model_package(ModelPackageName=arn)
+        shown = prod("sagemaker").describe_model_package(ModelPackageName=arn)
         assert shown["LastModifiedBy"]["IamIdentity"]["Arn"] == who

@@ -3,20 +3,15 @@
 import http.client
 import io
 import json
-import os
 import stat
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from calendar import timegm
 from pathlib import Path
 
-import boto3
 import pytest
 from botocore import UNSIGNED
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +27,6 @@ from trainyard.emulator.server import Endpoint, serve
 
 pytestmark = pytest.mark.long
 
-ONCE = {"retries": {"total_max_attempts": 1}}
 SERVICES = {  # service: (a call, AWS's codes for an unknown key, a wrong secret, no signature)
     "s3": ("list_buckets", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"),
     "sts": ("get_caller_identity", "InvalidClientTokenId", "SignatureDoesNotMatch",
@@ -42,30 +36,24 @@ SERVICES = {  # service: (a call, AWS's codes for an unknown key, a wrong secret
 }  # fmt: skip
 
 
-def connect(endpoint: Endpoint, service: str, key: str, secret: str, **config):
-    return boto3.client(
-        service,
-        endpoint_url=endpoint.url,
-        region_name="us-east-1",
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        config=Config(**ONCE, **config),
-    )
-
-
 def keys(endpoint: Endpoint) -> tuple[str, str]:
     return endpoint.env["AWS_ACCESS_KEY_ID"], endpoint.env["AWS_SECRET_ACCESS_KEY"]
+
+
+def presigning(endpoint: Endpoint, version: str | None):
+    config = {"signature_version": version} if version else {}
+    return make_client(endpoint, "s3", **config)
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_only_who_has_the_secret_is_answered(endpoint, service: str):
     call, unknown, wrong, missing = SERVICES[service]
     key, secret = keys(endpoint)
-    assert getattr(connect(endpoint, service, key, secret), call)()
+    assert getattr(make_client(endpoint, service), call)()
     for client, code in [
-        (connect(endpoint, service, "emulator", "emulator"), unknown),
-        (connect(endpoint, service, key, secret[::-1]), wrong),
-        (connect(endpoint, service, key, secret, signature_version=UNSIGNED), missing),
+        (make_client(endpoint, service, keys=("emulator", "emulator")), unknown),
+        (make_client(endpoint, service, keys=(key, secret[::-1])), wrong),
+        (make_client(endpoint, service, signature_version=UNSIGNED), missing),
     ]:
         with pytest.raises(ClientError) as failure:
             getattr(client, call)()
@@ -77,8 +65,7 @@ def test_only_who_has_the_secret_is_answered(endpoint, service: str):
 def test_presigned_urls_hold_for_what_they_were_made_for(endpoint, client, version: str | None):
     """By default boto3 creates one of Version 2 in us-east-1."""
     client("s3").create_bucket(Bucket="signed")
-    config = {"signature_version": version} if version else {}
-    s3 = connect(endpoint, "s3", *keys(endpoint), **config)
+    s3 = presigning(endpoint, version)
     where = {"Bucket": "signed", "Key": "a b/é+"}
     put = s3.generate_presigned_url("put_object", {**where, "ContentType": "text/plain"})
     assert ("AWSAccessKeyId" in put) == (version is None)
@@ -103,33 +90,17 @@ def test_presigned_urls_hold_for_what_they_were_made_for(endpoint, client, versi
         assert failure.value.code in (400, 403)
 
 
-@given(
-    key=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12),
-    data=st.binary(max_size=50),
-    note=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=8),
-)
-def test_whatever_boto3_signs_is_accepted(endpoint, client, key: str, data: bytes, note: str):
-    s3 = client("s3")
-    s3.create_bucket(Bucket="any")
-    s3.put_object(Bucket="any", Key=key, Body=data, Metadata={"note": note})
-    assert s3.get_object(Bucket="any", Key=key)["Body"].read() == data
-    [found] = s3.list_objects_v2(Bucket="any", Prefix=key, MaxKeys=1)["Contents"]
-    assert found["Size"] == len(data)
-
-
 @given(data=st.data())
 def test_one_changed_byte_of_what_was_signed_is_refused(endpoint, data):
     body = b'{"PipelineName": "p"}'
     headers = signed(endpoint, "sagemaker", "POST", "/", {"X-Amz-Target": "SageMaker.X"}, body)
+    sent = headers | {"body": body.decode()}
     kind = data.draw(st.sampled_from(["body", "X-Amz-Target", "X-Amz-Date", "Authorization"]))
-    text = body.decode() if kind == "body" else headers[kind]
-    at = data.draw(st.integers(0, len(text) - 1))
-    other = data.draw(st.sampled_from("abc012XYZ").filter(lambda letter: letter != text[at]))
-    changed = text[:at] + other + text[at + 1 :]
-    sent = changed.encode() if kind == "body" else body
-    headers = headers if kind == "body" else headers | {kind: changed}
+    at = data.draw(st.integers(0, len(sent[kind]) - 1))
+    other = data.draw(st.sampled_from("abc012XYZ").filter(lambda letter: letter != sent[kind][at]))
+    sent[kind] = sent[kind][:at] + other + sent[kind][at + 1 :]
     connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=60)
-    connection.request("POST", "/", sent, headers)
+    connection.request("POST", "/", sent.pop("body").encode(), sent)
     assert connection.getresponse().status in (400, 403)
     connection.close()
 
@@ -140,71 +111,48 @@ def test_a_presigned_url_cannot_be_told_more(endpoint, client, version: str | No
     """The holder of the URL cannot add further commands."""
     client("s3").create_bucket(Bucket="more")
     client("s3").put_object(Bucket="more", Key="secret", Body=b"secret")
-    client("s3").delete_object(Bucket="more", Key="mine")
-    config = {"signature_version": version} if version else {}
-    s3 = connect(endpoint, "s3", *keys(endpoint), **config)
-    put = s3.generate_presigned_url("put_object", {"Bucket": "more", "Key": "mine"})
+    mine = {"Bucket": "more", "Key": f"mine-{version}-{header}"}
+    put = presigning(endpoint, version).generate_presigned_url("put_object", mine)
     value = "private" if header == "x-amz-acl" else "/more/secret"
+    asked = urllib.request.Request(put, b"", {header: value}, method="PUT")
     with pytest.raises(urllib.error.HTTPError) as failure:
-        asked = urllib.request.Request(put, b"", {header: value}, method="PUT")
         urllib.request.urlopen(asked)
     said = failure.value.read().decode()
     assert failure.value.code == 403
     if version:
         assert "<Code>AccessDenied</Code><Message>There were headers present" in said
         assert f"<HeadersNotSigned>{header}</HeadersNotSigned>" in said
-    assert "Contents" not in client("s3").list_objects_v2(Bucket="more", Prefix="mine")
+    assert "Contents" not in client("s3").list_objects_v2(Bucket="more", Prefix=mine["Key"])
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_an_unsigned_header_beside_a_signed_one_is_refused(endpoint, service: str):
     """Also without a presigned URL, and for every service: the header is added after signing."""
-    call = SERVICES[service][0]
-    client = connect(endpoint, service, *keys(endpoint))
+    client = make_client(endpoint, service)
 
     def add(request, **_) -> None:
         request.headers["x-amz-more"] = "1"
 
     client.meta.events.register("before-send", add)
     with pytest.raises(ClientError, match="not signed: x-amz-more") as failure:
-        getattr(client, call)()
+        getattr(client, SERVICES[service][0])()
     code = failure.value.response["Error"]["Code"]
-    assert code == ("AccessDenied" if service == "s3" else code)
-    assert code.startswith(("AccessDenied", "IncompleteSignature"))
+    assert code.startswith("AccessDenied" if service == "s3" else "IncompleteSignature")
 
 
 def test_the_headers_of_version_2_are_refused(endpoint):
     with pytest.raises(ClientError, match="Please use AWS4-HMAC-SHA256"):
-        connect(endpoint, "s3", *keys(endpoint), signature_version="s3").list_buckets()
+        make_client(endpoint, "s3", signature_version="s3").list_buckets()
 
 
 def test_a_sessions_keys_count_too(endpoint, client):
     role = "arn:aws:iam::123456789012:role/r"
     got = client("sts").assume_role(RoleArn=role, RoleSessionName="me")["Credentials"]
-    assumed = boto3.client(
-        "sagemaker",
-        endpoint_url=endpoint.url,
-        region_name="us-east-1",
-        aws_access_key_id=got["AccessKeyId"],
-        aws_secret_access_key=got["SecretAccessKey"],
-        aws_session_token=got["SessionToken"],
-    )
-    assert assumed.list_pipelines()
+    session = [got[name] for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")]
+    assert make_client(endpoint, "sagemaker", keys=session).list_pipelines()
     example = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # everybody's
     with pytest.raises(ClientError, match="UnrecognizedClientException"):
-        connect(endpoint, "sagemaker", *example).list_pipelines()
-
-
-@pytest.mark.sweep
-def test_the_cli_uploads_and_downloads(endpoint, tmp_path: Path):
-    (tmp_path / "file").write_bytes(os.urandom(9_000_000))  # in parts
-    for arguments in ["mb s3://cli", "cp file s3://cli/a/file", "cp s3://cli/a/file back"]:
-        subprocess.run(
-            [sys.executable, "-m", "awscli", "s3", *arguments.split()],
-            cwd=tmp_path, env={"PATH": os.environ["PATH"]} | endpoint.env, check=True,
-            capture_output=True,
-        )  # fmt: skip
-    assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
+        make_client(endpoint, "sagemaker", keys=example).list_pipelines()
 
 
 def test_the_secret_stays_with_its_state_and_its_owner(tmp_path: Path):
@@ -231,11 +179,9 @@ EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def arrived(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> Request:
-    builder = EnvironBuilder(
-        method=method, path=path, headers=headers, input_stream=io.BytesIO(body)
-    )
-    environ = builder.get_environ() | {"RAW_URI": path, "wsgi.input_terminated": True}
-    return Request(environ)
+    stream = io.BytesIO(body)
+    made = EnvironBuilder(method=method, path=path, headers=headers, input_stream=stream)
+    return Request(made.get_environ() | {"RAW_URI": path, "wsgi.input_terminated": True})
 
 
 def test_awss_example_of_a_header():
@@ -273,8 +219,13 @@ CHUNKS = [
 ]
 
 
-@pytest.mark.parametrize("damage", ["", "data", "signature", "last"])
-def test_awss_example_of_an_upload_in_signed_chunks(damage: str):
+@pytest.mark.parametrize(
+    "damage",
+    [(b"", b""), (b"aaa\r\n400", b"aba\r\n400"), (b"0055627c", b"0055627d"),
+     (b"b6c6ea8a", b"b6c6ea8b")],
+    ids=["whole", "data", "signature", "last"],
+)  # fmt: skip
+def test_awss_example_of_an_upload_in_signed_chunks(damage: tuple[bytes, bytes]):
     headers = {
         "Host": "s3.amazonaws.com",
         "x-amz-date": "20130524T000000Z",
@@ -291,16 +242,10 @@ def test_awss_example_of_an_upload_in_signed_chunks(damage: str):
     body = b"".join(
         b"%x;chunk-signature=%s\r\n%s\r\n" % (size, mark.encode(), b"a" * size)
         for size, mark in CHUNKS
-    )
-    body = {
-        "": body,
-        "data": body.replace(b"aaa\r\n400", b"aba\r\n400"),
-        "signature": body.replace(b"0055627c", b"0055627d"),
-        "last": body.replace(b"b6c6ea8a", b"b6c6ea8b"),
-    }[damage]
+    ).replace(*damage)
     request = arrived("PUT", "/examplebucket/chunkObject.txt", headers, body)
     request.environ[SIGNATURE_KEY] = check(request, SECRET, MOMENT)
-    if not damage:
+    if not damage[0]:
         assert b"".join(Upload(request).chunks()) == b"a" * 66560
         return
     with pytest.raises(ApiError, match="SignatureDoesNotMatch"):

@@ -1,15 +1,13 @@
 """CloudWatch through boto3 and the query protocol; alarms that go off."""
 
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
+from urllib.parse import urlencode
 
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import cloud, fail_step, train_step, until
-from tests.trainyard.emulator.standin import make_client, signed
+from tests.trainyard.emulator.standin import make_client, send
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +34,9 @@ def state(aws, name: str) -> str:
 
 def form(aws, **fields: str) -> str:
     """Return the answer to a request in the query protocol, as older clients make it."""
-    body = urllib.parse.urlencode({"Version": "2010-08-01", **fields}).encode()
+    body = urlencode({"Version": "2010-08-01", **fields}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    headers = signed(aws.endpoint, "monitoring", "POST", "/", headers, body)
-    request = urllib.request.Request(f"{aws.endpoint.url}/", body, headers, method="POST")
-    try:
-        return urllib.request.urlopen(request).read().decode()
-    except urllib.error.HTTPError as error:
-        return error.read().decode()
+    return send(aws.endpoint, "monitoring", "POST", "/", headers, body)[1]
 
 
 def test_data_are_read_back_by_period(aws):
@@ -93,10 +86,7 @@ def test_an_alarm_goes_off_and_says_why(aws):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (
-            {"AlarmActions": ["arn:aws:sns:us-east-1:123456789012:t"]},
-            "AlarmActions: only the state",
-        ),
+        ({"AlarmActions": ["arn:aws:sns:us-east-1:1:t"]}, "AlarmActions: only the state"),
         ({"Period": 45}, "Period 45"),
         ({"DatapointsToAlarm": 2}, "EvaluationPeriods 1"),
         ({"Statistic": "SampleCount", "ExtendedStatistic": "p9"}, "Statistic or ExtendedStatistic"),

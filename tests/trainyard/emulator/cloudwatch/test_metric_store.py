@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.cloudwatch.metric_store import (
-    Point,
-    compute_statistic,
-    is_supported,
-)
+from trainyard.emulator.cloudwatch.metric_store import Point, compute_statistic, is_supported
 
 NUMBERS = st.lists(st.integers(-50, 50), min_size=1, max_size=30)
 

@@ -8,7 +8,6 @@ import zipfile
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, until
-from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
 
 pytestmark = pytest.mark.long
 
@@ -32,14 +31,6 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
         running.put("wheels/ours-1-py3-none-any.whl", wheel("ours"))
         running.put("wheels/boto3-0.1-py3-none-any.whl", wheel("boto3", "0.1"))
         yield running
-
-
-@pytest.fixture(params=["namespaces", "relocate"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "namespaces" and namespaces_unavailable_reason():
-        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
-    monkeypatch.setenv(VARIABLE, request.param)
-    return request.param
 
 
 def wheel(name: str, version: str = "1") -> bytes:
@@ -90,40 +81,16 @@ def test_pip_says_at_once_what_it_cannot_have(aws: Cloud, way: str) -> None:
     )
 
 
-SDK = """
-import sys
-from sagemaker.train.remote_function.runtime_environment import runtime_environment_manager as sdk
-try:
-    sdk._run_shell_cmd([sys.executable, '-m', 'pip', 'install', 'no-such-package-of-ours==3'])
-except sdk.RuntimeEnvironmentError as error:
-    with open('/opt/ml/output/failure', 'w') as file:  # as its bootstrap does
-        file.write('RuntimeEnvironmentError: ' + str(error))
-    raise SystemExit(1)
-"""
-
-
-def test_a_step_functions_requirement_that_is_not_to_be_had_is_told_alike(aws: Cloud) -> None:
-    """The SDK quotes pip in its own error, which it leaves for SageMaker."""
-    done = run(aws, "step-lacks", f'exec python -c "{SDK}"')
-    assert done["FailureReason"].startswith("AlgorithmError: RuntimeEnvironmentError: Encountered")
-    assert "No matching distribution found for no-such-package-of-ours==3" in done["FailureReason"]
-    assert "install it for the interpreter that --python names" in done["FailureReason"]
-
-
-def test_a_librarys_own_path_below_opt_ml_is_the_jobs(aws: Cloud, way: str) -> None:
-    script = """pip install -q /opt/ml/input/data/wheels/ours*.whl
+def test_a_login_shell_has_the_jobs_programs_and_a_librarys_path_is_the_jobs(aws: Cloud, way: str):
+    script = """echo "$PATH"; bash -l -c 'echo "$PATH"'; sh -l -c 'echo "$PATH"'
+        pip install -q /opt/ml/input/data/wheels/ours*.whl
         mkdir customs; echo 'print("customized")' > customs/sitecustomize.py
         PYTHONPATH=$PYTHONPATH:customs ours-cli; exit 1"""
     done = run(aws, f"fails-{way}", script)
     assert done["FailureReason"] == "AlgorithmError: said by a library, exit code: 1"
-    assert "customized" in aws.log("Training", f"fails-{way}")
-
-
-def test_a_login_shell_has_the_jobs_programs(aws: Cloud, way: str) -> None:
-    name = f"login-{way}"
-    done = aws.train(name, 'echo "$PATH"; bash -l -c \'echo "$PATH"\'; sh -l -c \'echo "$PATH"\'')
-    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
-    assert len(set(aws.log("Training", name))) == 1
+    lines = aws.log("Training", f"fails-{way}")
+    assert len(set(lines[:3])) == 1
+    assert "customized" in lines
 
 
 def test_mpi4py_finds_the_mpi_that_lies_in_the_interpreters_prefix(aws: Cloud, way: str) -> None:

@@ -1,6 +1,8 @@
 """Visibility of this machine for a job in namespaces."""
 
+import contextlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -10,28 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
+from tests.trainyard.emulator.harness import Cloud, cloud, needs_namespaces, processing, s3_input
 from tests.trainyard.emulator.test_lambda_ import call, code_folder, make, zipped
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers import isolation
 from trainyard.emulator.containers.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.containers.install_layer import Relocation
 from trainyard.emulator.containers.isolation import (
+    JOB,
+    NODE,
     VARIABLE,
     Namespaces,
     choose,
-    namespaces_unavailable_reason,
+    mounting,
     refuse,
 )
-from trainyard.emulator.containers.node import Node, base_environment, host_names
+from trainyard.emulator.containers.node import Mount, Node, base_environment, host_names
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long
-
-needs_namespaces = pytest.mark.skipif(
-    namespaces_unavailable_reason() is not None,
-    reason=f"namespaces: {namespaces_unavailable_reason()}",
-)
 
 
 def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outcome, dict]:
@@ -50,16 +49,6 @@ def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outco
     cluster = Cluster(directory, nodes, way, lambda host, line: logs[host].append(line))
     limit, grace = settings.get("limit"), settings.get("grace", 0.3)
     return cluster.run(limit, grace), logs
-
-
-@needs_namespaces
-def test_a_node_has_its_own_opt_ml_and_name(tmp_path: Path) -> None:
-    outcome, logs = run(tmp_path, "echo $HOSTNAME > /opt/ml/model/me; ls /opt", count=2)
-    assert outcome.failure is None
-    assert (tmp_path / "algo-2/ml/model/me").read_text() == "algo-2\n"
-    there = {path.name for path in Path("/opt").iterdir()}
-    assert set(logs["algo-1"]) == there | {"ml", "home"}
-    assert Path("/opt/ml").exists() == ("ml" in there), "the machine's own /opt must not change"
 
 
 @needs_namespaces
@@ -90,9 +79,7 @@ def spaced(tmp_path: Path, monkeypatch) -> Path:
 
 
 @needs_namespaces
-def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(
-    tmp_path: Path, spaced: Path
-) -> None:
+def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(tmp_path, spaced):
     """AWS's scripts do so: ``$SM_PYTHON_CMD``. It is the same Python, with the same packages."""
     script = "$(command -v python3) -c 'import numpy; print(numpy.__file__)'"
     outcome, logs = run(tmp_path / "a job", f"set -e; $(command -v pip) --version; {script}")
@@ -104,9 +91,7 @@ def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(
 
 
 @pytest.mark.parametrize("path", ["a state", "state*"])
-def test_without_namespaces_such_a_path_is_refused_at_once(
-    tmp_path: Path, path: str, monkeypatch
-) -> None:
+def test_without_namespaces_such_a_path_is_refused_at_once(tmp_path: Path, path: str, monkeypatch):
     monkeypatch.setenv(VARIABLE, "relocate")
     refuse(tmp_path / "state")
     with pytest.raises(EmulatorError, match=f"{re.escape(path)}' holds a space or a wildcard"):
@@ -114,20 +99,31 @@ def test_without_namespaces_such_a_path_is_refused_at_once(
 
 
 @needs_namespaces
-def test_an_interpreter_that_no_job_would_see_is_refused(tmp_path: Path) -> None:
+def test_with_namespaces_only_an_interpreter_that_no_job_would_see_is_refused(tmp_path: Path):
+    refuse(tmp_path / "a state")
     with pytest.raises(EmulatorError, match="python3 lies in the state directory"):
         refuse(tmp_path, tmp_path / "env/bin/python3")
 
 
 @needs_namespaces
-def test_with_namespaces_no_path_is_refused(tmp_path: Path) -> None:
-    refuse(tmp_path / "a state")
-
-
-@needs_namespaces
-def test_a_job_sees_only_its_own_processes(tmp_path: Path) -> None:
-    _, logs = run(tmp_path, "ls -d /proc/[0-9]* | wc -l; kill -9 -1; echo survived")
-    assert int(logs["algo-1"][0]) < 8
+def test_a_job_is_root_among_its_own_processes_sockets_and_home(tmp_path: Path, monkeypatch):
+    """Docker's socket would do anything for it, also where the file system is read-only."""
+    secret = tmp_path / "home/.aws/credentials"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("topsecret")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    listen = "import socket; socket.create_server(('127.0.0.1', 80)); print('listens')"
+    script = f"""id -u; touch /opt/ml/model/x; python3 -c "{listen}"
+        ls -d /proc/[0-9]* | wc -l
+        kill -9 -1
+        ls -A /run /var/run/ | grep -v :
+        cat {secret}; ls -A {secret.parent}; echo end"""
+    _, logs = run(tmp_path / "job", script)
+    user, said, processes, *found, end = logs["algo-1"]
+    assert (user, said, end) == ("0", "listens", "end")
+    assert int(processes) < 8
+    assert all("No such" in line for line in found if line), found
+    assert secret.read_text() == "topsecret"
 
 
 READ = """
@@ -151,9 +147,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 @needs_namespaces
-def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_sees_neither_the_emulators_environment_nor_its_state(place: Path, monkeypatch):
     """Also for a Lambda function: each has its own process 1, and the state below its folder."""
     monkeypatch.setenv("TOPSECRET", "TOPSECRET")
     monkeypatch.chdir(place)
@@ -175,25 +169,6 @@ def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
     assert len([line for line in said if "No such file" in line]) >= 2, said
 
 
-@needs_namespaces
-def test_a_job_may_listen_at_a_low_port_and_be_root(tmp_path: Path) -> None:
-    script = "import socket; socket.create_server(('127.0.0.1', 80)); print('listens')"
-    _, logs = run(tmp_path, f'id -u; touch /opt/ml/model/x; python3 -c "{script}"')
-    assert logs["algo-1"] == ["0", "listens"]
-
-
-@needs_namespaces
-def test_the_users_credentials_file_is_out_of_reach(tmp_path: Path, monkeypatch) -> None:
-    secret = tmp_path / "home/.aws/credentials"
-    secret.parent.mkdir(parents=True)
-    secret.write_text("topsecret")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    _, logs = run(tmp_path / "job", f"cat {secret}; ls -A {secret.parent}; echo end")
-    assert "topsecret" not in logs["algo-1"] and "credentials" not in logs["algo-1"]
-    assert logs["algo-1"][-1] == "end"
-    assert secret.read_text() == "topsecret"
-
-
 OWN = {"/opt/ml", "/opt/home", "/tmp", "/var/tmp", "/run", "/dev/shm"}
 FILES = {"/etc/hosts", "/etc/environment"}
 
@@ -201,16 +176,7 @@ FILES = {"/etc/hosts", "/etc/environment"}
 @needs_namespaces
 def test_a_job_can_change_nothing_but_what_is_its_own(tmp_path: Path) -> None:
     """Every mount says so, among them those that root of this machine could write to."""
-    places = [
-        Path.home(),
-        "/usr/local",
-        "/etc",
-        "/var/lib",
-        "/opt",
-        "/",
-        "/dev",
-        Path(__file__).parent,
-    ]
+    places = [Path.home(), *"/usr/local /etc /var/lib /opt / /dev".split(), Path(__file__).parent]
     tries = "; ".join(f"touch {p}/of-a-job && rm {p}/of-a-job && echo wrote {p}" for p in places)
     own = "; ".join(f"touch {place}/x && echo own {place}" for place in sorted(OWN))
     files = "; ".join(f"true >> {file} && echo own {file}" for file in sorted(FILES))
@@ -226,43 +192,39 @@ def test_a_job_can_change_nothing_but_what_is_its_own(tmp_path: Path) -> None:
 
 
 @needs_namespaces
-@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm"])
-def test_what_a_job_leaves_in_a_temporary_folder_no_other_finds(
-    tmp_path: Path, folder: str
-) -> None:
+def test_what_a_job_leaves_in_a_temporary_folder_no_other_finds(tmp_path: Path) -> None:
     """As on AWS: a model that Train leaves in /tmp is not there for Evaluate."""
-    ours = Path(folder, f"of-this-machine-{tmp_path.name}")
-    ours.touch()
-    try:
+    folders = ("/tmp", "/var/tmp", "/dev/shm")
+    mine = f"of-this-machine-{tmp_path.name}"
+    ours = [Path(folder, mine) for folder in folders]
+    with contextlib.ExitStack() as stack:
+        for path in ours:
+            path.touch()
+            stack.callback(path.unlink)
+        models = " ".join(f"{folder}/model-{mine}" for folder in folders)
         with cloud(tmp_path / "aws") as aws:
-            aws.train("train", f"echo weights > {folder}/model.bin; cat {folder}/model.bin")
-            aws.process("evaluate", f"cat {folder}/model.bin; ls {folder}/of-this-machine*")
-            assert aws.log("Training", "train") == ["weights"]
+            aws.train("train", f"echo weights | tee {models} > /dev/null; cat {models}")
+            aws.process("evaluate", f"cat {models}; ls {' '.join(map(str, ours))}")
+            assert aws.log("Training", "train") == ["weights"] * 3
             said = aws.log("Processing", "evaluate")
-        assert len(said) == 2 and all("No such file" in line for line in said), said
-        assert ours.exists() and not Path(folder, "model.bin").exists()
-    finally:
-        ours.unlink()
+        assert len(said) == 6 and all("No such file" in line for line in said), said
+        assert all(path.exists() for path in ours)
+        assert not any(Path(model).exists() for model in models.split())
 
 
 @needs_namespaces
-def test_two_nodes_share_no_temporary_folder_and_no_shared_memory(tmp_path: Path) -> None:
+def test_two_nodes_share_no_folder_and_no_shared_memory(tmp_path: Path) -> None:
     """They are two instances. Semaphores and segments of System V are a node's own, too."""
-    script = "echo $HOSTNAME > /tmp/me; sleep 0.3; cat /tmp/me; readlink /proc/self/ns/ipc"
-    _, logs = run(tmp_path, script, count=2)
-    assert {host: lines[0] for host, lines in logs.items()} == {
-        "algo-1": "algo-1",
-        "algo-2": "algo-2",
-    }
+    script = "echo $HOSTNAME | tee /tmp/me > /opt/ml/model/me; sleep 0.3; cat /tmp/me; "
+    outcome, logs = run(tmp_path, f"{script} readlink /proc/self/ns/ipc; ls /opt", count=2)
+    assert outcome.failure is None
+    assert [logs[host][0] for host in ("algo-1", "algo-2")] == ["algo-1", "algo-2"]
+    assert (tmp_path / "algo-2/ml/model/me").read_text() == "algo-2\n"
     spaces = {logs["algo-1"][1], logs["algo-2"][1], Path("/proc/self/ns/ipc").readlink().name}
     assert len(spaces) == 3
-
-
-@needs_namespaces
-def test_a_job_reaches_no_socket_of_this_machines_services(tmp_path: Path) -> None:
-    """Docker's would do anything for it, also where the file system is read-only."""
-    _, logs = run(tmp_path, "ls -A /run /var/run/ | grep -v :; echo end")
-    assert [line for line in logs["algo-1"] if line] == ["end"]
+    there = {path.name for path in Path("/opt").iterdir()}
+    assert set(logs["algo-1"][2:]) == there | {"ml", "home"}
+    assert Path("/opt/ml").exists() == ("ml" in there), "the machine's own /opt must not change"
 
 
 @needs_namespaces
@@ -277,14 +239,8 @@ def test_a_function_cannot_change_its_code(tmp_path: Path) -> None:
         assert (code_folder(aws, "changes") / "app/main.py").read_text() == code
 
 
-@pytest.mark.parametrize("way", ["namespaces", "relocate"])
-def test_the_emulator_removes_no_folder_that_a_job_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_the_emulator_removes_no_folder_that_a_job_names(tmp_path: Path, way: str):
     """A job puts a link where its temporary folder was: what it leads to is not the job's."""
-    if way == "namespaces" and namespaces_unavailable_reason():
-        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
-    monkeypatch.setenv(VARIABLE, way)
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").touch()
@@ -316,21 +272,19 @@ def test_bytecode_of_packages_is_kept_for_the_jobs_that_cannot_write_it(tmp_path
     (packages / "large/__init__.py").write_text("from large import part\n")
     (packages / "large/part.py").write_text("import os\nos.makedirs('/var/of-a-package')\n")
     (packages / "lazy.py").write_text("")
+    request = processing("")
+    request["AppSpecification"] |= {
+        "ContainerEntrypoint": ["python3", "/opt/ml/processing/code/job.py"]
+    }
+    del request["AppSpecification"]["ContainerArguments"]
     with serve(tmp_path / "aws", python=environment / "bin/python") as endpoint:
         aws = Cloud(endpoint, tmp_path / "aws")
-        code = "import large, sys\nprint(sys.dont_write_bytecode)\n"
-        inputs = [s3_input("code", aws.put("code/job.py", code.replace("large", "lazy")))]
-        command = ["python3", "/opt/ml/processing/code/job.py"]
         for name in ("lazy", "large"):
-            aws.put("code/job.py", code.replace("large", name))
-            request = processing("")
-            request["AppSpecification"] |= {"ContainerEntrypoint": command}
-            del request["AppSpecification"]["ContainerArguments"]
-            aws.process(name, "", **request, ProcessingInputs=inputs)
+            code = aws.put("code/job.py", f"import {name}, sys\nprint(sys.dont_write_bytecode)\n")
+            aws.process(name, "", **request, ProcessingInputs=[s3_input("code", code)])
         assert aws.log("Processing", "lazy") == ["False"]
-    assert (
-        len([*packages.glob("large/__pycache__/*.pyc"), *packages.glob("__pycache__/*.pyc")]) == 3
-    )
+    written = [*packages.glob("large/__pycache__/*.pyc"), *packages.glob("__pycache__/*.pyc")]
+    assert len(written) == 3
     assert not Path("/var/of-a-package").exists()
 
 
@@ -341,12 +295,10 @@ def test_log_lines_arrive_whole_and_in_order(tmp_path: Path) -> None:
 
 
 def test_the_first_failure_is_the_cause_and_the_others_are_stopped(tmp_path: Path) -> None:
-    outcome, _ = run(tmp_path, SCRIPT, 2)
+    script = "case $HOME$HOSTNAME in *algo-2*) exit 9;; esac; trap '' TERM; sleep 600"
+    outcome, _ = run(tmp_path, script, 2)
     assert outcome.exits == [Exit("algo-2", 9)]
     assert outcome.failure == Exit("algo-2", 9)
-
-
-SCRIPT = "case $HOME$HOSTNAME in *algo-2*) exit 9;; esac; trap '' TERM; sleep 600"
 
 
 def test_a_limit(tmp_path: Path) -> None:
@@ -364,9 +316,7 @@ def test_a_job_that_cannot_start_says_why(tmp_path: Path, monkeypatch) -> None:
 
 def test_the_way_can_be_forced(monkeypatch) -> None:
     monkeypatch.setenv(VARIABLE, "relocate")
-    way = choose()
-    assert isinstance(way, Relocation)
-    assert "without namespaces" in way.notice
+    assert isinstance(choose(), Relocation) and "without namespaces" in choose().notice
     monkeypatch.setenv(VARIABLE, "docker")
     with pytest.raises(EmulatorError, match="expected 'namespaces' or 'relocate'"):
         choose()
@@ -380,3 +330,33 @@ def test_without_unshare_jobs_are_relocated_and_say_why(monkeypatch) -> None:
         assert "unshare and mount (util-linux) not found" in choose().notice
     finally:
         isolation.namespaces_unavailable_reason.cache_clear()
+
+
+def inside(script: str, *mounts: Mount) -> str:
+    """Return what bash prints where the folders are mounted."""
+    command = [*JOB, "--fork", "--kill-child=SIGKILL", "--", *NODE, *mounting(mounts)]
+    done = subprocess.run(
+        [*command, "/bin/bash", "-c", script],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+@needs_namespaces
+def test_a_mounted_tree_is_the_same_and_cannot_be_changed(tmp_path: Path):
+    tree = tmp_path / "tree"
+    (tree / "deep/er").mkdir(parents=True)
+    (tree / "deep/er/big").write_bytes(os.urandom(3000))
+    (tree / "run.sh").write_text("echo started\n")
+    (tree / "run.sh").chmod(0o755)
+    (tree / "link").symlink_to("deep/er")
+    (tree / "broken").symlink_to("nowhere")
+    at = tmp_path / "elsewhere"
+    at.mkdir()
+    mount = Mount(str(tree), str(at), True)
+    compared = inside(f"diff -r --exclude=broken {tree} {at} && echo same; sh {at}/run.sh", mount)
+    assert compared.split() == ["same", "started"]
+    may = f"test -x {at}/run.sh && echo program; test -x {at}/link/big || echo data"
+    assert inside(may, mount).split() == ["program", "data"]
+    assert inside(f"echo x > {at}/new; rm {at}/run.sh", mount).count("Read-only file system") == 2
+    assert not any(at.iterdir())

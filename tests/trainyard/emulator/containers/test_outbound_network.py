@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, processing
+from tests.trainyard.emulator.harness import Cloud, needs_namespaces, processing
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.isolation import namespaces_unavailable_reason
 from trainyard.emulator.containers.proxy import WAYS, way
@@ -14,13 +14,8 @@ from trainyard.emulator.server import serve
 THERE = [name for name in WAYS if shutil.which(name)]
 
 
-@pytest.mark.skipif(
-    namespaces_unavailable_reason() is not None,
-    reason=f"namespaces: {namespaces_unavailable_reason()}",
-)
-def test_without_a_tool_it_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@needs_namespaces
+def test_without_a_tool_it_is_refused_before_anything_starts(tmp_path: Path, monkeypatch):
     assert namespaces_unavailable_reason() is None  # cached now: which finds no unshare below
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with (
@@ -37,10 +32,8 @@ def test_neither_tool_lets_a_job_reach_this_machines_loopback() -> None:
     assert "--disable-host-loopback" in slirp
 
 
-@pytest.mark.skipif(
-    not THERE or namespaces_unavailable_reason() is not None,
-    reason="no pasta and no slirp4netns here",
-)
+@needs_namespaces
+@pytest.mark.skipif(not THERE, reason="no pasta and no slirp4netns here")
 def test_a_job_has_a_way_out_unless_it_is_isolated(tmp_path: Path) -> None:
     script = "cut -f2 /proc/net/route; tail -n 1 /etc/resolv.conf; aws s3 ls > /dev/null && echo s3"
     with serve(tmp_path, internet=True) as endpoint:

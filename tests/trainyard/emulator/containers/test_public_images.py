@@ -24,14 +24,7 @@ from botocore.exceptions import ClientError
 
 from scripts.build_image import mounts, pip_settings
 from tests.container_images import BASE, build, make_base, needs_engine
-from tests.trainyard.emulator.harness import (
-    ROLE,
-    Cloud,
-    cloud,
-    taken_for_aws,
-    training,
-    until,
-)
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, taken_for_aws, training, until
 from trainyard.emulator.containers.container_engine import find_engine, resource_limits, settings
 
 pytestmark = [pytest.mark.sweep, needs_engine, pytest.mark.timeout(900)]  # their packages: minutes
@@ -145,18 +138,14 @@ ENV SAGEMAKER_PROGRAM=script.py
 """
 
 
-def test_the_training_toolkit_runs_a_script_of_the_image_on_two_nodes(
-    aws: Cloud, tmp_path: Path
-) -> None:
+def test_the_training_toolkit_runs_a_script_of_the_image_on_two_nodes(aws: Cloud, tmp_path: Path):
     (tmp_path / "script.py").write_text(SCRIPT)
     image = build_public(tmp_path, "training-toolkit:1", TOOLKIT, "gcc g++ python3-dev")
     aws.put("data/rows", "1 2 3\n")
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://bkt/data/"}
     request = training("true", 2) | {
         "AlgorithmSpecification": {"TrainingImage": image, "TrainingInputMode": "File"},
-        "InputDataConfig": [
-            {"ChannelName": "train", "DataSource": {"S3DataSource": source}},
-        ],
+        "InputDataConfig": [{"ChannelName": "train", "DataSource": {"S3DataSource": source}}],
     }
     for name, scale in (("sound", "2.5"), ("faulty", "-1")):
         hyperparameters = {"HyperParameters": {"scale": scale}}

@@ -1,5 +1,6 @@
 """Jobs without namespaces: rewritten files, unchanged files, and complete runs."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,15 @@ from trainyard.emulator.containers.isolation import VARIABLE
 from trainyard.emulator.containers.torchrun_shim import rewrite
 
 
-@pytest.fixture
-def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(VARIABLE, "relocate")
-    with cloud(tmp_path) as running:
-        yield running
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "relocate")
+        with cloud(tmp_path_factory.mktemp("aws")) as running:
+            yield running
+
+
+OTHERS = "/opt/mlflow and /data/opt/ml/x and /opt/ml.old"
 
 
 @pytest.mark.parametrize(
@@ -25,10 +30,7 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ("cat /opt/ml/input", "cat /job/ml/input"),
         ("X=/opt/ml:/opt/ml/code", "X=/job/ml:/job/ml/code"),
         ("'/opt/ml'", "'/job/ml'"),
-        (
-            "/opt/mlflow and /data/opt/ml/x and /opt/ml.old",
-            "/opt/mlflow and /data/opt/ml/x and /opt/ml.old",
-        ),
+        (OTHERS, OTHERS),
     ],
 )
 def test_only_paths_under_opt_ml_move(text: str, moved: str) -> None:
@@ -42,11 +44,9 @@ def test_moving_twice_changes_nothing_more(text: str) -> None:
 
 
 def test_the_shim_moves_torchruns_master() -> None:
-    args = ["--nnodes=2", "--master_addr=algo-1", "--master-port", "7777", "train.py", "--lr", "1"]
-    assert rewrite(args, "5") == [
-        *("--nnodes=2", "--master_addr=127.0.0.1", "--master-port", "5"),
-        *("train.py", "--lr", "1"),
-    ]
+    given = "--nnodes=2 --master_addr=algo-1 --master-port 7777 train.py --lr 1".split()
+    moved = "--nnodes=2 --master_addr=127.0.0.1 --master-port 5 train.py --lr 1".split()
+    assert rewrite(given, "5") == moved
 
 
 def test_a_processing_job_runs_relocated_and_says_so(aws: Cloud) -> None:
@@ -69,12 +69,8 @@ host = json.load(open("/opt/ml/config/resourceconfig.json"))["current_host"]
     data, _, argument = aws.get("out/algo-2").decode().partition("--out=")
     assert data == "open('/opt/ml/x')", "data must not be rewritten"
     assert argument.startswith(str(aws.state))
-    stream = aws.logs.describe_log_streams(logGroupName="/aws/sagemaker/ProcessingJobs")
-    name = stream["logStreams"][0]["logStreamName"]
-    events = aws.logs.get_log_events(
-        logGroupName="/aws/sagemaker/ProcessingJobs", logStreamName=name, startFromHead=True
-    )["events"]
-    assert "runs without namespaces (TRAINYARD_EMULATOR_ISOLATION=relocate)" in events[0]["message"]
+    notice = aws.all_lines("Processing", "p")[0]
+    assert "runs without namespaces (TRAINYARD_EMULATOR_ISOLATION=relocate)" in notice
 
 
 def test_killing_a_node_leaves_nothing_here_either(aws: Cloud) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.definitions import oracle
-from tests.trainyard.emulator.definitions.generate import FUNCTION, definitions
+from tests.trainyard.emulator.definitions.generate import definitions
 from tests.trainyard.emulator.definitions.service import Service, prepare
+from tests.trainyard.emulator.test_lambda_ import lambda_step
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.sweep
@@ -34,20 +35,13 @@ def test_random_definitions_end_as_their_steps_say(seed: int, tmp_path: Path) ->
     assert len(found) == 20 and not any(found), found
 
 
-def function(name: str, x: object) -> dict:
-    return {
-        "Name": name,
-        "Type": "Lambda",
-        "FunctionArn": FUNCTION,
-        "Arguments": {"x": x, "how": "add"},
-        "OutputParameters": [{"OutputName": "y", "OutputType": "Integer"}],
-    }
-
-
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, list[dict]]:
     """A chain of two steps that succeeded: definition, answer, listing."""
-    steps = [function("A", 1), function("B", {"Get": "Steps.A.OutputParameters['y']"})]
+    inputs = {"A": 1, "B": {"Get": "Steps.A.OutputParameters['y']"}}
+    steps = [
+        lambda_step(n, "random", {"x": x, "how": "add"}, y="Integer") for n, x in inputs.items()
+    ]
     definition = {"Version": "2020-12-01", "Parameters": [], "Steps": steps}
     with serve(tmp_path_factory.mktemp("aws")) as endpoint:
         service = Service(endpoint.env)

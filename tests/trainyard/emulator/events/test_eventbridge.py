@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.events.test_restart import failing, in_seconds, schedule
 from tests.trainyard.emulator.harness import (
     ROLE,
     Cloud,
     cloud,
+    compare,
+    condition_step,
+    fail_step,
     until,
 )
 from tests.trainyard.emulator.standin import make_client
@@ -63,6 +65,31 @@ class Bus:
         return found
 
 
+def failing() -> list[dict]:
+    """Return steps without jobs."""
+    return [condition_step("Check", [compare("Equals", 1, 1)], [fail_step("Stop", "no")], [])]
+
+
+def schedule(scheduler: Any, name: str, expression: str, arn: str, **more: Any) -> None:
+    later = {"StartDate": time.time() + 3600} if expression.startswith("rate") else {}
+    scheduler.create_schedule(
+        Name=name,
+        **later,  # without it a rate fires at once
+        ScheduleExpression=expression,
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={"Arn": arn, "RoleArn": ROLE, **more},
+    )
+
+
+def in_seconds(seconds: float) -> str:
+    return time.strftime("at(%Y-%m-%dT%H:%M:%S)", time.gmtime(time.time() + seconds))
+
+
+def started(aws: Cloud, name: str) -> int:
+    """Return how many executions the pipeline has."""
+    return len(aws.sm.list_pipeline_executions(PipelineName=name)["PipelineExecutionSummaries"])
+
+
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):
     with cloud(tmp_path_factory.mktemp("aws")) as running:
@@ -80,22 +107,13 @@ def test_an_execution_and_its_steps_say_each_status(aws: Cloud, bus: Bus) -> Non
     arn = aws.start("told", PipelineExecutionDisplayName="once")
     aws.ended(arn)
     events = bus.bodies("steps", 6)
-    statuses = [
-        (
-            event["detail"].get("stepName", ""),
-            event["detail"].get("currentStepStatus")
-            or event["detail"]["currentPipelineExecutionStatus"],
-        )
-        for event in events
-    ]
-    assert statuses == [
-        ("", "Executing"),
-        ("Check", "Executing"),
-        ("Check", "Succeeded"),
-        ("Stop", "Executing"),
-        ("Stop", "Failed"),
-        ("", "Failed"),
-    ]
+    details = [event["detail"] for event in events]
+    names = [detail.get("stepName", "") for detail in details]
+    assert names == ["", "Check", "Check", "Stop", "Stop", ""]
+    of_steps = [detail["currentStepStatus"] for detail in details[1:5]]
+    assert of_steps == ["Executing", "Succeeded", "Executing", "Failed"]
+    of_execution = [details[end]["currentPipelineExecutionStatus"] for end in (0, -1)]
+    assert of_execution == ["Executing", "Failed"]
     last, stop = events[-1], events[-2]["detail"]
     assert last["resources"] == [arn.partition("/execution/")[0], arn]
     assert last["detail"]["previousPipelineExecutionStatus"] == "Executing"
@@ -146,9 +164,6 @@ def test_the_rule_of_our_own_template_tells_of_an_ended_run(aws: Cloud, bus: Bus
 
 
 def test_events_of_ones_own_and_patterns(bus: Bus) -> None:
-    odd = json.dumps({"detail": {"size": [{"numeric": ["about", 3]}]}})
-    with pytest.raises(ClientError, match="Bad numeric range operator: about"):
-        bus.events.put_rule(Name="odd", EventPattern=odd)
     bus.rule("mine", {"source": ["me"], "detail": {"size": [{"numeric": [">", 3]}]}})
     entries = [
         {"Source": "me", "DetailType": "t", "Detail": json.dumps({"size": size})} for size in (1, 5)
@@ -158,6 +173,8 @@ def test_events_of_ones_own_and_patterns(bus: Bus) -> None:
     assert answer["FailedEntryCount"] == 1
     [event] = bus.bodies("mine", 1)
     assert event["detail"] == {"size": 5}
+    with pytest.raises(ClientError, match="less than or equal to 10"):
+        bus.events.put_events(Entries=[entries[0]] * 11)
 
 
 def test_a_disabled_rule_is_silent_and_one_with_targets_stays(bus: Bus) -> None:
@@ -176,53 +193,58 @@ def test_a_disabled_rule_is_silent_and_one_with_targets_stays(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize(
-    "arn",
-    [
-        "arn:aws:states:us-east-1:123456789012:stateMachine:x",
-        "arn:aws:batch:us-east-1:123456789012:job-queue/x",
-        "arn:aws:sagemaker:us-east-1:123456789012:endpoint/x",
-        "arn:aws:logs:us-east-1:123456789012:log-group:/aws/events/x",
-    ],
-)
-def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, arn: str) -> None:
+    "target", ["states:HERE:stateMachine:x", "batch:HERE:job-queue/x", "sagemaker:HERE:endpoint/x",
+               "logs:HERE:log-group:/aws/events/x"],
+)  # fmt: skip
+def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, target: str) -> None:
+    arn = f"arn:aws:{target.replace('HERE', 'us-east-1:123456789012')}"
     bus.events.put_rule(Name="refused", EventPattern='{"source": ["x"]}')
     with pytest.raises(ClientError, match="is not delivered to by this emulator"):
         bus.events.put_targets(Rule="refused", Targets=[{"Id": "1", "Arn": arn}])
     with pytest.raises(ClientError, match="is not delivered to by this emulator"):
         schedule(bus.scheduler, "refused", "rate(1 day)", arn)
-    with pytest.raises(ClientError, match="Unrecognized match type like"):
-        bus.events.put_rule(Name="x", EventPattern=json.dumps({"source": [{"like": "x"}]}))
-    with pytest.raises(ClientError, match="does not implement CreateArchive"):
-        bus.events.create_archive(ArchiveName="a", EventSourceArn=arn)
-    with pytest.raises(ClientError, match="does not implement TagResource"):
-        bus.events.tag_resource(ResourceARN="arn:aws:events:rule/x", Tags=[])
+
+
+@pytest.mark.parametrize(
+    ("operation", "asked", "said"),
+    [
+        ("put_rule", {"Name": "x", "EventPattern": '{"source": [{"like": "x"}]}'},
+         "Unrecognized match type like"),
+        ("put_rule", {"Name": "x", "EventPattern": '{"size": [{"numeric": ["about", 3]}]}'},
+         "Bad numeric range operator: about"),
+        ("create_archive", {"ArchiveName": "a", "EventSourceArn": ROLE},
+         "does not implement CreateArchive"),
+        ("tag_resource", {"ResourceARN": "arn:aws:events:rule/x", "Tags": []},
+         "does not implement TagResource"),
+    ],
+)  # fmt: skip
+def test_what_is_no_rule_or_not_done_is_refused(bus: Bus, operation, asked, said) -> None:
+    with pytest.raises(ClientError, match=said):
+        getattr(bus.events, operation)(**asked)
 
 
 def test_a_rate_without_a_start_fires_at_once_and_then_by_its_rate(aws: Cloud, bus: Bus) -> None:
-    starts = {"at-once": {}, "now": {"StartDate": time.time()}}
-    starts["later"] = {"StartDate": time.time() + 3600}
+    now = time.time()
+    off = {"FlexibleTimeWindow": {"Mode": "OFF"}}
+    starts = {"at-once": {}, "now": {"StartDate": now}, "later": {"StartDate": now + 3600}}
     for name, more in starts.items():
         target = {"Arn": aws.create(name, failing()), "RoleArn": ROLE}
         bus.scheduler.create_schedule(
-            Name=name, ScheduleExpression="rate(1 hour)", FlexibleTimeWindow={"Mode": "OFF"},
-            Target=target, **more,
-        )  # fmt: skip
-    ask = lambda name: aws.sm.list_pipeline_executions(PipelineName=name)  # noqa: E731
+            Name=name, ScheduleExpression="rate(1 hour)", Target=target, **off, **more
+        )
     for name in ("at-once", "now"):
-        assert len(until(lambda n=name: ask(n)["PipelineExecutionSummaries"])) == 1
+        assert until(lambda n=name: started(aws, n)) == 1
     bus.scheduler.update_schedule(
-        Name="at-once", ScheduleExpression="rate(2 hours)", FlexibleTimeWindow={"Mode": "OFF"},
-        Target={"Arn": target["Arn"], "RoleArn": ROLE},
-    )  # fmt: skip
+        Name="at-once", ScheduleExpression="rate(2 hours)", Target=target, **off
+    )
     time.sleep(1.5)
-    assert ask("later")["PipelineExecutionSummaries"] == []
-    assert len(ask("at-once")["PipelineExecutionSummaries"]) == 1
+    assert (started(aws, "later"), started(aws, "at-once")) == (0, 1)
 
 
 def test_a_schedule_starts_a_pipeline_with_its_parameters(aws: Cloud, bus: Bus) -> None:
     arn = aws.create("timed", failing(), Parameters=[{"Name": "P", "Type": "String"}])
     given = {"PipelineParameterList": [{"Name": "P", "Value": "by the clock"}]}
-    schedule(bus.scheduler, "soon", in_seconds(3), arn, SageMakerPipelineParameters=given)
+    schedule(bus.scheduler, "soon", in_seconds(2), arn, SageMakerPipelineParameters=given)
     found = until(
         lambda: aws.sm.list_pipeline_executions(PipelineName="timed")["PipelineExecutionSummaries"]
     )
@@ -235,24 +257,45 @@ def test_a_schedule_starts_a_pipeline_with_its_parameters(aws: Cloud, bus: Bus) 
     assert shown["ScheduleExpressionTimezone"] == "UTC"
 
 
+TRANSFORMER = {
+    "InputPathsMap": {"n": "$.detail.n", "s": "$.detail.s"},
+    "InputTemplate": '{"n": <n>, "s": <s>, "t": "<s>-<n>"}',
+}
+
+
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
         ({"Input": '{"a": 1}'}, '{"a": 1}'),
         ({"InputPath": "$.detail"}, '{"n": 1, "s": "x"}'),
-        (
-            {"InputTransformer": {"InputPathsMap": {"n": "$.detail.n", "s": "$.detail.s"},
-             "InputTemplate": '{"n": <n>, "s": <s>, "t": "<s>-<n>"}'}},
-            '{"n": 1, "s": "x", "t": "x-1"}',
-        ),
+        ({"InputTransformer": TRANSFORMER}, '{"n": 1, "s": "x", "t": "x-1"}'),
     ],
-)  # fmt: skip
+)
 def test_what_a_target_gets(target: dict, expected: str) -> None:
     event = {"detail": {"n": 1, "s": "x"}, "time": "2026-11-22T10:00:00Z"}
     assert body(target, event) == expected
 
 
-def test_more_than_ten_events_at_a_time_are_refused(bus):
-    entry = {"Source": "mine", "DetailType": "done", "Detail": "{}"}
-    with pytest.raises(ClientError, match="less than or equal to 10"):
-        bus.events.put_events(Entries=[entry] * 11)
+def test_rules_and_schedules_outlive_the_emulator(tmp_path: Path) -> None:
+    with cloud(tmp_path) as aws:
+        events, scheduler = (make_client(aws.endpoint, n) for n in ("events", "scheduler"))
+        arns = {name: aws.create(name, failing()) for name in ("hourly", "once", "nightly")}
+        schedule(scheduler, "hourly", "rate(1 hour)", arns["hourly"])
+        schedule(scheduler, "once", in_seconds(600), arns["once"])
+        events.put_rule(Name="nightly", ScheduleExpression="cron(0 3 * * ? *)")
+        events.put_targets(Rule="nightly", Targets=[{"Id": "1", "Arn": arns["nightly"]}])
+    kept = {path.name: path for path in (tmp_path / "events").rglob("*.json")}
+    for name, due in (("default%2Fhourly", 2), ("default%2Fonce", -600), ("nightly", 2)):
+        path = kept[f"{name}.json"]  # as if the time had passed; the one of once has, meanwhile
+        document = json.loads(path.read_text()) | {"next": time.time() + due}
+        path.write_text(json.dumps(document))
+    (tmp_path / "events/rules/torn.json").write_text("{")
+    with cloud(tmp_path) as aws:
+        events, scheduler = (make_client(aws.endpoint, n) for n in ("events", "scheduler"))
+        for name in ("once", "hourly", "nightly"):
+            assert until(lambda name=name: started(aws, name)) == 1
+        [rule] = events.list_rules()["Rules"]
+        assert (rule["Name"], rule["ScheduleExpression"]) == ("nightly", "cron(0 3 * * ? *)")
+        assert (tmp_path / "damaged/events/rules/torn.json").exists()
+        scheduler.delete_schedule(Name="hourly")
+        assert [s["Name"] for s in scheduler.list_schedules()["Schedules"]] == ["once"]

@@ -122,43 +122,34 @@ def test_a_filter_answers_in_pages_and_goes_on(logs, endpoint):
     for name in ("a", "b"):
         lines = [wanted if i in (7, 900, 1900) else f"filler {i}" for i in range(2000)]
         endpoint.app.logs.append("parts", name, lines)
-    token, pages, events = {}, 0, []
-    while True:
-        answer = logs.filter_log_events(
-            logGroupName="parts",
-            filterPattern=json.dumps(wanted, ensure_ascii=False),
-            limit=2,
-            **token,
-        )
-        pages, events = pages + 1, events + answer["events"]
-        if "nextToken" not in answer:
-            break
-        token = {"nextToken": answer["nextToken"]}
+    pattern = json.dumps(wanted, ensure_ascii=False)
+    found = logs.get_paginator("filter_log_events").paginate(
+        logGroupName="parts", filterPattern=pattern, PaginationConfig={"PageSize": 2}
+    )
+    pages = [page["events"] for page in found]
+    events = [event for page in pages for event in page]
     assert [e["message"] for e in events] == [wanted] * 6
     assert [e["timestamp"] for e in events] == sorted(e["timestamp"] for e in events)
     assert len({(e["logStreamName"], e["eventId"]) for e in events}) == 6
-    assert pages == 3
+    assert len(pages) == 3
 
 
 @pytest.mark.parametrize(
-    ("call", "code"),
+    ("operation", "asked", "code"),
     [
-        (lambda c: c.get_log_events(logGroupName="no", logStreamName="s"), "ResourceNotFound"),
-        (lambda c: c.describe_log_streams(logGroupName="no"), "ResourceNotFound"),
-        (lambda c: c.create_log_stream(logGroupName="no", logStreamName="s"), "ResourceNotFound"),
-        (lambda c: c.describe_metric_filters(logGroupName="g"), "UnknownOperation"),
-        (lambda c: c.put_retention_policy(logGroupName="g", retentionInDays=3), "UnknownOperation"),
-        (lambda c: c.create_log_group(logGroupName="g", tags={"a": "1"}), "InvalidParameter"),
-        (lambda c: c.delete_log_group(logGroupName="no"), "ResourceNotFound"),
-        (
-            lambda c: c.filter_log_events(logGroupName="g", filterPattern="{$.a = 1}"),
-            "InvalidParameter",
-        ),
+        ("get_log_events", {"logGroupName": "no", "logStreamName": "s"}, "ResourceNotFound"),
+        ("describe_log_streams", {"logGroupName": "no"}, "ResourceNotFound"),
+        ("create_log_stream", {"logGroupName": "no", "logStreamName": "s"}, "ResourceNotFound"),
+        ("delete_log_group", {"logGroupName": "no"}, "ResourceNotFound"),
+        ("describe_metric_filters", {"logGroupName": "g"}, "UnknownOperation"),
+        ("create_log_group", {"logGroupName": "g", "tags": {"a": "1"}}, "InvalidParameter"),
+        ("filter_log_events", {"logGroupName": "g", "filterPattern": "{$.a = 1}"},
+         "InvalidParameter"),
     ],
-)
-def test_refusals_have_aws_codes(logs, call, code: str):
+)  # fmt: skip
+def test_refusals_have_aws_codes(logs, operation: str, asked: dict, code: str):
     with pytest.raises(ClientError) as failure:
-        call(logs)
+        getattr(logs, operation)(**asked)
     assert failure.value.response["Error"]["Code"] == f"{code}Exception"
 
 

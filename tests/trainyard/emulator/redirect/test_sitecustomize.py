@@ -37,14 +37,12 @@ def ask(given: str, path: list[str], **environment: str) -> tuple[list[str], str
     return addresses, last
 
 
-def test_a_client_for_an_address_of_aws_goes_to_the_emulator():
-    addresses, _ = ask("https://sts.eu-west-1.amazonaws.com", [REDIRECT], AWS_ENDPOINT_URL=HERE)
-    assert addresses == [HERE] * 3
-
-
-def test_a_client_for_an_address_of_ones_own_goes_there():
-    addresses, _ = ask("http://127.0.0.1:9", [REDIRECT], AWS_ENDPOINT_URL=HERE)
-    assert addresses == ["http://127.0.0.1:9"] * 3
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [("https://sts.eu-west-1.amazonaws.com", HERE), ("http://127.0.0.1:9", "http://127.0.0.1:9")],
+)
+def test_a_clients_address_of_aws_leads_to_the_emulator_and_one_of_ones_own_there(given, there):
+    assert ask(given, [REDIRECT], AWS_ENDPOINT_URL=HERE)[0] == [there] * 3
 
 
 def test_the_sitecustomize_that_ours_hides_is_run(tmp_path: Path):

@@ -9,6 +9,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,18 +28,16 @@ def of(name: str, data: bytes) -> str:
     return encode_sum(found)
 
 
-@pytest.mark.parametrize(
-    (
-        "name",
-        "check",
-    ),  # the check values of "123456789" in the RevEng catalogue, RFC 1321, FIPS 180
-    [
-        ("crc32", "cbf43926"),
-        ("crc32c", "e3069283"),
-        ("crc64nvme", "ae8b14860a799888"),
-        ("md5", "25f9e794323b453885f5181f1b624d0b"),
-    ],
-)
+CHECKS = {
+    "crc32": "cbf43926",
+    "crc32c": "e3069283",
+    "crc64nvme": "ae8b14860a799888",
+    "md5": "25f9e794323b453885f5181f1b624d0b",
+}
+"""The check values of "123456789" in the RevEng catalogue, RFC 1321, FIPS 180."""
+
+
+@pytest.mark.parametrize(("name", "check"), CHECKS.items())
 def test_each_checksum_has_its_published_check_value(name: str, check: str):
     assert base64.b64decode(of(name, b"123456789")).hex() == check
 
@@ -65,6 +64,18 @@ def s3(client):
     return s3
 
 
+def test_parallel_transfers_and_copies_keep_every_byte(s3):
+    data = os.urandom(11 * MIB)
+    config = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
+    s3.upload_fileobj(io.BytesIO(data), "parts", "a", Config=config)
+    s3.copy({"Bucket": "parts", "Key": "a"}, "parts", "in/parts", Config=config)
+    source = {"Bucket": "parts", "Key": "in/parts"}
+    s3.copy_object(Bucket="parts", Key="at once é", CopySource=source)
+    got = io.BytesIO()
+    s3.download_fileobj("parts", "at once é", got, Config=config)
+    assert got.getvalue() == data
+
+
 def failure(call, **arguments) -> str:
     with pytest.raises(ClientError) as failed:
         call(**arguments)
@@ -77,48 +88,48 @@ def upload(s3, key: str, **more) -> tuple[dict, list[dict]]:
     at = {"Bucket": "parts", "Key": key, "UploadId": started["UploadId"]}
     name = more.get("ChecksumAlgorithm", "CRC32")
     parts = []
-    for number, data in enumerate(PARTS, 1):
+    for number, data in ((2, PARTS[1]), (1, PARTS[0])):
         # what botocore cannot compute without awscrt is given to it
         own = {f"Checksum{name}": of(name.lower(), data)}
         done = s3.upload_part(**at, PartNumber=number, Body=data, **own)
         kept = f"Checksum{name}"
-        parts.append({"PartNumber": number, "ETag": done["ETag"], kept: done[kept]})
+        parts.insert(0, {"PartNumber": number, "ETag": done["ETag"], kept: done[kept]})
     return at, parts
 
 
-@pytest.mark.parametrize("name", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
-@pytest.mark.parametrize("kind", ["COMPOSITE", "FULL_OBJECT"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("CRC32", "COMPOSITE"), ("CRC32C", "FULL_OBJECT"), ("CRC64NVME", "FULL_OBJECT"),
+     ("SHA1", "COMPOSITE"), ("SHA256", "COMPOSITE")],
+)  # fmt: skip
 def test_checksums_of_parts_and_of_the_whole(s3, name: str, kind: str):
     wanted = {"ChecksumAlgorithm": name, "ChecksumType": kind}
-    if (kind == "FULL_OBJECT") != (name == "CRC64NVME") and name in ("SHA1", "SHA256", "CRC64NVME"):
-        create = {"Bucket": "parts", "Key": "k", **wanted}
-        assert failure(s3.create_multipart_upload, **create) == "InvalidRequest"
-        return
     at, parts = upload(s3, f"{name}-{kind}", **wanted)
     of_parts = [of(name.lower(), part) for part in PARTS]
-    whole = (
-        of(name.lower(), b"".join(PARTS))
-        if kind == "FULL_OBJECT"
-        else composite(name.lower(), of_parts)
-    )
+    is_full = kind == "FULL_OBJECT"
+    whole = of(name.lower(), b"".join(PARTS)) if is_full else composite(name.lower(), of_parts)
     field, chosen = f"Checksum{name}", {"MultipartUpload": {"Parts": parts}}
     wrong = {field: of(name.lower(), b"other")}
     assert failure(s3.complete_multipart_upload, **at, **chosen, **wrong) == "BadDigest"
-    bad = [{**parts[0], **wrong}, parts[1]]
-    assert failure(s3.complete_multipart_upload, **at, MultipartUpload={"Parts": bad}) == (
-        "InvalidPart"
-    )
+    bad = {"MultipartUpload": {"Parts": [{**parts[0], **wrong}, parts[1]]}}
+    assert failure(s3.complete_multipart_upload, **at, **bad) == "InvalidPart"
     done = s3.complete_multipart_upload(**at, **chosen, **{field: whole})
     assert done[field] == whole
-    where = {"Bucket": "parts", "Key": at["Key"]}
-    head = s3.head_object(**where, ChecksumMode="ENABLED")
+    where = {"Bucket": "parts", "Key": at["Key"], "ChecksumMode": "ENABLED"}
+    head = s3.head_object(**where)
     assert (head[field], head["ChecksumType"]) == (whole, kind)
-    first = s3.head_object(**where, PartNumber=1, ChecksumMode="ENABLED")
-    assert (first[field], first["PartsCount"], first["ContentLength"]) == (
-        of_parts[0],
-        2,
-        len(PARTS[0]),
-    )
+    first = s3.head_object(**where, PartNumber=1)
+    shown = first[field], first["PartsCount"], first["ContentLength"]
+    assert shown == (of_parts[0], 2, len(PARTS[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("CRC64NVME", "COMPOSITE"), ("SHA1", "FULL_OBJECT"), ("SHA256", "FULL_OBJECT")],
+)
+def test_a_kind_of_checksum_that_the_algorithm_has_not_is_refused(s3, name: str, kind: str):
+    asked = {"Bucket": "parts", "Key": "k", "ChecksumAlgorithm": name, "ChecksumType": kind}
+    assert failure(s3.create_multipart_upload, **asked) == "InvalidRequest"
 
 
 def test_a_part_with_another_checksum_than_the_upload_or_than_it_says_is_refused(s3):
@@ -139,6 +150,28 @@ def test_a_part_with_another_checksum_than_the_upload_or_than_it_says_is_refused
         assert failure(s3.upload_part_copy, **at, **source) in ("InvalidArgument", "InvalidRange")
 
 
+def test_an_upload_is_no_object_before_its_parts_are_named_in_order(s3, endpoint):
+    data = endpoint.app.objects.root / "data"
+    before = len(list(data.glob("*/*")))
+    at, [first, second] = upload(s3, "parts-1-2", Metadata={"a": "b"})
+    assert [p["PartNumber"] for p in s3.list_parts(**at, MaxParts=1)["Parts"]] == [1]
+    assert "Contents" not in s3.list_objects_v2(Bucket="parts", Prefix="parts-1-2")
+    missing = {"PartNumber": 4, "ETag": '"0"'}
+    for chosen, wrong in (([first, missing], "InvalidPart"), ([second, first], "InvalidPartOrder")):
+        named = {"MultipartUpload": {"Parts": chosen}}
+        assert failure(s3.complete_multipart_upload, **at, **named) == wrong
+    done = s3.complete_multipart_upload(**at, MultipartUpload={"Parts": [first, second]})
+    assert done["ETag"].endswith('-2"')
+    got = s3.get_object(Bucket="parts", Key="parts-1-2")
+    assert (got["Body"].read(), got["Metadata"]) == (b"".join(PARTS), {"a": "b"})
+    assert failure(s3.list_parts, **at) == "NoSuchUpload"
+    s3.delete_object(Bucket="parts", Key="parts-1-2")
+    at, _ = upload(s3, "aborted")
+    s3.abort_multipart_upload(**at)
+    assert len(list(data.glob("*/*"))) == before
+    assert failure(s3.upload_part, **at, PartNumber=2, Body=b"late") == "NoSuchUpload"
+
+
 def test_a_repeated_complete_is_answered_again_and_does_not_undo_what_came_after(s3):
     at, parts = upload(s3, "twice")
     chosen = {"MultipartUpload": {"Parts": parts}}
@@ -155,10 +188,8 @@ def test_an_upload_that_is_ended_many_times_at_once_makes_one_version(s3):
     s3.put_bucket_versioning(**versioned)
     try:
         with ThreadPoolExecutor(6) as threads:
-            ends = threads.map(
-                lambda _: s3.complete_multipart_upload(**at, MultipartUpload={"Parts": parts}),
-                range(6),
-            )
+            named = {"MultipartUpload": {"Parts": parts}}
+            ends = threads.map(lambda _: s3.complete_multipart_upload(**at, **named), range(6))
             assert len({end["VersionId"] for end in ends}) == 1
     finally:
         versioned["VersioningConfiguration"]["Status"] = "Suspended"
@@ -169,36 +200,11 @@ def test_a_condition_on_the_end_of_an_upload_holds_and_the_upload_can_still_end(
     s3.put_object(Bucket="parts", Key="cond", Body=b"1")
     at, parts = upload(s3, "cond")
     chosen = {"MultipartUpload": {"Parts": parts}}
-    assert failure(s3.complete_multipart_upload, **at, **chosen, IfMatch='"0"') == (
-        "PreconditionFailed"
-    )
-    assert failure(s3.complete_multipart_upload, **at, **chosen, IfNoneMatch="*") == (
-        "PreconditionFailed"
-    )
+    for condition in ({"IfMatch": '"0"'}, {"IfNoneMatch": "*"}):
+        said = failure(s3.complete_multipart_upload, **at, **chosen, **condition)
+        assert said == "PreconditionFailed"
     s3.complete_multipart_upload(**at, **chosen)
     assert failure(s3.get_object, Bucket="parts", Key="cond", PartNumber=3) == "InvalidPartNumber"
     got = s3.get_object(Bucket="parts", Key="cond", PartNumber=2)
-    assert (got["Body"].read(), got["ContentRange"]) == (
-        b"tail",
-        f"bytes {5 * MIB}-{5 * MIB + 3}/{5 * MIB + 4}",
-    )
-
-
-def test_what_is_said_of_an_object_comes_back(s3):
-    given = {
-        "StorageClass": "STANDARD_IA",
-        "WebsiteRedirectLocation": "/elsewhere",
-        "ServerSideEncryption": "AES256",
-    }
-    s3.upload_fileobj(io.BytesIO(b"1"), "parts", "said", ExtraArgs=given)
-    head = s3.head_object(Bucket="parts", Key="said")
-    assert {k: head[k] for k in given} == given
-    listed = s3.list_objects_v2(Bucket="parts", Prefix="said")["Contents"][0]
-    assert listed["StorageClass"] == "STANDARD_IA"
-    at = {"Bucket": "parts", "Key": "x", "Body": b"1"}
-    assert failure(s3.put_object, **at, StorageClass="GLACIER") == "NotImplemented"
-    assert failure(s3.put_object, **at, StorageClass="NONE") == "InvalidStorageClass"
-    assert failure(s3.put_object, **at, SSECustomerKey="0" * 32) == "NotImplemented"
-    lock = {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": "2030-01-01"}
-    assert failure(s3.put_object, **at, **lock) == "NotImplemented"
-    assert failure(s3.head_object, Bucket="parts", Key="x") == "404"
+    assert got["Body"].read() == b"tail"
+    assert got["ContentRange"] == f"bytes {5 * MIB}-{5 * MIB + 3}/{5 * MIB + 4}"

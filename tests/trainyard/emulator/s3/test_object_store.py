@@ -7,12 +7,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.common.errors import EmulatorError
@@ -22,7 +21,6 @@ from trainyard.emulator.s3.object_store import VERSIONING, ObjectStore, successo
 pytestmark = pytest.mark.long
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-NESTED = st.lists(st.sampled_from(["a", "b", "..", ".", "", "é", "~"]), min_size=1).map("/".join)
 
 
 @pytest.fixture
@@ -30,34 +28,6 @@ def store(tmp_path: Path):
     store = ObjectStore(tmp_path / "s3")
     store.create_bucket("bucket")
     yield store
-    store.close()
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(
-    puts=st.lists(st.tuples(KEYS | NESTED.filter(bool), st.binary(max_size=20)), max_size=15),
-    deletes=st.sets(st.integers(0, 14)),
-    prefix=st.sampled_from(["", "a", "a/", "/", "é"]),
-)
-def test_behaves_as_a_sorted_dictionary_and_keeps_it_over_a_restart(
-    tmp_path_factory, puts, deletes, prefix
-):
-    root, model = tmp_path_factory.mktemp("s3"), {}
-    store = ObjectStore(root)
-    store.create_bucket("bucket")
-    for number, (key, data) in enumerate(puts):
-        store.put_bytes("bucket", key, data)
-        model[key] = data
-        if number in deletes:
-            store.delete("bucket", key)
-            del model[key]
-    for _ in range(2):
-        wanted = sorted((k for k in model if k.startswith(prefix)), key=str.encode)
-        assert [info.key for info in store.list("bucket", prefix)] == wanted
-        assert {k: store.path("bucket", k).read_bytes() for k in model} == model
-        assert len(list((root / "data").glob("*/*"))) == len(model), "bytes that nobody names"
-        store.close()
-        store = ObjectStore(root)
     store.close()
 
 
@@ -94,22 +64,22 @@ def test_an_exception_in_the_middle_of_a_put_leaves_the_old_object_and_no_bytes(
     assert len(list((store.root / "data").glob("*/*"))) == 1
 
 
-def test_refuses_what_s3_refuses(store: ObjectStore):
-    for call, code in [
-        (lambda: store.head("bucket", "none"), "NoSuchKey"),
-        (lambda: store.head("nobucket", "key"), "NoSuchBucket"),
-        (lambda: store.put_bytes("nobucket", "key", b""), "NoSuchBucket"),
-        (lambda: store.put_bytes("bucket", "k" * 1025, b""), "KeyTooLongError"),
-        (lambda: store.put_bytes("bucket", "", b""), "InvalidArgument"),
-        (lambda: store.create_bucket("../etc"), "InvalidBucketName"),
-        (lambda: list(store.list("nobucket")), "NoSuchBucket"),
-    ]:
-        with pytest.raises(ApiError) as failure:
-            call()
-        assert failure.value.code == code
-    store.put_bytes("bucket", "key", b"")
-    with pytest.raises(ApiError, match="BucketNotEmpty"):
-        store.delete_bucket("bucket")
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda store: store.head("bucket", "none"), "NoSuchKey"),
+        (lambda store: store.head("nobucket", "key"), "NoSuchBucket"),
+        (lambda store: store.put_bytes("nobucket", "key", b""), "NoSuchBucket"),
+        (lambda store: store.put_bytes("bucket", "k" * 1025, b""), "KeyTooLongError"),
+        (lambda store: store.put_bytes("bucket", "", b""), "InvalidArgument"),
+        (lambda store: store.create_bucket("../etc"), "InvalidBucketName"),
+        (lambda store: list(store.list("nobucket")), "NoSuchBucket"),
+    ],
+)
+def test_refuses_what_s3_refuses(store: ObjectStore, call: Callable, code: str):
+    with pytest.raises(ApiError) as failure:
+        call(store)
+    assert failure.value.code == code
 
 
 def test_a_directory_has_one_owner(store: ObjectStore):
@@ -117,26 +87,37 @@ def test_a_directory_has_one_owner(store: ObjectStore):
         ObjectStore(store.root)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from trainyard.emulator.s3.object_store import ObjectStore
+store = ObjectStore(Path(sys.argv[1]))
+store.create_bucket("bucket")
+store.put_bytes("bucket", "key", b"old")
+def kill(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(root: Path, script: str) -> None:
+    """Run a script, which kills itself, with a store that has an object."""
+    done = subprocess.run([sys.executable, "-c", KILLED + script, str(root)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
 def test_a_put_that_is_killed_leaves_the_old_object_and_nothing_else(tmp_path: Path):
-    script = textwrap.dedent("""
-        import os, signal, sys
-        from pathlib import Path
-        from trainyard.emulator.s3.object_store import ObjectStore
-        store = ObjectStore(Path(sys.argv[1]))
-        store.create_bucket("bucket")
-        store.put_bytes("bucket", "key", b"old")
-        with store.blob() as blob:
-            blob.write(b"n" * 5_000_000)
-            blob.close()
-            os.kill(os.getpid(), signal.SIGKILL)
-    """)
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert len(list((tmp_path / "data").glob("*/*"))) == 2, "the kill came too early to test"
+    write = """
+with store.blob() as blob:
+    blob.write(b"n" * 5_000_000)
+    blob.close()
+    kill()
+"""
+    killed(tmp_path, write)
+    assert len(files(tmp_path)) == 2, "the kill came too early to test"
     store = ObjectStore(tmp_path)
     assert store.path("bucket", "key").read_bytes() == b"old"
     assert [info.key for info in store.list("bucket")] == ["key"]
-    assert len(list((tmp_path / "data").glob("*/*"))) == 1
+    assert len(files(tmp_path)) == 1
     [half] = (tmp_path / "interrupted").iterdir()
     assert half.read_bytes() == b"n" * 5_000_000
     store.close()
@@ -217,25 +198,9 @@ def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Pat
     assert len(aside) == 20 and aside | files(thirty) == before
 
 
-@pytest.mark.parametrize("where", ["rename", "unlink"])
+@pytest.mark.parametrize("where", ["store.blob().__class__.settle", "Path.unlink"])
 def test_a_write_that_is_killed_after_its_row_is_finished_by_the_next_start(tmp_path, where: str):
-    script = textwrap.dedent(f"""
-        import os, signal, sys
-        from pathlib import Path
-        from trainyard.emulator.s3.object_store import ObjectStore
-        store = ObjectStore(Path(sys.argv[1]))
-        store.create_bucket("bucket")
-        store.put_bytes("bucket", "key", b"old")
-        def kill(*_, **__):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if "{where}" == "rename":
-            store.blob().__class__.settle = kill
-        else:
-            Path.unlink = kill
-        store.put_bytes("bucket", "key", b"new")
-    """)
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed(tmp_path, f'{where} = kill\nstore.put_bytes("bucket", "key", b"new")\n')
     store = ObjectStore(tmp_path)
     assert store.path("bucket", "key").read_bytes() == b"new" and len(files(tmp_path)) == 1
     assert b"old" in [path.read_bytes() for path in (tmp_path / "interrupted").iterdir()]
@@ -253,7 +218,9 @@ def test_a_write_that_fails_leaves_the_old_bytes_under_their_name(store: ObjectS
 
 def test_an_object_whose_bytes_are_lost_is_named(thirty: Path, caplog: pytest.LogCaptureFixture):
     next((thirty / "data").glob("*/*")).unlink()
-    ObjectStore(thirty).close()
+    store = ObjectStore(thirty)
+    assert not (thirty / "index.seal").exists(), "after a kill the index would be refused"
+    store.close()
     assert "names 1 objects whose bytes are not in" in caplog.text
     assert "s3://bucket/" in caplog.text
 
@@ -269,7 +236,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with store.blob() as blob:
             blob.write(b"%d" % number)
             store.commit("bucket", f"key-{number % 60}", blob, metadata={"number": f"{number}"})
+    assert not (root / "index.seal").exists()
     store.close()
+    assert "bytes with the CRC-32" in (root / "index.seal").read_text()
     return root
 
 
@@ -291,10 +260,7 @@ def damage(index: Path, seed: int) -> None:
     index.write_bytes(data)
 
 
-SEEDS = range(40)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_index_stops_the_start_and_says_what_to_do(sound: Path, tmp_path: Path, seed):
     copy = shutil.copytree(sound, tmp_path / "s3")
     damage(copy / "index.sqlite", seed)
@@ -309,7 +275,7 @@ def test_a_damaged_index_stops_the_start_and_says_what_to_do(sound: Path, tmp_pa
     store.close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(12))
 def test_after_a_kill_a_damaged_index_stops_the_start_or_can_be_read(sound, tmp_path: Path, seed):
     """A text that is another one by now is not noticed, but nothing fails after the start."""
     copy = shutil.copytree(sound, tmp_path / "s3")
@@ -328,13 +294,3 @@ def test_after_a_kill_a_damaged_index_stops_the_start_or_can_be_read(sound, tmp_
         store.put_bytes(bucket, "key-1", b"new")
         store.delete(bucket, "key-2")
     store.close()
-
-
-def test_a_kill_leaves_no_seal(tmp_path: Path):
-    store = ObjectStore(tmp_path)
-    assert not (tmp_path / "index.seal").exists()
-    store.close()
-    before = (tmp_path / "index.seal").read_text()
-    assert "bytes with the CRC-32" in before
-    ObjectStore(tmp_path).close()
-    assert (tmp_path / "index.seal").read_text() == before

@@ -7,7 +7,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 pytestmark = pytest.mark.long
-ROLE = "arn:aws:iam::123456789012:role/pipeline"
 
 
 def body(message: str) -> str:
@@ -21,17 +20,17 @@ def template(definition: dict, name: str = "stacked", **more) -> str:
     trust = {"Version": "2012-10-17", "Statement": []}
     role = {"RoleName": f"role-of-{name}", "AssumeRolePolicyDocument": trust}
     group = {"ModelPackageGroupName": f"group-of-{name}"}
-    return json.dumps({
-        "Resources": {
-            "Role": {"Type": "AWS::IAM::Role", "Properties": role},
-            "Pipeline": {"Type": "AWS::SageMaker::Pipeline", "Properties": pipeline},
-            "Group": {"Type": "AWS::SageMaker::ModelPackageGroup", "Properties": group},
-        },
-        "Outputs": {
-            "Name": {"Value": {"Ref": "Pipeline"}},
-            "Group": {"Value": {"Fn::GetAtt": ["Group", "ModelPackageGroupArn"]}},
-        },
-    })  # fmt: skip
+    resources = {
+        "Role": {"Type": "AWS::IAM::Role", "Properties": role},
+        "Pipeline": {"Type": "AWS::SageMaker::Pipeline", "Properties": pipeline},
+        "Group": {"Type": "AWS::SageMaker::ModelPackageGroup", "Properties": group},
+    }
+    values = {
+        "Name": {"Ref": "Pipeline"},
+        "Group": {"Fn::GetAtt": "Group.ModelPackageGroupArn".split(".")},
+    }
+    outputs = {key: {"Value": value} for key, value in values.items()}
+    return json.dumps({"Resources": resources, "Outputs": outputs})
 
 
 @pytest.fixture
