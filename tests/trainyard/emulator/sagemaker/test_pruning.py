@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import CHECKOUT
-from tests.trainyard.emulator.harness import IMAGE, Cloud, cloud, process_step, processing, s3_input
+from tests.conftest import CHECKOUT, called
+from tests.trainyard.emulator.harness import Cloud, cloud, process_step, processing, s3_input
+from tests.trainyard.emulator.sagemaker.builders import completed, joined, register_step
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import PruningPlan, choose, prune_to_size, remove, size_of
+from trainyard.emulator.sagemaker.pruning import PruningPlan, choose, prune_to_size, size_of
 
 pytestmark = pytest.mark.long
 
@@ -28,27 +29,13 @@ AGES = {"old": 60, "registered": 100, "cached": 10, "source": 60, "hit": 8, "alo
 """Age of each execution in days; the cache gave ``hit`` the result of ``source`` when possible."""
 
 
-def joined(*values: object) -> dict:
-    return {"Std:Join": {"On": "/", "Values": list(values)}}
-
-
 def steps(register: bool) -> list[dict]:
-    out = joined("s3://bkt/runs", RUN, "out")
+    out = joined("/", "s3://bkt/runs", RUN, "out")
     script = "cat /opt/ml/processing/raw/* - <<< $0 > /opt/ml/processing/out/file"
     make = process_step("Make", script, outputs={"out": out}, CacheConfig=CACHE)
     make["Arguments"]["ProcessingInputs"] = [s3_input("raw", "s3://bkt/raw")]
     make["Arguments"]["AppSpecification"]["ContainerArguments"].append(TEXT)
-    package = {
-        "ModelPackageGroupName": "group",
-        "InferenceSpecification": {
-            "Containers": [{"Image": IMAGE, "ModelDataUrl": joined("s3://bkt/runs", RUN, "out")}],
-            "SupportedContentTypes": ["application/json"],
-            "SupportedResponseMIMETypes": ["application/json"],
-        },
-    }
-    waits = {"DependsOn": ["Make"]}
-    registering = {"Name": "Register", "Type": "RegisterModel", "Arguments": package, **waits}
-    return [make, registering] if register else [make]
+    return [make, register_step(out) | {"DependsOn": ["Make"]}] if register else [make]
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 
 def ran(aws: Cloud, pipeline: str, text: str) -> str:
     arn = aws.start(pipeline, {"Text": text})
-    answer = aws.ended(arn)
-    assert answer["PipelineExecutionStatus"] == "Succeeded", answer
+    completed(aws, arn)
     return arn
 
 
@@ -116,9 +102,8 @@ def chosen(
     state: Path, numbers: dict[str, str], days: float | None, **more
 ) -> tuple[set, PruningPlan]:
     """Return the names of deleted units, and the rest of the choice."""
-    names = {f"execution {number}": name for name, number in numbers.items()} | {
-        "job alone": "alone"
-    }
+    names = {f"execution {number}": name for name, number in numbers.items()}
+    names["job alone"] = "alone"
     seconds = None if days is None else days * 86400
     with store_of(state) as store:
         found = choose(state, store, seconds, more.pop("limit", None), **more)
@@ -167,15 +152,20 @@ def test_nothing_that_stays_loses_anything(made, data):
         }
 
 
-def test_what_is_left_works(state: Path, made):
+def test_a_dry_run_removes_nothing_and_what_is_left_after_a_real_one_works(state: Path, made):
     """Kept records can be described, listed, read and reused as before; deleted ones are gone."""
     numbers = made[1]
-    with store_of(state) as store:
-        found = choose(state, store, 30 * 86400.0, None)
-        before = content(state)
-        remove(found, state, store)
+    freed = chosen(state, numbers, 30)[1].freed_bytes
+    before = content(state)
+    status, said = prune(state, "--days", "30", "--dry-run")
+    assert status == 0 and f"execution {numbers['old']}, 1 jobs" in said
+    assert "2 executions and single jobs with 2 objects would go" in said
+    assert content(state) == before
+    status, said = prune(state, "--days", "30")
+    assert status == 0 and "with 2 objects removed" in said
     sizes = [sum(map(len, files.values())) for files in (before, content(state))]
-    assert sizes[0] - sizes[1] == found.freed_bytes > 0
+    assert sizes[0] - sizes[1] == freed > 0
+    assert "0 executions" in prune(state, "--days", "30")[1]
     with cloud(state) as aws:
         listed = aws.sm.list_pipeline_executions(PipelineName="plain")["PipelineExecutionSummaries"]
         left = {run["PipelineExecutionArn"].rpartition("/")[2] for run in listed}
@@ -187,10 +177,7 @@ def test_what_is_left_works(state: Path, made):
         assert len(jobs) == 3
         for job in jobs:
             aws.sm.describe_processing_job(ProcessingJobName=job["ProcessingJobName"])
-        [package] = aws.sm.list_model_packages(ModelPackageGroupName="group")[
-            "ModelPackageSummaryList"
-        ]
-        described = aws.sm.describe_model_package(ModelPackageName=package["ModelPackageArn"])
+        described = aws.sm.describe_model_package(ModelPackageName=package_of(aws))
         folder = described["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
         assert aws.get(f"{folder.removeprefix('s3://bkt/')}/file") == b"rawregistered\n"
         again = aws.steps(ran(aws, "plain", "cached"))["Make"]
@@ -229,49 +216,29 @@ def package_of(aws: Cloud) -> str:
     return package["ModelPackageArn"]
 
 
-def invoke(*arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "trainyard", "prune", *arguments]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+def prune(state: Path, *arguments: str) -> tuple[int, str]:
+    done = called("trainyard.commands.prune", "--state", str(state), *arguments)
     return done.returncode, done.stdout + done.stderr
-
-
-def test_a_dry_run_says_what_would_go_and_removes_nothing(state: Path, made):
-    before = content(state)
-    status, said = invoke("--state", str(state), "--days", "30", "--dry-run")
-    assert status == 0 and f"execution {made[1]['old']}, 1 jobs" in said
-    assert "2 executions and single jobs with 2 objects would go" in said
-    assert content(state) == before
-    status, said = invoke("--state", str(state), "--days", "30")
-    assert status == 0 and "with 2 objects removed" in said and content(state) != before
-    assert "0 executions" in invoke("--state", str(state), "--days", "30")[1]
 
 
 def test_a_directory_in_use_is_left_alone(state: Path):
     with cloud(state):
         before = content(state)
-        status, said = invoke("--state", str(state), "--days", "0")
+        status, said = prune(state, "--days", "0")
         assert status == 1 and "in use by another emulator" in said
         assert content(state) == before
-    assert invoke("--state", str(state / "nowhere"))[0] == 0
+    assert prune(state / "nowhere")[0] == 0
 
 
-@pytest.mark.parametrize("keep, gone", [("5", False), ("0", True)])
-def test_an_emulator_starts_within_bounds(state: Path, made, keep: str, gone: bool):
-    command = [
-        "-m",
-        "trainyard",
-        "run",
-        "--state",
-        str(state),
-        "--keep-gb",
-        keep,
-        "--",
-        "true",
-    ]
+def test_an_emulator_starts_within_bounds(state: Path, made):
+    before = content(state)
+    with store_of(state) as store:
+        assert prune_to_size(state, store, 5) == [] and content(state) == before
+    command = [sys.executable, *"-m trainyard run --state".split(), str(state), "--keep-gb", "0"]
     done = subprocess.run(
-        [sys.executable, *command], cwd=CHECKOUT, capture_output=True, text=True, check=True
+        [*command, "--", "true"], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
-    assert ("that nothing needs removed" in done.stderr) == gone
-    assert ("more than --keep-gb 0, and all of it may be needed" in done.stderr) == gone
-    assert (state / "executions" / made[1]["old"]).exists() != gone
+    assert "that nothing needs removed" in done.stderr
+    assert "more than --keep-gb 0, and all of it may be needed" in done.stderr
+    assert not (state / "executions" / made[1]["old"]).exists()
     assert (state / "executions" / made[1]["cached"]).exists()

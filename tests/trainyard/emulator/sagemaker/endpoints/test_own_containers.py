@@ -1,8 +1,5 @@
 """Processing jobs, endpoints and transform jobs in containers of a real engine."""
 
-import io
-import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +7,24 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.container_images import OWN, URI, build, make_base, needs_engine
-from tests.trainyard.emulator.harness import IMAGE, ROLE, Cloud, cloud, processing, until, wait
+from tests.trainyard.emulator.harness import (
+    IMAGE,
+    ROLE,
+    Cloud,
+    cloud,
+    processing,
+    s3_input,
+    until,
+)
+from tests.trainyard.emulator.sagemaker.builders import archive, transformed
+from tests.trainyard.emulator.sagemaker.endpoints.test_deployment import blue_green, percent, update
+from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (
+    config,
+    ended,
+    in_service,
+    invoke,
+    log_of,
+)
 from trainyard.emulator.containers.container_engine import find_engine
 
 pytestmark = [pytest.mark.slow, needs_engine]
@@ -20,49 +34,25 @@ pytestmark = [pytest.mark.slow, needs_engine]
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     make_base()
     with cloud(tmp_path_factory.mktemp("aws")) as found:
-        found.put("m/model.tar.gz", model("hello"))
+        found.put("m/model.tar.gz", archive({"greeting": "hello"}))
         yield found
 
 
-def model(greeting: str) -> bytes:
-    """Return a model.tar.gz for the image's server."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        entry = tarfile.TarInfo("greeting")
-        entry.size = len(greeting)
-        tar.addfile(entry, io.BytesIO(greeting.encode()))
-    return archive.getvalue()
-
-
-def create_model(aws: Cloud, name: str, *images: str, **more) -> None:
-    """Create a model of containers with these images."""
-    containers = [
-        {
-            "Image": image,
-            "ModelDataUrl": "s3://bkt/m/model.tar.gz",
-            "Environment": {"COLOUR": "red"},
-        }
-        for image in images
-    ]
-    which = (
-        {"Containers": containers} if len(containers) > 1 else {"PrimaryContainer": containers[0]}
-    )
+def create_model(aws: Cloud, name: str, *images: str, data: str = "m", **more) -> None:
+    """Create a model of containers with these images, and its endpoint configuration."""
+    same = {"ModelDataUrl": f"s3://bkt/{data}/model.tar.gz", "Environment": {"COLOUR": "red"}}
+    containers = [{"Image": image, **same} for image in images]
+    which = {"Containers": containers} if len(images) > 1 else {"PrimaryContainer": containers[0]}
     aws.sm.create_model(ModelName=name, ExecutionRoleArn=ROLE, **which, **more)
+    config(aws, name, {name: 1.0})
 
 
-def create_endpoint(aws: Cloud, name: str) -> dict:
-    """Create an endpoint of the model of that name; return its description in the end."""
-    variant = {"VariantName": "one", "ModelName": name, "InstanceType": "ml.m5.large",
-               "InitialInstanceCount": 1}  # fmt: skip
-    aws.sm.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+def create_endpoint(aws: Cloud, name: str) -> None:
     aws.sm.create_endpoint(EndpointName=name, EndpointConfigName=name)
-    describe = lambda: aws.sm.describe_endpoint(EndpointName=name)  # noqa: E731
-    return until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None)
 
 
 def ask(aws: Cloud, name: str, body: str) -> str:
-    answer = aws.runtime.invoke_endpoint(EndpointName=name, Body=body, ContentType="text/plain")
-    return answer["Body"].read().decode()
+    return invoke(aws, name, body, ContentType="text/plain")[0]
 
 
 def test_the_processing_contract(aws: Cloud) -> None:
@@ -78,37 +68,15 @@ os.chmod(root / "out/sum", 0o600)
 open("/opt/ml/output/message", "w").write("all is well")
 print(json.load(open("/opt/ml/config/resourceconfig.json"))["hosts"])
 """
-    request = processing("true", outputs={"out": "s3://bkt/out"})
+    request = processing("true", outputs={"out": "s3://bkt/out", "early": "s3://bkt/early"})
     request["AppSpecification"] = {
         "ImageUri": URI,
         "ContainerEntrypoint": ["python3", "-c", "import sys; exec(''.join(sys.argv[1:]))"],
         "ContainerArguments": [code[i : i + 256] for i in range(0, len(code), 256)],
     }
-    request["ProcessingInputs"] = [
-        {
-            "InputName": "in",
-            "S3Input": {
-                "S3Uri": "s3://bkt/in",
-                "LocalPath": "/opt/ml/processing/in",
-                "S3DataType": "S3Prefix",
-                "S3InputMode": "File",
-            },
-        }
-    ]
-    request["ProcessingOutputConfig"]["Outputs"] = [
-        {
-            "OutputName": name,
-            "S3Output": {
-                "S3Uri": f"s3://bkt/{name}",
-                "LocalPath": f"/opt/ml/processing/{name}",
-                "S3UploadMode": mode,
-            },
-        }
-        for name, mode in (("out", "EndOfJob"), ("early", "Continuous"))
-    ]
-    aws.sm.create_processing_job(ProcessingJobName="sum", **request)
-    describe = lambda: aws.sm.describe_processing_job(ProcessingJobName="sum")  # noqa: E731
-    done = wait(describe, "ProcessingJobStatus", ("Completed", "Failed", "Stopped"))
+    request["ProcessingInputs"] = [s3_input("in", "s3://bkt/in")]
+    request["ProcessingOutputConfig"]["Outputs"][1]["S3Output"]["S3UploadMode"] = "Continuous"
+    done = aws.process("sum", "", **request)
     assert done["ProcessingJobStatus"] == "Completed", done.get("FailureReason")
     assert aws.get("out/sum") == b"3" and aws.get("early/part") == b"sum"
     assert done["ExitMessage"] == "all is well"
@@ -116,30 +84,26 @@ print(json.load(open("/opt/ml/config/resourceconfig.json"))["hosts"])
 
 
 def test_a_processing_job_may_leave_the_entrypoint_to_the_image(aws: Cloud) -> None:
-    request = processing("true")
     own = {"ImageUri": URI, "ContainerArguments": ["process", "print(6*7)"]}
-    request["AppSpecification"] = own
-    aws.sm.create_processing_job(ProcessingJobName="own", **request)
-    describe = lambda: aws.sm.describe_processing_job(ProcessingJobName="own")  # noqa: E731
-    wait(describe, "ProcessingJobStatus", ("Completed", "Failed", "Stopped"))
+    aws.process("own", "", AppSpecification=own)
     assert "42" in aws.log("Processing", "own")
 
 
 def test_an_endpoint_answers_refuses_restarts_and_ends(aws: Cloud) -> None:
     create_model(aws, "echo", URI)
-    described = create_endpoint(aws, "echo")
-    assert described["EndpointStatus"] == "InService", described.get("FailureReason")
-    [image] = described["ProductionVariants"][0]["DeployedImages"]
+    create_endpoint(aws, "echo")
+    [image] = in_service(aws, "echo")["ProductionVariants"][0]["DeployedImages"]
     digest = find_engine().image(OWN).digest
     assert image["ResolvedImage"] == f"{URI.removesuffix(':1')}@{digest}"
     assert ask(aws, "echo", "you") == "hello you"
     with pytest.raises(ClientError) as refused:
         ask(aws, "echo", "refuse")
     assert refused.value.response["OriginalMessage"] == "refused on purpose"
-    with pytest.raises(ClientError) as died:
+    with pytest.raises(ClientError, match="ModelError"):
         ask(aws, "echo", "die")
-    assert died.value.response["Error"]["Code"] == "ModelError"
     assert ask(aws, "echo", "again") == "hello again"  # it was started again
+    with pytest.raises(ClientError, match="Endpoint echo is not a multi-model endpoint"):
+        aws.runtime.invoke_endpoint(EndpointName="echo", Body="x", TargetModel="a.tar.gz")
     aws.sm.delete_endpoint(EndpointName="echo")
     until(lambda: not list((aws.state / "endpoints").glob("*")), 20)
     running = find_engine().call("ps", "--quiet", "--filter", f"label=trainyard.state={aws.state}")
@@ -147,53 +111,36 @@ def test_an_endpoint_answers_refuses_restarts_and_ends(aws: Cloud) -> None:
 
 
 def test_a_canary_shifts_requests_from_container_to_container(aws: Cloud) -> None:
-    aws.put("green/model.tar.gz", model("moin"))
+    aws.put("green/model.tar.gz", archive({"greeting": "moin"}))
     create_model(aws, "canary", URI)
-    container = {"Image": URI, "ModelDataUrl": "s3://bkt/green/model.tar.gz"}
-    aws.sm.create_model(ModelName="green", ExecutionRoleArn=ROLE, PrimaryContainer=container)
-    assert create_endpoint(aws, "canary")["EndpointStatus"] == "InService"
-    variant = {"VariantName": "one", "ModelName": "green", "InstanceType": "ml.m5.large",
-               "InitialInstanceCount": 1}  # fmt: skip
-    aws.sm.create_endpoint_config(EndpointConfigName="green", ProductionVariants=[variant])
-    canary = {
-        "Type": "CANARY",
-        "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 50},
-        "WaitIntervalInSeconds": 2,
-    }
-    policy = {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": canary}}
-    aws.sm.update_endpoint(
-        EndpointName="canary", EndpointConfigName="green", DeploymentConfig=policy
-    )
-    answers = []
-    while aws.sm.describe_endpoint(EndpointName="canary")["EndpointStatus"] == "Updating":
-        answers.append(ask(aws, "canary", "x"))
-        time.sleep(0.02)  # beside others' work
-    green = answers.index("moin x")
-    assert answers[:green] == ["hello x"] * green
-    assert {*answers[green:]} == {"hello x", "moin x"}, "the canary has half of the requests"
-    assert ask(aws, "canary", "x") == "moin x"
+    create_model(aws, "green", URI, data="green")
+    create_endpoint(aws, "canary")
+    in_service(aws, "canary")
+    canary = blue_green("CANARY", 2, CanarySize=percent(50))
+    _, answers = update(aws, "green", canary, "canary")
+    green = answers.index("moin who")
+    assert answers[:green] == ["hello who"] * green
+    assert {*answers[green:]} == {"hello who", "moin who"}, "the canary has half of the requests"
+    assert invoke(aws, "canary")[0] == "moin who"
     aws.sm.delete_endpoint(EndpointName="canary")
 
 
-def test_a_model_without_a_network_serves_too(aws: Cloud) -> None:
+def test_a_model_without_a_network_and_serial_containers_serve_too(aws: Cloud) -> None:
     create_model(aws, "closed", URI, EnableNetworkIsolation=True)
-    assert create_endpoint(aws, "closed")["EndpointStatus"] == "InService"
-    assert ask(aws, "closed", "you") == "hello you"
-    aws.sm.delete_endpoint(EndpointName="closed")
+    create_model(aws, "serial", URI, URI)
+    for name, answer in (("closed", "hello you"), ("serial", "hello hello you")):
+        create_endpoint(aws, name)
+        in_service(aws, name)
+        assert ask(aws, name, "you") == answer
+        aws.sm.delete_endpoint(EndpointName=name)
 
 
 def test_a_server_that_cannot_start_fails_the_endpoint(aws: Cloud) -> None:
     create_model(aws, "none", "trainyard-tests/base:bookworm")
-    described = create_endpoint(aws, "none")
+    create_endpoint(aws, "none")
+    described = ended(aws, "none")
     assert described["EndpointStatus"] == "Failed"
     assert "serve" in described["FailureReason"]
-
-
-def test_requests_pass_serial_containers(aws: Cloud) -> None:
-    create_model(aws, "serial", URI, URI)
-    assert create_endpoint(aws, "serial")["EndpointStatus"] == "InService"
-    assert ask(aws, "serial", "you") == "hello hello you"
-    aws.sm.delete_endpoint(EndpointName="serial")
 
 
 MODEL_STORE = """#!/usr/bin/env python3
@@ -243,68 +190,56 @@ def test_a_multi_model_container_loads_what_requests_name(aws: Cloud, tmp_path: 
     (tmp_path / "Dockerfile").write_text(f"FROM {OWN}\nCOPY serve /usr/local/bin/serve\n")
     image = build(tmp_path, "trainyard-tests/models:1")
     for name in ("a", "b", "sub/c"):
-        aws.put(f"many/{name}.tar.gz", model(name))
+        aws.put(f"many/{name}.tar.gz", archive({"greeting": name}))
     container = {"Image": image, "ModelDataUrl": "s3://bkt/many/", "Mode": "MultiModel"}
     aws.sm.create_model(ModelName="many", ExecutionRoleArn=ROLE, PrimaryContainer=container)
-    assert create_endpoint(aws, "many")["EndpointStatus"] == "InService"
+    config(aws, "many", {"many": 1.0})
+    create_endpoint(aws, "many")
+    in_service(aws, "many")
 
-    def invoke(name: str, body: str = "x") -> str:
+    def asked(name: str, body: str = "x") -> str:
         target = {"TargetModel": f"{name}.tar.gz"} if name else {}
-        answer = aws.runtime.invoke_endpoint(EndpointName="many", Body=body, **target)
-        return answer["Body"].read().decode()
+        return invoke(aws, "many", body, **target)[0]
 
-    answers = [invoke(name) for name in ("a", "b", "a", "sub/c", "b")]
+    answers = [asked(name) for name in ("a", "b", "a", "sub/c", "b")]
     assert answers == ["a a.tar.gz", "b b.tar.gz", "a a.tar.gz", "sub/c sub/c.tar.gz", "b b.tar.gz"]
-    stream = {"logGroupName": "/aws/sagemaker/Endpoints/many"}
-    name = aws.logs.describe_log_streams(**stream)["logStreams"][0]["logStreamName"]
-    events = aws.logs.get_log_events(**stream, logStreamName=name, startFromHead=True)["events"]
-    unloaded = [event["message"] for event in events if "unloaded" in event["message"]]
-    assert unloaded == ["unloaded b", "unloaded a"]  # the one used longest ago
-    with pytest.raises(
-        ClientError, match=r"Failed to download model data\(bucket: bkt, key: many/d"
-    ):
-        invoke("d")
+    unloaded = lambda: [line for line in log_of(aws, "many") if "unloaded" in line]  # noqa: E731
+    assert until(lambda: lines if len(lines := unloaded()) == 2 else None) == [
+        "unloaded b",
+        "unloaded a",
+    ]  # the one used longest ago
+    missing = r"Failed to download model data\(bucket: bkt, key: many/d"
+    with pytest.raises(ClientError, match=missing):
+        asked("d")
     with pytest.raises(ClientError, match="missing a target model header"):
-        invoke("")
+        asked("")
     with pytest.raises(ClientError, match="broke off"):
-        invoke("b", "die")
-    assert invoke("b") == "b b.tar.gz"  # loaded anew
+        asked("b", "die")
+    assert asked("b") == "b b.tar.gz"  # loaded anew
     with pytest.raises(ClientError, match="which Batch Transform does not run"):
         transform(aws, "many")
     aws.sm.delete_endpoint(EndpointName="many")
 
 
-def test_where_one_model_is_served_none_can_be_named(aws: Cloud) -> None:
-    create_model(aws, "single", URI)
-    assert create_endpoint(aws, "single")["EndpointStatus"] == "InService"
-    with pytest.raises(ClientError, match="Endpoint single is not a multi-model endpoint"):
-        aws.runtime.invoke_endpoint(EndpointName="single", Body="x", TargetModel="a.tar.gz")
-    aws.sm.delete_endpoint(EndpointName="single")
-
-
-def test_what_runs_as_a_process_has_one_model(aws: Cloud) -> None:
-    container = {"Image": IMAGE.replace("training", "inference"), "Mode": "MultiModel"}
-    container["ModelDataUrl"] = "s3://bkt/many/"
+def test_what_no_container_serves_is_refused_when_the_endpoint_is_made(aws: Cloud) -> None:
+    process = IMAGE.replace("training", "inference")
+    container = {"Image": process, "Mode": "MultiModel", "ModelDataUrl": "s3://bkt/many/"}
     aws.sm.create_model(ModelName="process", ExecutionRoleArn=ROLE, PrimaryContainer=container)
+    config(aws, "process", {"process": 1.0})
     with pytest.raises(ClientError, match="Mode MultiModel runs in a container only"):
         create_endpoint(aws, "process")
-
-
-def test_containers_and_processes_do_not_mix_in_a_model(aws: Cloud) -> None:
-    create_model(aws, "mixed", URI, IMAGE.replace("training", "inference"))
+    create_model(aws, "mixed", URI, process)
     with pytest.raises(ClientError, match="cannot reach each other.*--containers always"):
         create_endpoint(aws, "mixed")
 
 
 def transform(aws: Cloud, name: str) -> None:
     """Start a transform job of the model of that name."""
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bkt/rows"}}
     aws.sm.create_transform_job(
         TransformJobName=name,
         ModelName=name,
-        TransformInput={
-            "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bkt/rows"}},
-            "SplitType": "Line",
-        },
+        TransformInput={"DataSource": source, "SplitType": "Line"},
         TransformOutput={"S3OutputPath": "s3://bkt/answers", "AssembleWith": "Line"},
         TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 2},
     )
@@ -315,8 +250,7 @@ def test_batch_transform(aws: Cloud) -> None:
     aws.put("rows/a.csv", "1\n2\n")
     aws.put("rows/b.csv", "3")
     transform(aws, "batch")
-    describe = lambda: aws.sm.describe_transform_job(TransformJobName="batch")  # noqa: E731
-    done = wait(describe, "TransformJobStatus", ("Completed", "Failed", "Stopped"))
+    done = transformed(aws, "batch")
     assert done["TransformJobStatus"] == "Completed", done.get("FailureReason")
     assert aws.get("answers/a.csv.out") == b"hello 1\nhello 2\n"
     assert aws.get("answers/b.csv.out").startswith(b"hello 3")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing
+from tests.trainyard.emulator.harness import Cloud, processing
 from tests.trainyard.emulator.test_lambda_ import call, make, zipped
 from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder, LeadsOutError
@@ -39,7 +39,6 @@ def contents(folder: JobFolder) -> dict[str, str]:
     ("name", "target", "more"),
     [
         ("l", "w", {"l": "weights"}),
-        ("l", "/opt/ml/model/w", {"l": "weights"}),
         ("l", "/opt/ml/input/data/x", {"l": "an input"}),
         ("sub/l", "../../input/data/x", {"sub/l": "an input"}),
         ("l", "../../../opt/ml/input/data/x", {"l": "an input"}),  # out of the tree, and back
@@ -62,7 +61,6 @@ def test_a_link_within_the_tree_is_followed_as_the_job_saw_it(
         ("/proc/self/environ", "/proc/self/environ"),
         ("/opt/ml/../../etc/hostname", "/etc/hostname"),
         ("/opt/mlx", "/opt/mlx"),
-        ("/", "/"),
         ("../..", "/opt"),
         ("chain", "/etc/hostname"),
     ],
@@ -101,13 +99,10 @@ def test_what_is_no_file_is_left_out_once_by_its_name(ml: Path) -> None:
     folder = JobFolder(ml, "/opt/ml/model", report=lines.append)
     for _ in range(2):
         assert contents(folder) == {"w": "weights", "same": "weights"}
-    starts = ["nothing: No such file", "pipe: is a pipe", "self: Too many levels", "socket: is a"]
-    assert [line.removeprefix("/opt/ml/model/").partition(":")[0] for line in lines] == [
-        *(start.partition(":")[0] for start in starts),
-        "sub/up",
-    ]
-    for line, start in zip(lines, starts, strict=False):
-        assert line.startswith(f"/opt/ml/model/{start}") and line.endswith(": left out.")
+    starts = ["nothing: No such", "pipe: is a pipe", "self: Too many", "socket: is a", "sub/up: "]
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(f"/opt/ml/model/{start}")
+    assert all(line.endswith(": left out.") for line in lines[:-1])
     assert folder.read("pipe", 9) is None, "a pipe that nobody writes to would wait for ever"
 
 
@@ -117,9 +112,7 @@ def test_a_missing_folder_has_no_files(ml: Path) -> None:
     assert JobFolder(ml, "/opt/ml/output").read("failure", 9) is None
 
 
-def test_a_folder_that_becomes_a_link_while_it_is_read_shows_nothing(
-    ml: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_becomes_a_link_while_it_is_read_shows_nothing(ml: Path, tmp_path: Path):
     """A job swaps a folder for a link to another that has a file of the same name."""
     (tmp_path / "w").write_text("secret")
     (ml / "model/sub/w").write_text("weights")
@@ -155,12 +148,6 @@ def test_a_folder_that_becomes_a_link_while_it_is_read_shows_nothing(
 # whole jobs
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        yield running
-
-
 @pytest.fixture(params=["namespaces", "relocate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "namespaces" and namespaces_unavailable_reason():
@@ -174,20 +161,15 @@ def secret_in_s3(aws: Cloud) -> list[str]:
     return [key for key in aws.keys("") if secret in aws.get(key)]
 
 
-TARGETS = ["STATE/credentials.json", "/proc/self/environ", "STATE/s3/index.sqlite", "STATE"]
-
-
 @pytest.mark.parametrize("mode", ["EndOfJob", "Continuous"])
-@pytest.mark.parametrize("number", range(len(TARGETS)))
+@pytest.mark.parametrize("target", ["STATE/credentials.json", "STATE"])
 def test_a_processing_output_that_is_a_link_out_fails_the_job(
-    aws: Cloud, way: str, mode: str, number: int
+    aws: Cloud, way: str, mode: str, target: str
 ) -> None:
-    target = TARGETS[number].replace("STATE", str(aws.state))
-    name = f"{way}-{mode}-{number}"
-    request = processing(
-        f"cd /opt/ml/processing/out; echo fine > fine; ln -s {target} c",
-        outputs={"out": f"s3://bkt/{name}"},
-    )
+    name = f"{way}-{mode}-{len(target)}"
+    target = target.replace("STATE", str(aws.state))
+    script = f"cd /opt/ml/processing/out; echo fine > fine; ln -s {target} c"
+    request = processing(script, outputs={"out": f"s3://bkt/{name}"})
     request["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3UploadMode"] = mode
     done = aws.process(name, "", **request)
     assert done["ProcessingJobStatus"] == "Failed"
@@ -197,9 +179,7 @@ def test_a_processing_output_that_is_a_link_out_fails_the_job(
 
 
 @pytest.mark.parametrize("folder", ["model", "output/data", "checkpoints"])
-def test_a_trainings_result_that_is_a_link_out_fails_the_job(
-    aws: Cloud, way: str, folder: str
-) -> None:
+def test_a_trainings_result_that_is_a_link_out_fails_the_job(aws: Cloud, way: str, folder: str):
     target = aws.state / "credentials.json"
     name = f"{way}-{folder.replace('/', '-')}"
     checkpoints = {"S3Uri": f"s3://bkt/{name}"}
@@ -220,21 +200,32 @@ def test_a_links_content_within_the_tree_is_uploaded(aws: Cloud, way: str) -> No
 def test_a_message_that_is_a_link_out_is_not_read(aws: Cloud, way: str) -> None:
     target = aws.state / "credentials.json"
     secret = aws.endpoint.app.keys.own_pair[1]
-    for status in (0, 3):
-        done = aws.train(
-            f"{way}-failure-{status}", f"ln -s {target} /opt/ml/output/failure; exit {status}"
-        )
-        assert secret not in str(done)
-        assert done["TrainingJobStatus"] == ("Failed" if status else "Completed")
+    for status, ended in ((0, "Completed"), (3, "Failed")):
+        script = f"ln -s {target} /opt/ml/output/failure; exit {status}"
+        done = aws.train(f"{way}-failure-{status}", script)
+        assert secret not in str(done) and done["TrainingJobStatus"] == ended
     done = aws.process(f"{way}-message", f"ln -s {target} /opt/ml/output/message")
     assert secret not in str(done) and "ExitMessage" not in done
 
 
 def test_what_ended_a_job_is_its_reason_also_beside_a_link_out(aws: Cloud, way: str) -> None:
-    checkpoints = {"S3Uri": f"s3://bkt/{way}-both"}
     script = "ln -s /etc/hostname /opt/ml/checkpoints/x; exit 5"
-    done = aws.train(f"{way}-both", script, CheckpointConfig=checkpoints)
+    done = aws.train(f"{way}-both", script, CheckpointConfig={"S3Uri": f"s3://bkt/{way}-both"})
     assert done["FailureReason"].endswith("exit code: 5")
+
+
+@pytest.fixture(scope="module")
+def answers(aws: Cloud) -> str:
+    """Name of a function that writes its answer itself, by the code in its event."""
+    source = """
+import os, pathlib
+def main(event, context):
+    home = pathlib.Path(os.environ["HOME"])
+    exec(event["write"])
+    os._exit(0)
+"""
+    make(aws, "answers", Handler="app.main.main", Code={"ZipFile": zipped(source)})
+    return "answers"
 
 
 @pytest.mark.parametrize(
@@ -248,16 +239,8 @@ def test_what_ended_a_job_is_its_reason_also_beside_a_link_out(aws: Cloud, way: 
         '"milliseconds": NaN}\')',
     ],
 )
-def test_an_answer_that_the_runtime_did_not_write_is_none(aws: Cloud, way: str, write: str) -> None:
-    source = f"""
-import os, pathlib
-def main(event, context):
-    home = pathlib.Path(os.environ["HOME"])
-    {write}
-    os._exit(0)
-"""
-    name = f"{way}-{abs(hash(write))}"
-    make(aws, name, Handler="app.main.main", Code={"ZipFile": zipped(source)})
-    _, error = call(aws, name, {"target": str(aws.state / "credentials.json")})
+def test_an_answer_that_the_runtime_did_not_write_is_none(aws, way: str, answers: str, write: str):
+    target = str(aws.state / "credentials.json")
+    _, error = call(aws, answers, {"target": target, "write": write})
     assert error["errorType"] == "Runtime.ExitError", error
     assert error["errorMessage"].endswith("Runtime exited without providing a reason")

@@ -5,17 +5,19 @@ import json
 import botocore.exceptions
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input, until
+from tests.trainyard.emulator.harness import Cloud, processing, s3_input, until
 
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        for number in range(5):
-            running.put(f"raw/{number}.txt", f"file {number}")
-        yield running
+NOWHERE = {"out": "s3://nowhere/out"}
+SPREAD = {"part": "ShardedByS3Key", "all": "FullyReplicated"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def raw(aws: Cloud) -> None:
+    for number in range(5):
+        aws.put(f"raw/{number}.txt", f"file {number}")
 
 
 def test_inputs_are_sharded_and_outputs_come_together(aws: Cloud) -> None:
@@ -24,13 +26,9 @@ def test_inputs_are_sharded_and_outputs_come_together(aws: Cloud) -> None:
         cp /opt/ml/config/*.json /opt/ml/processing/out/
         ls /opt/ml/processing/all | wc -l
     """
-    request = processing(script, nodes=2, outputs={"out": "s3://bkt/out"}) | {
-        "ProcessingInputs": [
-            s3_input("part", "s3://bkt/raw", "ShardedByS3Key"),
-            s3_input("all", "s3://bkt/raw"),
-        ]
-    }
-    done = aws.process("sharded", "", **request)
+    part, whole = (s3_input(name, "s3://bkt/raw", kind) for name, kind in SPREAD.items())
+    request = processing(script, nodes=2, outputs={"out": "s3://bkt/out"})
+    done = aws.process("sharded", "", **request, ProcessingInputs=[part, whole])
     assert done["ProcessingJobStatus"] == "Completed"
     assert aws.get("out/algo-1.txt") == b"file 0file 2file 4"
     assert aws.get("out/algo-2.txt") == b"file 1file 3"
@@ -56,15 +54,17 @@ def test_a_script_that_raises(aws: Cloud) -> None:
     }
     done = aws.process("raises", "", **request, ProcessingInputs=[s3_input("code", code)])
     assert done["ProcessingJobStatus"] == "Failed"
-    assert (
-        done["FailureReason"] == "AlgorithmError: ValueError: the corpus has no text, exit code: 1"
-    )
+    reason = "AlgorithmError: ValueError: the corpus has no text, exit code: 1"
+    assert done["FailureReason"] == reason
     assert aws.keys("raises/") == []
 
 
-def test_the_jobs_own_message(aws: Cloud) -> None:
+def test_the_jobs_own_message_and_a_missing_prefix_in_awss_words(aws: Cloud) -> None:
     done = aws.process("message", "echo 'no files in raw/' > /opt/ml/output/message; exit 1")
     assert done["FailureReason"] == "AlgorithmError: no files in raw/, exit code: 1"
+    done = aws.process("missing", "true", ProcessingInputs=[s3_input("in", "s3://bkt/nope")])
+    start = 'ClientError: No S3 objects found under S3 URL "s3://bkt/nope" given in input data'
+    assert done["FailureReason"].startswith(start)
 
 
 def test_one_failing_instance_fails_the_job_and_uploads_nothing(aws: Cloud) -> None:
@@ -75,20 +75,13 @@ def test_one_failing_instance_fails_the_job_and_uploads_nothing(aws: Cloud) -> N
     assert aws.keys("half") == []
 
 
-def test_a_missing_prefix_in_awss_words(aws: Cloud) -> None:
-    done = aws.process("missing", "true", ProcessingInputs=[s3_input("in", "s3://bkt/nope")])
-    assert done["FailureReason"].startswith(
-        'ClientError: No S3 objects found under S3 URL "s3://bkt/nope" given in input data source.'
-    )
-
-
 def test_an_output_bucket_that_does_not_exist(aws: Cloud) -> None:
     """It is named with its output before the job runs; one that goes meanwhile, at the end."""
+    failed = "ClientError: Artifact upload failed:Unable to upload {} (NoSuchBucket: The specified "
+    failed += "bucket does not exist)"
     done = aws.process("nobucket", "exit 7", **processing("exit 7", outputs=NOWHERE))
-    assert done["FailureReason"] == (
-        "ClientError: Artifact upload failed:Unable to upload to s3://nowhere/out, of output 'out' "
-        "(NoSuchBucket: The specified bucket does not exist): create nowhere, or name another"
-    )
+    place = "to s3://nowhere/out, of output 'out'"
+    assert done["FailureReason"] == f"{failed.format(place)}: create nowhere, or name another"
     aws.s3.create_bucket(Bucket="nowhere")
     script = "echo x > /opt/ml/processing/out/x; echo begun; sleep 1.5"
     aws.sm.create_processing_job(ProcessingJobName="gone", **processing(script, outputs=NOWHERE))
@@ -96,27 +89,22 @@ def test_an_output_bucket_that_does_not_exist(aws: Cloud) -> None:
     aws.s3.delete_bucket(Bucket="nowhere")
     describe = lambda: aws.sm.describe_processing_job(ProcessingJobName="gone")  # noqa: E731
     done = until(lambda: d if (d := describe())["ProcessingJobStatus"] == "Failed" else None)
-    assert done["FailureReason"] == (
-        "ClientError: Artifact upload failed:Unable to upload file to s3://nowhere/out/x "
-        "(NoSuchBucket: The specified bucket does not exist)"
-    )
-
-
-NOWHERE = {"out": "s3://nowhere/out"}
-LATIN = r"x=$(printf 'caf\351.txt'); "
+    assert done["FailureReason"] == failed.format("file to s3://nowhere/out/x")
 
 
 @pytest.mark.parametrize("mode", ["EndOfJob", "Continuous"])
 def test_an_output_whose_name_is_not_utf_8_is_named(aws: Cloud, mode: str) -> None:
-    script = LATIN + 'cd /opt/ml/processing/out; echo 1 > a; echo 2 > "$x"; echo 3 > z; sleep 1.2'
+    script = r"x=$(printf 'caf\351.txt'); cd /opt/ml/processing/out; "
+    script += 'echo 1 > a; echo 2 > "$x"; echo 3 > z; sleep 1.2'
     name = f"latin{mode}"
     request = processing(script, outputs={"out": f"s3://bkt/{name}"})
     request["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3UploadMode"] = mode
     done = aws.process(name, "", **request)
-    assert done["FailureReason"] == (
-        rf"ClientError: Artifact upload failed:the file b'caf\xe9.txt' for s3://bkt/{name} has a "
-        "name that is not UTF-8, as keys of S3 are; let the job rename it"
+    start = (
+        f"ClientError: Artifact upload failed:the file b'caf\\xe9.txt' for s3://bkt/{name} has a"
     )
+    end = "name that is not UTF-8, as keys of S3 are; let the job rename it"
+    assert done["FailureReason"] == f"{start} {end}"
     whole = [f"{name}/a", f"{name}/z"] if mode == "Continuous" else []
     assert aws.keys(name) == whole
     failed = aws.process(f"{name}2", "", **request | processing(f"{script}; exit 5"))
@@ -124,30 +112,18 @@ def test_an_output_whose_name_is_not_utf_8_is_named(aws: Cloud, mode: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("change", "message"),
     [
-        (s3_input("../x", "s3://bkt/raw"), "must be under /opt/ml/processing/"),
-        (s3_input("in", "https://bkt/raw"), "is not an S3 URI"),
+        ({"ProcessingInputs": [s3_input("../x", "s3://bkt/raw")]}, "must be under /opt/ml/proc"),
+        ({"ProcessingInputs": [s3_input("in", "https://bkt/raw")]}, "is not an S3 URI"),
+        ({"ProcessingInputs": [s3_input("in", "s3://bkt/raw"), s3_input("in/", "s3://bkt/raw")]},
+         "'in/': .* of 'in', too"),
+        ({"AppSpecification": {"ImageUri": "tensorflow:2"}}, "image 'tensorflow:2' is not known"),
     ],
-)
-def test_what_cannot_run_is_refused_at_once(aws: Cloud, entry: dict, message: str) -> None:
+)  # fmt: skip
+def test_what_cannot_run_is_refused_at_once(aws: Cloud, change: dict, message: str) -> None:
     with pytest.raises(botocore.exceptions.ClientError, match=message):
-        aws.process("refused", "true", ProcessingInputs=[entry])
-
-
-def test_two_inputs_in_one_folder_are_refused_as_on_aws(aws: Cloud) -> None:
-    entries = [s3_input("in", "s3://bkt/raw"), s3_input("in", "s3://bkt/code")]
-    entries[1]["InputName"] = "code"
-    entries[1]["S3Input"]["LocalPath"] += "/"
-    with pytest.raises(botocore.exceptions.ClientError, match="'code': .* of 'in', too"):
-        aws.process("folder", "true", ProcessingInputs=entries)
-
-
-def test_an_unknown_image_is_refused(aws: Cloud) -> None:
-    request = processing("true")
-    request["AppSpecification"]["ImageUri"] = "tensorflow:2"
-    with pytest.raises(botocore.exceptions.ClientError, match="image 'tensorflow:2' is not known"):
-        aws.process("image", "", **request)
+        aws.process("refused", "true", **change)
 
 
 def test_stopping_uploads_nothing(aws: Cloud) -> None:

@@ -1,35 +1,45 @@
 """Training jobs against AWS's container contract, with small scripts as the algorithm."""
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
-import botocore.exceptions
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud, Gate, channel, cloud, training, until
+from tests.trainyard.emulator.sagemaker.builders import unpacked
+from trainyard import metric_regex
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.jobs.training_job import Metrics
 
 pytestmark = pytest.mark.long
 
-ALIVE = "InProgress"
+
+@pytest.fixture(scope="module", autouse=True)
+def raw(aws: Cloud) -> None:
+    for number in range(4):
+        aws.put(f"raw/{number}.txt", f"file {number}")
 
 
 @pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        for number in range(4):
-            running.put(f"raw/{number}.txt", f"file {number}")
-        yield running
+def listed(aws: Cloud) -> dict:
+    """Description of a job with tags, rules and a model that is not compressed."""
+    rule = {"RuleConfigurationName": "ProfilerReport", "RuleEvaluatorImage": "rules:latest"}
+    more = {
+        "OutputDataConfig": {"S3OutputPath": "s3://bkt/models/", "CompressionType": "NONE"},
+        "ProfilerRuleConfigurations": [rule],
+        "Tags": [{"Key": "team", "Value": "nlp"}],
+    }
+    return aws.train("listed", "echo w > /opt/ml/model/w", **more)
 
 
 def archive_of(aws: Cloud, job: str, name: str = "model") -> dict[str, bytes]:
-    data = aws.get(f"models/{job}/output/{name}.tar.gz")
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        return {m.name: tar.extractfile(m).read() for m in tar.getmembers()}
+    return unpacked(aws.get(f"models/{job}/output/{name}.tar.gz"))
 
 
-def test_the_contract(aws: Cloud) -> None:
+def test_the_contract(aws: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "MY_TOKEN"):
+        monkeypatch.setenv(name, "topsecret")
     script = """
         cd /opt/ml/input/config
         cat hyperparameters.json > /opt/ml/model/hp.json
@@ -38,6 +48,7 @@ def test_the_contract(aws: Cloud) -> None:
         ls /opt/ml/input/data/all > /opt/ml/model/all-$HOSTNAME
         ls /opt/ml/input/data/part > /opt/ml/model/part-$HOSTNAME
         env | sort > /opt/ml/output/data/env-$HOSTNAME
+        ls -a ~ >> /opt/ml/output/data/env-$HOSTNAME
         echo loss=0.5; echo loss=0.25
     """
     definitions = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
@@ -58,49 +69,44 @@ def test_the_contract(aws: Cloud) -> None:
     resources = json.loads(model["algo-2.json"])
     assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
     assert model["all-algo-1"].split() == [b"0.txt", b"1.txt", b"2.txt", b"3.txt"]
-    assert model["part-algo-1"].split() + model["part-algo-2"].split() == [
-        *(b"0.txt", b"2.txt"),
-        *(b"1.txt", b"3.txt"),
-    ]
-    env = dict(
-        line.split("=", 1)
-        for line in archive_of(aws, "contract", "output")["env-algo-2"].decode().splitlines()
-        if "=" in line
-    )
+    parts = [model[f"part-algo-{node}"].split() for node in (1, 2)]
+    assert parts == [[b"0.txt", b"2.txt"], [b"1.txt", b"3.txt"]]
+    said = archive_of(aws, "contract", "output")["env-algo-2"].decode()
+    env = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     assert env["TRAINING_JOB_NAME"] == "contract"
     assert (env["MINE"], env["AWS_REGION"], env["HOME"]) == ("yes", "us-east-1", "/opt/home")
     assert not [name for name in env if "SECRET" in name or "ACCESS_KEY" in name]
+    assert "topsecret" not in said, "the user's credentials stay outside"
     metric = done["FinalMetricDataList"][0]
     assert (metric["MetricName"], metric["Value"]) == ("loss", 0.25)
-    assert (
-        done["ModelArtifacts"]["S3ModelArtifacts"] == "s3://bkt/models/contract/output/model.tar.gz"
-    )
+    uri = "s3://bkt/models/contract/output/model.tar.gz"
+    assert done["ModelArtifacts"]["S3ModelArtifacts"] == uri
     assert aws.log("Training", "contract") == ["loss=0.5", "loss=0.25"]
     statuses = [t["Status"] for t in done["SecondaryStatusTransitions"]]
     assert statuses == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
     assert done["TrainingStartTime"] <= done["TrainingEndTime"]
 
 
-def test_the_users_credentials_and_home_stay_outside(aws: Cloud, monkeypatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "topsecret")
-    monkeypatch.setenv("MY_TOKEN", "topsecret")
-    aws.train("clean", "env; ls -a ~; python3 -c 'import os; print(os.path.expanduser(chr(126)))'")
-    lines = aws.log("Training", "clean")
-    assert not [line for line in lines if "topsecret" in line]
-    assert lines[-1] == "/opt/home"
-
-
-def test_a_file_without_the_failed_jobs_model(aws: Cloud) -> None:
-    script = "echo half > /opt/ml/model/w; echo 'corpus is empty' > /opt/ml/output/failure; exit 3"
-    done = aws.train("fails", script)
+@pytest.mark.parametrize(("status", "local"), [(0, None), (3, "/opt/ml/output/elsewhere")])
+def test_a_job_with_a_message_fails_without_a_model_and_all_else_goes_up(
+    aws: Cloud, status: int, local: str | None
+) -> None:
+    name = f"fails-{status}"
+    aws.put(f"ck/{name}/step-1", "one")
+    script = f"""
+        echo half > /opt/ml/model/w; echo no corpus > /opt/ml/output/failure
+        cat /opt/ml/checkpoints/step-1; echo two > /opt/ml/checkpoints/step-2
+        echo events > {local or "/opt/ml/output/tensorboard"}/events.1; exit {status}
+    """
+    boards = {"S3OutputPath": "s3://bkt/boards/"} | ({"LocalPath": local} if local else {})
+    more = {"CheckpointConfig": {"S3Uri": f"s3://bkt/ck/{name}"}, "TensorBoardOutputConfig": boards}
+    done = aws.train(name, "", **training(script) | more)
     assert done["TrainingJobStatus"] == "Failed"
-    assert done["FailureReason"] == "AlgorithmError: corpus is empty, exit code: 3"
-    assert aws.keys("models/fails") == []
-
-
-def test_a_failure_file_fails_the_job_even_with_exit_status_zero(aws: Cloud) -> None:
-    done = aws.train("quiet", "echo lost a batch > /opt/ml/output/failure")
-    assert done["FailureReason"] == "AlgorithmError: lost a batch, exit code: 0"
+    assert done["FailureReason"] == f"AlgorithmError: no corpus, exit code: {status}"
+    assert aws.keys(f"models/{name}") == []
+    assert aws.log("Training", name) == ["one"]
+    assert aws.get(f"ck/{name}/step-2") == b"two\n"
+    assert aws.get(f"boards/{name}/tensorboard-output/events.1") == b"events\n"
 
 
 def test_a_command_that_does_not_exist(aws: Cloud) -> None:
@@ -111,25 +117,6 @@ def test_a_command_that_does_not_exist(aws: Cloud) -> None:
     assert done["FailureReason"].endswith("exit code: 127")
 
 
-def test_checkpoints_come_back_and_go_up_also_when_the_job_fails(aws: Cloud) -> None:
-    aws.put("ck/step-1", "one")
-    script = "cd /opt/ml/checkpoints; cat step-1; echo two > step-2; exit 1"
-    done = aws.train("resume", script, CheckpointConfig={"S3Uri": "s3://bkt/ck"})
-    assert done["TrainingJobStatus"] == "Failed"
-    assert aws.log("Training", "resume")[0] == "one"
-    assert aws.get("ck/step-2") == b"two\n"
-
-
-@pytest.mark.parametrize("local", [None, "/opt/ml/output/elsewhere"])
-def test_tensorboards_files_go_up_under_the_jobs_name(aws: Cloud, local: str | None) -> None:
-    folder = local or "/opt/ml/output/tensorboard"
-    script = f"echo events > {folder}/events.1; exit 1"
-    config = {"S3OutputPath": "s3://bkt/boards/"} | ({"LocalPath": local} if local else {})
-    name = f"board-{'own' if local else 'default'}"
-    aws.train(name, script, TensorBoardOutputConfig=config)
-    assert aws.get(f"boards/{name}/tensorboard-output/events.1") == b"events\n"
-
-
 @pytest.mark.slow
 def test_a_prefix_without_a_slash_brings_its_neighbours(aws: Cloud) -> None:
     """As on AWS: sdk#3612 and #87 of channels, syne-tune#363 of checkpoints."""
@@ -137,80 +124,66 @@ def test_a_prefix_without_a_slash_brings_its_neighbours(aws: Cloud) -> None:
         aws.put(key, key)
     script = "cd /opt/ml/input/data/c && find . -type f | sort > /opt/ml/model/channel;"
     script += "cd /opt/ml/checkpoints && find . -type f | sort > /opt/ml/model/checkpoints"
-    for end, channels, checkpoints in (
-        ("", b"./a.csv\n./test_small/c.csv\n", b"./ASHA-10/y\n./x\n"),
-        ("/", b"./a.csv\n", b"./x\n"),
-    ):
-        name = f"prefix{len(end)}"
-        aws.train(
-            name,
-            script,
-            InputDataConfig=[channel("c", f"s3://bkt/split/test{end}")],
-            CheckpointConfig={"S3Uri": f"s3://bkt/ck/ASHA-1{end}"},
-        )
-        assert archive_of(aws, name) == {"channel": channels, "checkpoints": checkpoints}
+    channels = {"": b"./a.csv\n./test_small/c.csv\n", "/": b"./a.csv\n"}
+    checkpoints = {"": b"./ASHA-10/y\n./x\n", "/": b"./x\n"}
+    for end in ("", "/"):
+        source = [channel("c", f"s3://bkt/split/test{end}")]
+        config = {"S3Uri": f"s3://bkt/ck/ASHA-1{end}"}
+        aws.train(f"prefix{len(end)}", script, InputDataConfig=source, CheckpointConfig=config)
+        found = archive_of(aws, f"prefix{len(end)}")
+        assert found == {"channel": channels[end], "checkpoints": checkpoints[end]}
 
 
 @pytest.mark.parametrize(
-    ("field", "place"),
+    ("field", "member"),
     [
-        ("OutputDataConfig", {"S3OutputPath": "s3://nowhere/x"}),
-        ("CheckpointConfig", {"S3Uri": "s3://nowhere/x"}),
-        ("TensorBoardOutputConfig", {"S3OutputPath": "s3://nowhere/x"}),
+        ("OutputDataConfig", "S3OutputPath"),
+        ("CheckpointConfig", "S3Uri"),
+        ("TensorBoardOutputConfig", "S3OutputPath"),
     ],
 )
-def test_a_bucket_that_does_not_exist_is_named_before_the_job_runs(aws, field, place) -> None:
-    done = aws.train(f"nowhere-{field}", "exit 7", **{field: place})
+def test_a_bucket_that_does_not_exist_is_named_before_the_job_runs(aws, field, member) -> None:
+    done = aws.train(f"nowhere-{field}", "exit 7", **{field: {member: "s3://nowhere/x"}})
     assert "Unable to upload to s3://nowhere/x, of " + field in done["FailureReason"]
     assert "create nowhere" in done["FailureReason"]
 
 
 def test_names_that_are_not_utf_8_stay_in_an_archive_and_are_no_keys(aws: Cloud) -> None:
-    script = "cd /opt/ml/{}; x=$(printf 'caf\\351'); echo 1 > \"$x\"; echo 2 > b; sleep 1.2"
+    script = "cd /opt/ml/{}; x=$(printf 'caf\\351'); echo 1 > \"$x\"; echo 2 > b"
     aws.train("latin", script.format("model"))
     assert archive_of(aws, "latin") == {"caf\udce9": b"1\n", "b": b"2\n"}
     output = {"S3OutputPath": "s3://bkt/models", "CompressionType": "NONE"}
     done = aws.train("latin-keys", script.format("model"), OutputDataConfig=output)
-    assert (
-        r"the file b'caf\xe9' for s3://bkt/models/latin-keys/output/model/ has"
-        in done["FailureReason"]
-    )
+    place = "s3://bkt/models/latin-keys/output/model/"
+    assert rf"the file b'caf\xe9' for {place} has" in done["FailureReason"]
     assert aws.keys("models/latin-keys") == []
     checkpoints = {"S3Uri": "s3://bkt/latin-ck"}
-    done = aws.train("latin-ck", script.format("checkpoints"), CheckpointConfig=checkpoints)
+    script = script.format("checkpoints") + "; sleep 1.2"
+    done = aws.train("latin-ck", script, CheckpointConfig=checkpoints)
     assert r"the file b'caf\xe9' for s3://bkt/latin-ck has a name" in done["FailureReason"]
     assert aws.keys("latin-ck") == ["latin-ck/b"]
 
 
 def test_two_slashes_in_a_key_end_the_job_in_awss_words(aws: Cloud) -> None:
-    aws.put("raw//x", "")
-    found = aws.train("slashes", "true", InputDataConfig=[channel("c", "s3://bkt/raw")])
-    aws.s3.delete_object(Bucket="bkt", Key="raw//x")
-    assert found["FailureReason"] == (
-        "ClientError: Data download failed:Failed to download data. S3 key: s3://bkt/raw//x has an "
-        "illegal char sub-sequence '//' in it"
-    )
+    aws.put("two//x", "")
+    found = aws.train("slashes", "true", InputDataConfig=[channel("c", "s3://bkt/two/")])
+    start = "ClientError: Data download failed:Failed to download data. S3 key: s3://bkt/two//x has"
+    assert found["FailureReason"] == f"{start} an illegal char sub-sequence '//' in it"
 
 
-def test_checkpoints_go_up_while_the_job_runs(aws: Cloud) -> None:
-    script = "echo one > /opt/ml/checkpoints/step-1; sleep 600"
-    request = training(script) | {"CheckpointConfig": {"S3Uri": "s3://bkt/live"}}
-    aws.sm.create_training_job(TrainingJobName="live", **request)
+def test_checkpoints_go_up_while_the_job_runs_and_stop_gives_time_to_save_the_model(aws: Cloud):
+    script = "trap 'echo saved > /opt/ml/model/w; exit 0' TERM; echo ready;"
+    script += "echo one > /opt/ml/checkpoints/step-1; sleep 600 & wait"
+    live = {"CheckpointConfig": {"S3Uri": "s3://bkt/live"}}
+    aws.sm.create_training_job(TrainingJobName="stop", **training(script), **live)
     until(lambda: aws.keys("live/step-1"))
-    assert aws.sm.describe_training_job(TrainingJobName="live")["TrainingJobStatus"] == ALIVE
-    aws.sm.stop_training_job(TrainingJobName="live")
-    assert aws.trained("live")["TrainingJobStatus"] == "Stopped"
-
-
-def test_stop_gives_time_to_save_the_model(aws: Cloud) -> None:
-    script = "trap 'echo saved > /opt/ml/model/w; exit 0' TERM; echo ready; sleep 600 & wait"
-    aws.sm.create_training_job(TrainingJobName="stop", **training(script))
-    until(lambda: aws.processes("stop") and aws.log("Training", "stop") == ["ready"])
+    assert aws.sm.describe_training_job(TrainingJobName="stop")["TrainingJobStatus"] == "InProgress"
+    assert aws.log("Training", "stop") == ["ready"]
     aws.sm.stop_training_job(TrainingJobName="stop")
     done = aws.trained("stop")
     assert (done["TrainingJobStatus"], done["SecondaryStatus"]) == ("Stopped", "Stopped")
     assert archive_of(aws, "stop") == {"w": b"saved\n"}
-    with pytest.raises(botocore.exceptions.ClientError, match="is in status Stopped"):
+    with pytest.raises(ClientError, match="is in status Stopped"):
         aws.sm.stop_training_job(TrainingJobName="stop")
 
 
@@ -247,9 +220,7 @@ def test_sigterm_does_not_reach_the_script_behind_a_shell(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("limit", [1, 3600])
-def test_a_first_process_without_a_handler_goes_on_until_it_is_killed(
-    tmp_path: Path, limit: int
-) -> None:
+def test_a_first_process_without_a_handler_goes_on_until_it_is_killed(tmp_path: Path, limit: int):
     """Process 1 of a container gets no signal that it does not handle: pid_namespaces(7)."""
     with cloud(tmp_path, stop_grace=PATIENCE) as aws:
         gate, lines = Gate(aws), lambda: aws.all_lines("Training", "goes-on")
@@ -261,14 +232,10 @@ def test_a_first_process_without_a_handler_goes_on_until_it_is_killed(
             aws.sm.stop_training_job(TrainingJobName="goes-on")
         until(lambda: any("SIGTERM" in line for line in lines()))
         gate.open()
-        assert aws.trained("goes-on")["TrainingJobStatus"] == "Stopped"
+        done = aws.trained("goes-on")
+        secondary = "Stopped" if limit > 1 else "MaxRuntimeExceeded"
+        assert (done["TrainingJobStatus"], done["SecondaryStatus"]) == ("Stopped", secondary)
         assert archive_of(aws, "goes-on") == {"w": b"whole\n"}
-
-
-def test_the_runtime_limit(aws: Cloud) -> None:
-    done = aws.train("limit", "sleep 600", StoppingCondition={"MaxRuntimeInSeconds": 1})
-    assert done["TrainingJobStatus"] == "Stopped"
-    assert done["SecondaryStatus"] == "MaxRuntimeExceeded"
 
 
 def test_killing_a_node_ends_the_job_and_leaves_nothing(aws: Cloud) -> None:
@@ -289,15 +256,14 @@ def test_two_jobs_use_port_7777_at_once(aws: Cloud) -> None:
     for name in ("one", "two"):
         request = training(f'python3 -c "{listen}"')
         aws.sm.create_training_job(TrainingJobName=f"port-{name}", **request)
-    assert aws.trained("port-one")["TrainingJobStatus"] == "Completed"
-    assert aws.trained("port-two")["TrainingJobStatus"] == "Completed"
+    for name in ("one", "two"):
+        assert aws.trained(f"port-{name}")["TrainingJobStatus"] == "Completed"
 
 
-def test_an_uncompressed_model(aws: Cloud) -> None:
-    output = {"S3OutputPath": "s3://bkt/models/", "CompressionType": "NONE"}
-    done = aws.train("plain", "echo w > /opt/ml/model/w", OutputDataConfig=output)
-    assert done["ModelArtifacts"]["S3ModelArtifacts"] == "s3://bkt/models/plain/output/model/"
-    assert aws.get("models/plain/output/model/w") == b"w\n"
+def test_an_uncompressed_model(aws: Cloud, listed: dict) -> None:
+    artifacts = listed["ModelArtifacts"]["S3ModelArtifacts"]
+    assert artifacts == "s3://bkt/models/listed/output/model/"
+    assert aws.get("models/listed/output/model/w") == b"w\n"
 
 
 @pytest.mark.parametrize(
@@ -313,26 +279,19 @@ def test_what_cannot_run_is_refused_at_once(aws: Cloud, change: dict, message: s
     request = training("true")
     spec = request["AlgorithmSpecification"] | change
     request["AlgorithmSpecification"] = {k: v for k, v in spec.items() if v is not None}
-    with pytest.raises(botocore.exceptions.ClientError, match=message):
+    with pytest.raises(ClientError, match=message):
         aws.sm.create_training_job(TrainingJobName="refused", **request)
-    with pytest.raises(botocore.exceptions.ClientError, match="not found"):
+    with pytest.raises(ClientError, match="not found"):
         aws.sm.describe_training_job(TrainingJobName="refused")
 
 
-def test_the_log_says_that_rules_are_not_evaluated(aws: Cloud) -> None:
-    rule = {"RuleConfigurationName": "ProfilerReport", "RuleEvaluatorImage": "rules:latest"}
-    aws.train("ruled", "true", ProfilerRuleConfigurations=[rule])
-    streams = aws.logs.describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs")
-    [name] = [s["logStreamName"] for s in streams["logStreams"] if "ruled/" in s["logStreamName"]]
-    events = aws.logs.get_log_events(
-        logGroupName="/aws/sagemaker/TrainingJobs", logStreamName=name, startFromHead=True
-    )
-    assert any("rules are not evaluated here" in event["message"] for event in events["events"])
+def test_the_log_says_that_rules_are_not_evaluated(aws: Cloud, listed: dict) -> None:
+    lines = aws.all_lines("Training", "listed")
+    assert any("rules are not evaluated here" in line for line in lines)
 
 
-def test_names_are_unique_and_jobs_are_listed(aws: Cloud) -> None:
-    aws.train("listed", "true", Tags=[{"Key": "team", "Value": "nlp"}])
-    with pytest.raises(botocore.exceptions.ClientError, match="ResourceInUse"):
+def test_names_are_unique_and_jobs_are_listed(aws: Cloud, listed: dict) -> None:
+    with pytest.raises(ClientError, match="ResourceInUse"):
         aws.train("listed", "true")
     found = aws.sm.list_training_jobs(NameContains="listed", StatusEquals="Completed")
     summary = found["TrainingJobSummaries"][0]
@@ -341,3 +300,29 @@ def test_names_are_unique_and_jobs_are_listed(aws: Cloud) -> None:
     assert tags == [{"Key": "team", "Value": "nlp"}]
     waiter = aws.sm.get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName="listed")
+
+
+# metrics
+
+
+def test_the_latest_value_of_each_metric() -> None:
+    rate = {"Name": "lr", "Regex": r"lr=(\S+)"}
+    metrics = Metrics([{"Name": "loss", "Regex": r"loss=([0-9.e+-]+)"}, rate])
+    for line in ("step 1 loss=2.5 lr=1e-3", "step 2 loss=1.25", "other", "loss=nan? lr=nan"):
+        metrics.read(line)
+    assert {m["MetricName"]: m["Value"] for m in metrics.latest()} == {"loss": 1.25, "lr": 0.001}
+
+
+@pytest.mark.parametrize("regex", ["loss=(", "loss=[0-9]+"])
+def test_a_regex_that_cannot_work_is_refused(regex: str) -> None:
+    with pytest.raises(ApiError, match="'loss'"):
+        Metrics([{"Name": "loss", "Regex": regex}])
+
+
+def test_an_expression_that_takes_too_long_is_told_once_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
+    endless = {"Name": "endless", "Regex": "(a|aa)+$"}
+    metrics = Metrics([endless, {"Name": "loss", "Regex": r"loss=(\S+)"}])
+    assert metrics.read(f"loss=0.5 {'a' * 60}b") == [("loss", 0.5)]
+    [warning] = metrics.given_up()
+    assert "'(a|aa)+$'" in warning and metrics.given_up() == []

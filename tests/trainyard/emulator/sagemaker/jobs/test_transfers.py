@@ -1,19 +1,23 @@
-"""Objects that an input means, and uploads of results."""
+"""Objects that an input means, and uploads of results: at the end, and while a job runs."""
 
 import json
 import os
-import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainyard.emulator.harness import until
+from tests.trainyard.emulator.sagemaker.builders import unpacked
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
+from trainyard.emulator.sagemaker.jobs import transfers
+from trainyard.emulator.sagemaker.jobs.job_files import JobFile, JobFolder, LeadsOutError
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
+    ContinuousUpload,
     Source,
     archive,
     download,
@@ -63,7 +67,7 @@ def test_a_manifest(objects: ObjectStore, tmp_path: Path) -> None:
     manifest = [{"prefix": "s3://bkt/raw/"}, "a.txt", "sub/b.txt"]
     objects.put_bytes("bkt", "m.json", json.dumps(manifest).encode())
     sources = select(objects, "s3://bkt/m.json", "ManifestFile", "")
-    assert download(objects, sources, tmp_path / "in") == len("raw/a.txt" + "raw/sub/b.txt")
+    assert download(objects, sources, tmp_path / "in") == len("raw/a.txtraw/sub/b.txt")
     assert (tmp_path / "in/sub/b.txt").read_text() == "raw/sub/b.txt"
     objects.put_bytes("bkt", "bad.json", b"{}")
     with pytest.raises(ClientFault, match="manifest s3://bkt/bad.json"):
@@ -77,15 +81,6 @@ def test_shards_are_a_partition_and_even(keys: set[str], count: int) -> None:
     assert sorted(s.key for part in parts for s in part) == sorted(keys)
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_a_key_that_leads_out_of_the_directory_is_refused(
-    objects: ObjectStore, tmp_path: Path
-) -> None:
-    objects.put_bytes("bkt", "evil/../../x", b"x")
-    with pytest.raises(ClientFault, match="leads out"):
-        download(objects, select(objects, "s3://bkt/evil/", "S3Prefix", ""), tmp_path / "in")
-    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("key", ["two//a", "two/sub//a", "two///a"])
@@ -104,28 +99,28 @@ def test_two_slashes_in_a_key_fail_in_awss_words(objects: ObjectStore, key: str)
         select(objects, "s3://bkt/m.json", "ManifestFile", "")
 
 
+NO_PATH = "is no path: a file's name has no NUL, and at most 255"
+
+
 @pytest.mark.parametrize(
-    ("keys", "uri", "clash"),
+    ("keys", "uri", "said"),
     [
-        (("x/train", "x/train/a"), "s3://bkt/x/", "'x/train' and 'x/train/a' become"),
-        (("x/t/t-a", "x/t-a"), "s3://bkt/x/t", "'x/t-a' and 'x/t/t-a' become 't-a' and 't-a'"),
+        (["evil/../../x"], "s3://bkt/evil/", "leads out"),
+        (["x/train", "x/train/a"], "s3://bkt/x/", "'x/train' and 'x/train/a' become"),
+        (["x/t/t-a", "x/t-a"], "s3://bkt/x/t", "'x/t-a' and 'x/t/t-a' become 't-a' and 't-a'"),
+        (["odd/a\0b"], "s3://bkt/odd/", NO_PATH),
+        (["odd/" + "é" * 128], "s3://bkt/odd/", NO_PATH),
     ],
 )
 def test_keys_that_one_directory_cannot_hold_are_named(
-    objects: ObjectStore, tmp_path: Path, keys: tuple, uri: str, clash: str
+    objects: ObjectStore, tmp_path: Path, keys: list[str], uri: str, said: str
 ) -> None:
     for key in keys:
         objects.put_bytes("bkt", key, b"x")
-    with pytest.raises(ClientFault, match=clash):
+    with pytest.raises(ClientFault, match=said):
         download(objects, select(objects, uri, "S3Prefix", ""), tmp_path / "in")
-    assert not (tmp_path / "in").exists()
-
-
-@pytest.mark.parametrize("key", ["odd/a\0b", "odd/" + "é" * 128])
-def test_a_key_that_is_no_path_is_named(objects: ObjectStore, tmp_path: Path, key: str) -> None:
-    objects.put_bytes("bkt", key, b"x")
-    with pytest.raises(ClientFault, match="is no path: a file's name has no NUL, and at most 255"):
-        download(objects, select(objects, "s3://bkt/odd/", "S3Prefix", ""), tmp_path / "in")
+    assert not (tmp_path / "in").exists() or said == "leads out"
+    assert not (tmp_path / "x").exists()
 
 
 @given(st.text("ab/", min_size=1, max_size=6), st.sets(st.text("ab/", min_size=1, max_size=8)))
@@ -147,9 +142,8 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
     (tmp_path / "n1/a").touch()
     assert archive(nodes, tmp_path / "2.tar.gz")
     assert (tmp_path / "1.tar.gz").read_bytes() == (tmp_path / "2.tar.gz").read_bytes()
-    with tarfile.open(tmp_path / "1.tar.gz") as tar:
-        found = {m.name: tar.extractfile(m).read().decode() for m in tar.getmembers()}
-    assert found == {"a": "n1 a", "both": "n1 both", "sub/c": "n2 sub/c"}
+    found = unpacked((tmp_path / "1.tar.gz").read_bytes())
+    assert found == {"a": b"n1 a", "both": b"n1 both", "sub/c": b"n2 sub/c"}
 
 
 def test_no_files_no_archive(tmp_path: Path) -> None:
@@ -158,9 +152,7 @@ def test_no_files_no_archive(tmp_path: Path) -> None:
     assert not (tmp_path / "m.tar.gz").exists()
 
 
-def test_upload_keeps_the_order_in_which_files_were_written(
-    objects: ObjectStore, tmp_path: Path
-) -> None:
+def test_upload_keeps_the_order_in_which_files_were_written(objects, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     for name in ("z-shard", "m-shard", "a-manifest"):
@@ -178,8 +170,76 @@ def test_upload_keeps_the_order_in_which_files_were_written(
 )  # fmt: skip
 def test_an_object_may_be_named_by_its_address(uri: str):
     assert split_uri(uri) == ("a.b", "c/d")
-
-
-def test_another_address_is_refused():
     with pytest.raises(ClientFault, match="expected s3://bucket/key"):
         split_uri("https://example.com/a/b")
+
+
+# while a job runs
+
+LOOKS = 8
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the job that is looked at ten times a second."""
+    monkeypatch.setattr(transfers, "INTERVAL", 0.1)
+    found = tmp_path / "ck"
+    found.mkdir()
+    return found
+
+
+def uploads(objects: ObjectStore, folder: Path) -> ContinuousUpload:
+    aside = folder.with_name("aside")
+    return ContinuousUpload(objects, [JobFolder(folder, "/opt/ml")], "s3://bkt/ck", aside)
+
+
+def test_a_file_that_still_grows_waits_until_it_is_whole(objects, folder: Path, monkeypatch):
+    """The file grows right before each of the first checks."""
+    there, files = [], JobFolder.files
+
+    def grown(directory: JobFolder) -> Iterator[JobFile]:
+        if len(there) < LOOKS:
+            there.append([objects.exists("bkt", f"ck/{name}") for name in ("whole", "growing")])
+            with (folder / "growing").open("ab") as file:
+                file.write(b"x" * 1000)
+        return files(directory)
+
+    with uploads(objects, folder):
+        (folder / "whole").write_bytes(b"done")
+        monkeypatch.setattr(JobFolder, "files", grown)
+        until(lambda: objects.exists("bkt", "ck/growing"))
+        assert objects.head("bkt", "ck/growing").size == LOOKS * 1000
+    assert there[-1] == [True, False]
+
+
+def test_the_last_file_goes_up_at_the_end_and_deletions_do_not(objects, folder: Path) -> None:
+    with uploads(objects, folder):
+        (folder / "old").write_text("1")
+        until(lambda: objects.exists("bkt", "ck/old"))
+        (folder / "old").unlink()
+        (folder / "sub").mkdir()
+        (folder / "sub/last").write_text("2")
+    assert objects.path("bkt", "ck/sub/last").read_text() == "2"
+    assert objects.exists("bkt", "ck/old")
+
+
+def test_what_was_there_at_the_start_is_not_sent_back_until_it_changes(objects, folder: Path):
+    (folder / "a").write_text("from S3")
+    with uploads(objects, folder):
+        pass
+    assert not objects.exists("bkt", "ck/a")
+    with uploads(objects, folder):
+        (folder / "a").write_text("newer")
+    assert objects.path("bkt", "ck/a").read_text() == "newer"
+
+
+def test_a_link_out_of_the_tree_keeps_nothing_else_from_going_up_and_is_named(objects, folder):
+    with (
+        pytest.raises(LeadsOutError, match="/opt/ml/a is a symbolic link to /etc/hostname"),
+        uploads(objects, folder),
+    ):
+        (folder / "a").symlink_to("/etc/hostname")
+        (folder / "b").write_text("while it runs")
+        until(lambda: objects.exists("bkt", "ck/b"))
+        (folder / "c").write_text("at the end")
+    assert [info.key for info in objects.list("bkt", "ck/")] == ["ck/b", "ck/c"]

@@ -7,8 +7,9 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until, wait
-from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import LIGHT, package
+from tests.trainyard.emulator.harness import Cloud, until
+from tests.trainyard.emulator.sagemaker.builders import transformed
+from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import model
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -28,16 +29,12 @@ def output_fn(answers, accept): return "\\n".join(answers) + "\\n"
 
 
 @pytest.fixture(scope="module")
-def batch(tmp_path_factory):
-    with cloud(tmp_path_factory.mktemp("state")) as found:
-        found.put("double/model.tar.gz", package(DOUBLE))
-        container = {
-            "Image": LIGHT,
-            "ModelDataUrl": "s3://bkt/double/model.tar.gz",
-            "Environment": {"SAGEMAKER_PROGRAM": "inference.py"},
-        }
-        found.sm.create_model(ModelName="double", PrimaryContainer=container, ExecutionRoleArn=ROLE)
-        yield found
+def batch(aws: Cloud) -> Cloud:
+    model(aws, "double", "x", DOUBLE)
+    return aws
+
+
+ONCE = {"ModelClientConfig": {"InvocationsMaxRetries": 0}}
 
 
 def request(prefix: str, **more) -> dict:
@@ -55,37 +52,24 @@ def request(prefix: str, **more) -> dict:
 
 def transform(cloud: Cloud, name: str, prefix: str, **more) -> dict:
     cloud.sm.create_transform_job(TransformJobName=name, **request(prefix, **more))
-    return ended(cloud, name)
-
-
-def ended(cloud: Cloud, name: str) -> dict:
-    describe = lambda: cloud.sm.describe_transform_job(TransformJobName=name)  # noqa: E731
-    return wait(describe, "TransformJobStatus", ("Completed", "Failed", "Stopped"))
+    return transformed(cloud, name)
 
 
 def test_each_object_has_its_output_or_none_and_the_failed_one_is_named(batch):
     batch.put("in/a.csv", "1,2\n3,4\n5,6\n")
     batch.put("in/deep/b.csv", "7,8")
     batch.put("in/bad.csv", "1,2\nno number,3\n")
-    found = transform(batch, "several", "in/", BatchStrategy="SingleRecord",
-                      ModelClientConfig={"InvocationsMaxRetries": 0},
-                      TransformResources={"InstanceType": "ml.m5.large",
-                                          "InstanceCount": 2})  # fmt: skip
+    resources = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
+    once = ONCE | {"BatchStrategy": "SingleRecord", "TransformResources": resources}
+    found = transform(batch, "several", "in/", **once)
     assert found["TransformJobStatus"] == "Failed"
     assert "1 of 3 objects failed" in found["FailureReason"]
     assert "s3://bkt/in/bad.csv" in found["FailureReason"]
     assert "could not convert string to float" in found["FailureReason"]
     assert batch.keys("out") == ["out/a.csv.out", "out/deep/b.csv.out"]
     assert batch.get("out/a.csv.out") == b"6.0\n14.0\n22.0\n"
-    group = "/aws/sagemaker/TransformJobs"
-    streams = batch.logs.describe_log_streams(logGroupName=group)["logStreams"]
-    lines = [
-        event["message"]
-        for stream in streams
-        for event in batch.logs.get_log_events(
-            logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True
-        )["events"]
-    ]
+    group = {"logGroupName": "/aws/sagemaker/TransformJobs"}
+    lines = [event["message"] for event in batch.logs.filter_log_events(**group)["events"]]
     assert any("BatchStrategy=SINGLE_RECORD" in line for line in lines)
     assert any("Bad HTTP status received from algorithm: 500" in line for line in lines)
     assert not list((batch.state / "jobs/several").glob("algo-*"))
@@ -94,9 +78,8 @@ def test_each_object_has_its_output_or_none_and_the_failed_one_is_named(batch):
 def test_a_record_that_ends_the_container_costs_its_object_alone(batch):
     batch.put("mortal/a.csv", "die,1\n")
     batch.put("mortal/b.csv", "1,2\n")
-    client = {"ModelClientConfig": {"InvocationsMaxRetries": 0}}
-    found = transform(batch, "mortal", "mortal/", output={"S3OutputPath": "s3://bkt/mortal-out"},
-                      **client)  # fmt: skip
+    output = {"S3OutputPath": "s3://bkt/mortal-out"}
+    found = transform(batch, "mortal", "mortal/", output=output, **ONCE)
     assert found["TransformJobStatus"] == "Failed"
     assert "1 of 2 objects failed" in found["FailureReason"]
     assert "s3://bkt/mortal/a.csv" in found["FailureReason"]
@@ -130,27 +113,26 @@ def test_a_step_of_a_pipeline_runs_it_once_and_then_the_cache_has_it(batch):
         assert execution["PipelineExecutionStatus"] == "Succeeded", steps
         assert ("CacheHitResult" in steps["batch"]) == hit
     arn = steps["batch"]["Metadata"]["TransformJob"]["Arn"]
-    assert [j["TransformJobArn"] for j in batch.sm.list_transform_jobs(
-        NameContains="batch")["TransformJobSummaries"]] == [arn]  # fmt: skip
+    listed = batch.sm.list_transform_jobs(NameContains="batch")["TransformJobSummaries"]
+    assert [job["TransformJobArn"] for job in listed] == [arn]
     batch.create("described", [step, end])
     assert "s3://bkt/stepped" in batch.run("described")[0]["FailureReason"]
 
 
 def test_a_stopped_job_leaves_nothing(batch):
     batch.put("slow/a.csv", "sleep\n")
-    batch.sm.create_transform_job(TransformJobName="slow", **request("slow", **{
-        "output": {"S3OutputPath": "s3://bkt/slowly"}}))  # fmt: skip
+    asked = request("slow", output={"S3OutputPath": "s3://bkt/slowly"})
+    batch.sm.create_transform_job(TransformJobName="slow", **asked)
     until(lambda: "TransformStartTime" in batch.sm.describe_transform_job(TransformJobName="slow"))
     time.sleep(0.3)
     batch.sm.stop_transform_job(TransformJobName="slow")
-    assert ended(batch, "slow")["TransformJobStatus"] == "Stopped"
+    assert transformed(batch, "slow")["TransformJobStatus"] == "Stopped"
     assert batch.keys("slowly") == []
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"source": {"SplitType": "RecordIO"}}, "SplitType RecordIO is not run here"),
         ({"ModelName": "nobody"}, "Could not find model"),
         ({"MaxPayloadInMB": 60, "MaxConcurrentTransforms": 2}, "more than 100 MB"),
         ({"DataProcessing": {"InputFilter": "$..x"}}, "not an operator"),

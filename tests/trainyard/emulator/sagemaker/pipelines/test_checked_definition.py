@@ -1,10 +1,12 @@
-"""Refusals of CreatePipeline, and dependencies between steps."""
+"""What steps wait for, values of parameters, signatures of steps, refusals of CreatePipeline."""
 
 import json
 import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import (
     compare,
@@ -17,29 +19,36 @@ from tests.trainyard.emulator.harness import (
 )
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.pipelines.checked_definition import parse, refuse
+from trainyard.emulator.sagemaker.pipelines.checked_definition import (
+    Parameter,
+    Step,
+    convert,
+    parse,
+    refuse,
+    values,
+)
+from trainyard.emulator.sagemaker.pipelines.step_cache import expiry, signature
+from trainyard.language.expressions import as_given
+from trainyard.language.step_types import STEP_TYPES
 
 
 def read(steps: list, **more: Any):
     return parse(json.dumps(pipeline(steps, **more)))
 
 
-def file(name: str = "m", output: str = "o") -> dict:
-    return {"PropertyFileName": name, "OutputName": output, "FilePath": "m.json"}
-
-
 OUT = {"o": "s3://bkt/o"}
+FILE = {"PropertyFileName": "m", "OutputName": "o", "FilePath": "m.json"}
 
 
 def test_what_a_step_waits_for() -> None:
     get = {"Get": "Steps.A.ProcessingOutputConfig.Outputs['o'].S3Output.S3Uri"}
-    nested = fail_step("F", json_get("A", "m", "x"))
+    value = json_get("A", "m", "x")
     definition = read(
         [
-            process_step("A", "true", outputs=OUT, PropertyFiles=[file()]),
+            process_step("A", "true", outputs=OUT, PropertyFiles=[FILE]),
             process_step("B", "true", arguments={"Environment": {"X": get}}),
             condition_step(
-                "C", [compare("Equals", json_get("A", "m", "x"), 1)], [], [nested], DependsOn=["B"]
+                "C", [compare("Equals", value, 1)], [], [fail_step("F", value)], DependsOn=["B"]
             ),
             process_step("D", "true", depends_on=({"Step": "B", "Trigger": "Failed"}, "A")),
         ]
@@ -55,19 +64,9 @@ def test_what_a_step_waits_for() -> None:
     assert definition.steps["F"].branch == ("C", False)
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        (
-            [{"Name": "L", "Type": "Lineage", "Arguments": {}}],
-            "'L' has type 'Lineage', which is not run",
-        ),
-        ([condition_step("C", [{"Type": "Same"}], [], [])], "step 'C': condition type 'Same'"),
-    ],
-)
-def test_what_is_not_run_names_the_step(steps: list, message: str) -> None:
-    with pytest.raises(ApiError, match=message) as caught:
-        read(steps)
+def test_a_condition_that_is_not_run_names_the_step() -> None:
+    with pytest.raises(ApiError, match="step 'C': condition type 'Same'") as caught:
+        read([condition_step("C", [{"Type": "Same"}], [], [])])
     assert caught.value.code == "ValidationException"
 
 
@@ -115,3 +114,92 @@ def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
         refuse(read([register(other)]).steps["R"], OWN_PYTHON)
     for found in (own, "shared", {"Get": "Execution.PipelineName"}):
         refuse(read([register(found)]).steps["R"], OWN_PYTHON)
+
+
+# parameters of an execution
+
+KINDS = {
+    "String": st.text(),
+    "Integer": st.integers(),
+    "Float": st.floats(allow_nan=False, allow_infinity=False),
+    "Boolean": st.booleans(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_a_value_survives_being_given_as_text(kind: str, data: st.DataObject) -> None:
+    value = data.draw(KINDS[kind])
+    got = convert(Parameter("x", kind), as_given(value))
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_defaults_fill_in_and_the_order_is_the_definitions() -> None:
+    parameters = {"a": Parameter("a", "Integer", 1), "b": Parameter("b", "String", "x")}
+    assert list(values(parameters, given_as(b="y")).items()) == [("a", 1), ("b", "y")]
+
+
+def given_as(**texts: str) -> list[dict]:
+    return [{"Name": name, "Value": text} for name, text in texts.items()]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (given_as(c="1"), r"unknown pipeline parameter 'c'; there are \['a', 'e'\]"),
+        (given_as(a="1") * 2, "given twice"),
+        (given_as(a="1.5"), "'a': '1.5' is not of type Integer"),
+        (given_as(a="1", e="z"), "'z' is not one of"),
+        ([], "'a' needs a value"),
+    ],
+)
+def test_refused_values(entries: list[dict], message: str) -> None:
+    kinds = (Parameter("a", "Integer"), Parameter("e", "String", "x", ("x", "y")))
+    with pytest.raises(ApiError, match=message):
+        values({parameter.name: parameter for parameter in kinds}, entries)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "", "1,5"])
+def test_what_json_cannot_say_is_no_float(text: str) -> None:
+    with pytest.raises(ApiError, match="is not of type Float"):
+        convert(Parameter("x", "Float"), text)
+
+
+# signatures of steps, and expiry of their results
+
+CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
+
+
+def signed(document: dict, **arguments: object) -> str | None:
+    """Return the step's signature with these arguments."""
+    step = Step(document["Name"], document["Type"], document["Arguments"], document)
+    return signature(step, document["Arguments"] | arguments)
+
+
+def test_an_expiry_that_is_no_duration_is_refused() -> None:
+    document = process_step("A", "true", CacheConfig={"Enabled": True, "ExpireAfter": "1x"})
+    with pytest.raises(ApiError, match="ISO 8601"):
+        expiry(Step("A", "Processing", document["Arguments"], document))
+
+
+@pytest.mark.parametrize(
+    "name", ["AppSpecification", "Environment", "ProcessingInputs", "RoleArn", "Tags"]
+)
+def test_only_the_documented_attributes_of_processing_count(name: str) -> None:
+    document = process_step("A", "true", CacheConfig=CACHED)
+    differ = signed(document) != signed(document, **{name: "changed"})
+    assert differ == (name in STEP_TYPES["Processing"].cache_key)
+
+
+def test_the_training_hyperparameters_and_the_steps_name_count() -> None:
+    document = train_step("T", "true", CacheConfig=CACHED)
+    one = signed(document)
+    assert one != signed(document, HyperParameters={"lr": "1"})
+    assert one != signed(document | {"Name": "U"})
+    assert one == signed(document, StoppingCondition={})
+
+
+def test_no_cache_config_no_signature() -> None:
+    assert signed(process_step("A", "true")) is None
+    assert signed(process_step("A", "true", CacheConfig={"Enabled": False})) is None

@@ -1,4 +1,4 @@
-"""Refusals of a definition's form; CreatePipeline itself never fails."""
+"""Refusals of a definition's form and of its jobs' requests; CreatePipeline itself never fails."""
 
 import copy
 import json
@@ -21,11 +21,14 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import UndecidedError, Unknown, mask_expressions, refusal
 from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.pipelines import pipeline_versions
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines
 from trainyard.validate import check
 
+PYTHON = Path("/nowhere/bin/python")
 DEFINITIONS = Path("tests/trainyard/validate/definitions")
 
 
@@ -33,7 +36,7 @@ DEFINITIONS = Path("tests/trainyard/validate/definitions")
 def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
     store = ObjectStore(tmp_path_factory.mktemp("s3"))
     store.create_bucket("bkt")
-    yield Pipelines(tmp_path_factory.mktemp("pipelines"), store)
+    yield Pipelines(tmp_path_factory.mktemp("pipelines"), store, PYTHON)
     store.close()
 
 
@@ -53,7 +56,6 @@ FAULTS = {
     "has no member 'Foo'": [{**fail_step("f", "x"), "Foo": 1}],
     "Arguments.Foo": [process_step("p", "true", arguments={"Foo": 1})],
     "RetryPolicies: 'x'": [process_step("p", "true", RetryPolicies="x")],
-    "CacheConfig: 'x'": [process_step("p", "true", CacheConfig="x")],
     "CacheConfig": [{**fail_step("f", "x"), "CacheConfig": {"Enabled": True}}],
     "DependsOn: 5": [process_step("p", "true", DependsOn=5)],
     "DisplayName: 5": [process_step("p", "true", DisplayName=5)],
@@ -79,9 +81,28 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("said", FAULTS)
+TOP = {
+    "$.Foo": {"Foo": 1},
+    "EnumValues: 5": {"Parameters": [{"Name": "b", "Type": "Integer", "EnumValues": 5}]},
+    "Parameters: 'x'": {"Parameters": "x"},
+    "a second parameter is called 'x'": {"Parameters": [{"Name": "x", "Type": "String"}] * 2},
+    "$.Version: '1'": {"Version": "1"},
+}
+
+
+@pytest.mark.parametrize("said", [*FAULTS, *TOP])
 def test_what_aws_refuses_at_create_is_refused_there(pipelines, said: str):
-    assert said in create(pipelines, json.dumps(pipeline(FAULTS[said])))
+    document = pipeline(FAULTS.get(said, [fail_step("f", "x")]), **TOP.get(said, {}))
+    assert said in create(pipelines, json.dumps(document))
+
+
+def environment(reference: str) -> dict[str, Any]:
+    return {"Environment": {"N": {"Get": reference}}}
+
+
+def limited(seconds: Any) -> dict[str, Any]:
+    stop = {"MaxRuntimeInSeconds": seconds}
+    return train_step("t", "true", arguments={"StoppingCondition": stop})
 
 
 GET_COUNT = {"Get": "Parameters.Count"}
@@ -102,34 +123,24 @@ COUNTED = "Steps.ask.OutputParameters['count']"
 WRONG_TYPES = {
     "[Parameters.Count] to argument of type [String]": [
         process_step("slow", "sleep 60"),
-        process_step("p", "true", ("slow",), arguments={"Environment": {"N": GET_COUNT}}),
+        process_step("p", "true", ("slow",), arguments=environment("Parameters.Count")),
     ],
     "[Parameters.Share] to argument of type [String]": [
         train_step("t", "true", arguments={"HyperParameters": {"x": {"Get": "Parameters.Share"}}})
     ],
-    "[Parameters.Fast] to argument of type [String]": [
-        condition_step(  # in a branch that does not run
+    "[Parameters.Fast] to argument of type [String]": [  # in a branch that does not run
+        condition_step(
             "c",
             [compare("Equals", 1, 2)],
-            [
-                process_step(
-                    "p", "true", arguments={"Environment": {"N": {"Get": "Parameters.Fast"}}}
-                )
-            ],
+            [process_step("p", "true", arguments=environment("Parameters.Fast"))],
             [],
         )
     ],
     f"[{COUNTED}] to argument of type [String]": [
         LAMBDA,
-        process_step("p", "true", arguments={"Environment": {"N": {"Get": COUNTED}}}),
+        process_step("p", "true", arguments=environment(COUNTED)),
     ],
-    "[Parameters.Kind] to argument of type [Integer]": [
-        train_step(
-            "t",
-            "true",
-            arguments={"StoppingCondition": {"MaxRuntimeInSeconds": {"Get": "Parameters.Kind"}}},
-        )
-    ],
+    "[Parameters.Kind] to argument of type [Integer]": [limited({"Get": "Parameters.Kind"})],
 }
 
 
@@ -139,33 +150,14 @@ def test_a_reference_of_another_type_is_refused_in_aws_words(pipelines, referenc
     text = json.dumps(pipeline(WRONG_TYPES[reference], Parameters=TYPED))
     assert create(pipelines, text).startswith(f"Cannot assign property reference {reference}.")
     found = next(f for f in check(text) if f.answer)
-    assert found.severity == "error"
-    assert found.why == "CreatePipeline refuses the definition"
+    assert (found.severity, found.why) == ("error", "CreatePipeline refuses the definition")
 
 
 def test_a_number_as_text_and_a_number_for_a_number_are_accepted(pipelines):
+    assert create(pipelines, json.dumps(BASE)) == "", "what is changed below is itself accepted"
     text = {"Std:Join": {"On": "", "Values": [GET_COUNT]}}
-    steps = [
-        process_step("p", "true", arguments={"Environment": {"N": text}}),
-        train_step(
-            "t", "true", arguments={"StoppingCondition": {"MaxRuntimeInSeconds": GET_COUNT}}
-        ),
-    ]
+    steps = [process_step("p", "true", arguments={"Environment": {"N": text}}), limited(GET_COUNT)]
     assert create(pipelines, json.dumps(pipeline(steps, Parameters=TYPED))) == ""
-
-
-@pytest.mark.parametrize(
-    ("said", "more"),
-    [
-        ("$.Foo", {"Foo": 1}),
-        ("EnumValues: 5", {"Parameters": [{"Name": "b", "Type": "Integer", "EnumValues": 5}]}),
-        ("Parameters: 'x'", {"Parameters": "x"}),
-        ("a second parameter is called 'x'", {"Parameters": [{"Name": "x", "Type": "String"}] * 2}),
-        ("$.Version: '1'", {"Version": "1"}),
-    ],
-)
-def test_the_top_of_a_definition_is_checked_too(pipelines, said: str, more: dict):
-    assert said in create(pipelines, json.dumps(pipeline([fail_step("f", "x")], **more)))
 
 
 def test_a_parameter_without_a_type_is_a_string_and_may_be_described(pipelines):
@@ -241,5 +233,141 @@ def test_no_definition_makes_create_fail_itself(pipelines, place: tuple, value: 
     create(pipelines, json.dumps(document))
 
 
-def test_the_definition_that_is_changed_is_itself_accepted(pipelines):
-    assert create(pipelines, json.dumps(BASE)) == ""
+# requests of jobs that can never run; what depends on a value is left to the run
+
+GET = {"Get": "Parameters.Where"}
+WHERE = {"Name": "Where", "Type": "String", "DefaultValue": "s3://bkt/x"}
+S3 = {"S3DataType": "S3Prefix", "S3Uri": GET}
+ATHENA = {
+    "Catalog": "c", "Database": "d", "QueryString": "q", "OutputS3Uri": "s3://b/k",
+    "OutputFormat": "PARQUET",
+}  # fmt: skip
+TRANSFORM: dict[str, Any] = {
+    "ModelName": GET,
+    "TransformInput": {"DataSource": {"S3DataSource": S3}},
+    "TransformOutput": {"S3OutputPath": GET},
+    "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+}
+VARIANT = {
+    "VariantName": "v",
+    "ModelName": GET,
+    "InitialInstanceCount": 1,
+    "InstanceType": "ml.m5.large",
+}
+
+
+def with_steps(*steps: dict[str, Any]) -> str:
+    return json.dumps(pipeline([*steps], Parameters=[WHERE]))
+
+
+def channel(**more: Any) -> dict[str, Any]:
+    return {"ChannelName": "c", "DataSource": {"S3DataSource": S3}, **more}
+
+
+def train(**arguments: Any) -> dict[str, Any]:
+    return train_step(
+        "s", "true", arguments={"OutputDataConfig": {"S3OutputPath": GET}, **arguments}
+    )
+
+
+def process(**entry: Any) -> dict[str, Any]:
+    return process_step("s", "true", arguments={"ProcessingInputs": [{"InputName": "i", **entry}]})
+
+
+def transform(**more: Any) -> dict[str, Any]:
+    source = TRANSFORM["TransformInput"] | more
+    return {"Name": "s", "Type": "Transform", "Arguments": TRANSFORM | {"TransformInput": source}}
+
+
+def endpoint(more: dict[str, Any], variant: dict[str, Any]) -> dict[str, Any]:
+    arguments = {"EndpointConfigName": "e", "ProductionVariants": [VARIANT | variant], **more}
+    return {"Name": "s", "Type": "EndpointConfig", "Arguments": arguments}
+
+
+LOCAL = {"S3Uri": GET, "LocalPath": "/opt/ml/processing/i", "S3DataType": "S3Prefix"}
+FILE = {**LOCAL, "S3InputMode": "File"}
+PLAIN = {"TrainingImage": "x/pytorch-training:2", "TrainingInputMode": "File"}
+DEFINED = {"LocalPath": "/opt/ml/processing/i", "AthenaDatasetDefinition": ATHENA}
+ASYNC = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": GET}}}
+SERVERLESS = {"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}
+NO_COMMAND = {"AppSpecification": {"ImageUri": "x/pytorch-training:2"}}
+REFUSED = {
+    "there is no Athena": process(DatasetDefinition=DEFINED),
+    "S3InputMode Pipe": process(S3Input=LOCAL | {"S3InputMode": "Pipe"}),
+    "S3CompressionType Gzip": process(S3Input=FILE | {"S3CompressionType": "Gzip"}),
+    "has no ContainerEntrypoint": process_step("s", "", arguments=NO_COMMAND),
+    "channel 'c': InputMode Pipe": train(InputDataConfig=[channel(InputMode="Pipe")]),
+    "channel 'c': CompressionType Gzip": train(InputDataConfig=[channel(CompressionType="Gzip")]),
+    f"the sagemaker-training toolkit, which {PYTHON} lacks": train(AlgorithmSpecification=PLAIN),
+    "SplitType RecordIO is not run here": transform(SplitType="RecordIO"),
+    "AsyncInferenceConfig": endpoint(ASYNC, {}),
+    "variant 'v': ServerlessConfig": endpoint({}, SERVERLESS),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_could_never_run_is_refused_with_its_step(pipelines: Pipelines, message: str) -> None:
+    reason = create(pipelines, with_steps(REFUSED[message]))
+    assert reason.startswith("step 's': ") and message in reason
+    nested = condition_step("c", [compare("Equals", 1, 2)], [REFUSED[message]], [])
+    assert create(pipelines, with_steps(nested)) == reason
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        process(S3Input={**LOCAL, "S3InputMode": GET, "S3CompressionType": GET, "LocalPath": GET}),
+        process_step("s", "", arguments={"AppSpecification": {"ImageUri": GET}}),
+        train(InputDataConfig=[channel(InputMode=GET, CompressionType=GET)]),
+        train(AlgorithmSpecification={"TrainingImage": GET, "TrainingInputMode": GET}),
+        transform(SplitType=GET),
+        endpoint({}, {"InstanceType": GET}),
+    ],
+)
+def test_what_a_value_decides_is_left_to_the_run(pipelines: Pipelines, step: dict) -> None:
+    assert create(pipelines, with_steps(step)) == ""
+
+
+def test_a_check_beyond_one_that_needs_a_value_is_still_made(pipelines: Pipelines) -> None:
+    channels = [channel(CompressionType=GET), channel(InputMode=GET, CompressionType="Gzip")]
+    assert "Gzip" in create(pipelines, with_steps(train(InputDataConfig=channels)))
+
+
+REQUEST = train(InputDataConfig=[channel(InputMode="Pipe"), channel(CompressionType="Gzip")])
+
+
+@given(st.sets(st.sampled_from(list(places(REQUEST["Arguments"]))), max_size=6))
+def test_what_is_not_known_is_never_refused(unknown: set[tuple]) -> None:
+    """A request with hidden values is never refused unless the whole request is refused, too."""
+    whole = REQUEST["Arguments"]
+    said = {refusal([check]) for check in TrainingJob.checks(whole, PYTHON)}
+    hidden = copy.deepcopy(whole)
+    for way in sorted(unknown, key=len, reverse=True):
+        part = hidden
+        for key in way[:-1]:
+            part = part[key]
+        part[way[-1]] = dict(GET)
+    reason = refusal(TrainingJob.checks(mask_expressions(hidden), PYTHON)) or ""
+    assert reason.replace(repr(GET), repr("c")) in said | {""}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [bool, str, len, hash, iter, lambda x: x == 1, lambda x: x in ("a", "b"), lambda x: "a" in x,
+     lambda x: isinstance(x, str), lambda x: x.startswith("a"), lambda x: x["a"], lambda x: 2 * x,
+     lambda x: x > 1, lambda x: f"{x}", {}.get],
+)  # fmt: skip
+def test_nothing_can_be_asked_of_an_unknown_value(ask: Any) -> None:
+    with pytest.raises(UndecidedError):
+        ask(Unknown(GET))
+    assert repr(Unknown(GET)) == repr(GET)
+
+
+def test_a_channel_that_names_a_file_is_the_jobs_to_refuse(pipelines: Pipelines) -> None:
+    """AWS's own tests register such a model, and only the execution fails."""
+    for uri, expected in (("/home/me/model.tar.gz", ""), ("https://b/k", "is not an S3 URI")):
+        source = {"S3DataSource": S3 | {"S3Uri": uri}}
+        step = train(InputDataConfig=[{"ChannelName": "c", "DataSource": source}])
+        found = create(pipelines, with_steps(step))
+        assert expected in found
+        assert bool(expected) == bool(found), found

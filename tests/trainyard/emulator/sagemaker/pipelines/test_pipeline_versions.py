@@ -2,16 +2,10 @@
 
 import json
 
-import botocore.exceptions
 import pytest
+from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, fail_step, pipeline, process_step
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        yield running
+from tests.trainyard.emulator.harness import ROLE, Cloud, fail_step, pipeline, process_step
 
 
 def text(message: str = "x") -> str:
@@ -27,6 +21,8 @@ def test_the_definition_comes_back_byte_for_byte(aws: Cloud) -> None:
     assert (got["PipelineStatus"], got["RoleArn"]) == ("Active", ROLE)
     by_arn = aws.sm.describe_pipeline(PipelineName=got["PipelineArn"])
     assert by_arn["PipelineDefinition"] == given
+    with pytest.raises(ClientError, match="already exists"):
+        aws.sm.create_pipeline(PipelineName="exact", PipelineDefinition=given, RoleArn=ROLE)
 
 
 def test_a_definition_from_s3(aws: Cloud) -> None:
@@ -78,47 +74,35 @@ def test_list_tag_and_delete(aws: Cloud) -> None:
     found = aws.sm.list_pipelines(PipelineNamePrefix="list", SortBy="Name", SortOrder="Ascending")
     assert [p["PipelineName"] for p in found["PipelineSummaries"]] == ["list-a", "list-b"]
     aws.sm.delete_pipeline(PipelineName="list-b")
-    with pytest.raises(botocore.exceptions.ClientError, match="ResourceNotFound"):
+    with pytest.raises(ClientError, match="ResourceNotFound"):
         aws.sm.describe_pipeline(PipelineName="list-b")
 
 
-def test_a_name_is_taken_once(aws: Cloud) -> None:
-    aws.sm.create_pipeline(PipelineName="once", PipelineDefinition=text(), RoleArn=ROLE)
-    with pytest.raises(botocore.exceptions.ClientError, match="already exists"):
-        aws.sm.create_pipeline(PipelineName="once", PipelineDefinition=text(), RoleArn=ROLE)
-
-
 @pytest.mark.parametrize(
-    ("definition", "message"),
+    ("steps", "message"),
     [
-        ("{", "not a JSON object"),
-        (
-            json.dumps(pipeline([fail_step("F", {"Get": "Parameters.x"})])),
-            "Step 'F'.*no parameter 'x'",
-        ),
-        (
-            json.dumps(pipeline([process_step("P", "true", CacheConfig={"ExpireAfter": "soon"})])),
-            "step 'P': ExpireAfter 'soon'",
-        ),
+        ([fail_step("F", {"Get": "Parameters.x"})], "Step 'F'.*no parameter 'x'"),
+        ([process_step("P", "true", CacheConfig={"ExpireAfter": "soon"})],
+         "step 'P': ExpireAfter 'soon'"),
+        (None, "not a JSON object"),
     ],
-)
-def test_a_bad_definition_is_refused_and_leaves_nothing(
-    aws: Cloud, definition: str, message: str
-) -> None:
-    with pytest.raises(botocore.exceptions.ClientError, match=message) as caught:
+)  # fmt: skip
+def test_a_bad_definition_is_refused_and_leaves_nothing(aws: Cloud, steps, message: str) -> None:
+    definition = json.dumps(pipeline(steps)) if steps else "{"
+    with pytest.raises(ClientError, match=message) as caught:
         aws.sm.create_pipeline(PipelineName="bad", PipelineDefinition=definition, RoleArn=ROLE)
     assert caught.value.response["Error"]["Code"] == "ValidationException"
-    with pytest.raises(botocore.exceptions.ClientError, match="does not exist"):
+    with pytest.raises(ClientError, match="does not exist"):
         aws.sm.describe_pipeline(PipelineName="bad")
 
 
 def test_members_that_nobody_heeds_are_refused_by_name(aws: Cloud) -> None:
     given: dict = {"PipelineName": "heeded", "PipelineDefinition": text(), "RoleArn": ROLE}
-    with pytest.raises(botocore.exceptions.ClientError, match="PipelineVersionAliases"):
+    with pytest.raises(ClientError, match="PipelineVersionAliases"):
         aws.sm.create_pipeline(**given, PipelineVersionAliases=["x"])
     aws.sm.create_pipeline(**given)
     for member in ("PipelineVersionAlias", "MlflowExperimentName"):
-        with pytest.raises(botocore.exceptions.ClientError, match=member):
+        with pytest.raises(ClientError, match=member):
             aws.sm.start_pipeline_execution(PipelineName="heeded", **{member: "x"})
     assert not aws.sm.list_pipeline_executions(PipelineName="heeded")["PipelineExecutionSummaries"]
 

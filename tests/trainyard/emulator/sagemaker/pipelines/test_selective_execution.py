@@ -6,12 +6,12 @@ from botocore.exceptions import ClientError
 from pipelines.start import main as start_ours
 from tests.trainyard.emulator.harness import (
     Cloud,
-    cloud,
     compare,
     condition_step,
     fail_step,
     taken_for_aws,
 )
+from tests.trainyard.emulator.sagemaker.builders import completed, run
 from tests.trainyard.emulator.test_lambda_ import lambda_step, make, zipped
 from trainyard.commands.start import main as start_again
 from trainyard.common.errors import RecipeError
@@ -34,22 +34,24 @@ def add(name: str, x: object, **more: object) -> dict:
     return lambda_step(name, "add", {"x": x, **more}, y="Integer")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def chain(aws: Cloud) -> None:
+    make(aws, "add", Code={"ZipFile": zipped(SOURCE)})
+    most = {"Name": "Most", "Type": "Integer", "DefaultValue": 100}
+    is_small, then = [compare("LessThan", y("C"), 10)], [add("Then", y("C"))]
+    gate = condition_step("Gate", is_small, then, [fail_step("Stop", "too large")])
+    steps = [add("A", 1), add("B", y("A")), add("C", y("B"), most={"Get": "Parameters.Most"})]
+    aws.create("chain", [*steps, add("Other", 5), gate], Parameters=[most])
+    aws.source = aws.start("chain")
+    completed(aws, aws.source)
+
+
 @pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        make(running, "add", Code={"ZipFile": zipped(SOURCE)})
-        most = {"Name": "Most", "Type": "Integer", "DefaultValue": 100}
-        gate = condition_step(
-            "Gate",
-            [compare("LessThan", y("C"), 10)],
-            [add("Then", y("C"))],
-            [fail_step("Stop", "too large")],
-        )
-        steps = [add("A", 1), add("B", y("A")), add("C", y("B"), most={"Get": "Parameters.Most"})]
-        running.create("chain", [*steps, add("Other", 5), gate], Parameters=[most])
-        running.source = running.start("chain")
-        assert running.ended(running.source)["PipelineExecutionStatus"] == "Succeeded"
-        yield running
+def failed(aws: Cloud, chain: None) -> str:
+    """ARN of an execution of B and C whose C has failed."""
+    arn = start(aws, "B", "C", source=aws.source, Most="1")
+    completed(aws, arn, "Failed")
+    return arn
 
 
 def start(aws: Cloud, *names: str, source: str | None = None, **parameters: str) -> str:
@@ -60,28 +62,20 @@ def start(aws: Cloud, *names: str, source: str | None = None, **parameters: str)
 
 def test_the_selected_steps_run_and_those_above_are_reused(aws: Cloud) -> None:
     arn = start(aws, "C", "Gate", source=aws.source)
-    answer = aws.ended(arn)
-    assert answer["PipelineExecutionStatus"] == "Succeeded"
-    assert answer["SelectiveExecutionConfig"]["SourcePipelineExecutionArn"] == aws.source
-    steps = aws.steps(arn)
-    assert set(steps) == {"A", "B", "C", "Gate"}, "Other and Then are not selected"
-    reuse = {"SourcePipelineExecutionArn": aws.source}
-    assert {n: s.get("SelectiveExecutionResult") for n, s in steps.items()} == {
-        "A": reuse,
-        "B": reuse,
-        "C": None,
-        "Gate": None,
-    }
+    steps = completed(aws, arn)
+    config = aws.ended(arn)["SelectiveExecutionConfig"]
+    assert config["SourcePipelineExecutionArn"] == aws.source
+    reuse = {"SourcePipelineExecutionArn": aws.source}  # Other and Then are not selected
+    reused = {name: step.get("SelectiveExecutionResult") for name, step in steps.items()}
+    assert reused == {"A": reuse, "B": reuse, "C": None, "Gate": None}
     assert steps["B"]["Metadata"] == aws.steps(aws.source)["B"]["Metadata"]
     again = start(aws, "Gate", "Then", source=arn)  # a selective execution is a source, too
-    assert aws.ended(again)["PipelineExecutionStatus"] == "Succeeded"
-    assert aws.steps(again)["Then"]["Metadata"]["Lambda"]["OutputParameters"][0]["Value"] == "5"
+    made = completed(aws, again)["Then"]["Metadata"]["Lambda"]
+    assert made["OutputParameters"][0]["Value"] == "5"
 
 
 def test_steps_that_depend_on_nothing_need_no_source(aws: Cloud) -> None:
-    arn = start(aws, "A", "Other")
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-    assert set(aws.steps(arn)) == {"A", "Other"}
+    assert set(completed(aws, start(aws, "A", "Other"))) == {"A", "Other"}
 
 
 @pytest.mark.parametrize(
@@ -98,35 +92,29 @@ def test_what_aws_refuses_is_refused(aws: Cloud, names, with_source, said: str) 
         start(aws, *names, source=aws.source if with_source else None)
 
 
-def test_a_source_must_be_of_the_pipeline_and_have_what_is_needed(aws: Cloud) -> None:
+def test_a_source_must_be_of_the_pipeline_and_have_what_is_needed(aws: Cloud, failed: str) -> None:
     with pytest.raises(ClientError, match="It is not an execution of"):
         start(aws, "B", source=aws.source[:-1] + "X")
-    failed = start(aws, "B", "C", source=aws.source, Most="1")
-    assert aws.ended(failed)["PipelineExecutionStatus"] == "Failed"
     with pytest.raises(ClientError, match=r"depend on step 'C', which has not succeeded.*Failed"):
         start(aws, "Gate", source=failed)
-    arn = start(aws, "C", source=failed)  # from a failed execution, with other parameters
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+    completed(aws, start(aws, "C", source=failed))  # with other parameters
 
 
 def test_a_retry_keeps_what_was_selected(aws: Cloud) -> None:
     arn = start(aws, "C", source=aws.source, Most="1")
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Failed"
+    completed(aws, arn, "Failed")
     request = {"PipelineExecutionArn": arn, "ClientRequestToken": "r" * 32}
     for _ in range(2):  # the second is the same call again
         assert aws.sm.retry_pipeline_execution(**request)["PipelineExecutionArn"] == arn
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Failed"
-    assert set(aws.steps(arn)) == {"A", "B", "C"}
-    assert "SelectiveExecutionResult" in aws.steps(arn)["B"]
+    steps = completed(aws, arn, "Failed")
+    assert set(steps) == {"A", "B", "C"} and "SelectiveExecutionResult" in steps["B"]
 
 
 def test_what_a_fail_step_ended_is_not_retried(aws: Cloud) -> None:
-    aws.create("fails", [fail_step("Stop", "no")])
-    answer, _ = aws.run("fails")
+    answer, _ = run(aws, "fails", [fail_step("Stop", "no")])
+    request = {"PipelineExecutionArn": answer["PipelineExecutionArn"]}
     with pytest.raises(ClientError, match="cannot be retried: it was ended by Fail step 'Stop'"):
-        aws.sm.retry_pipeline_execution(
-            PipelineExecutionArn=answer["PipelineExecutionArn"], ClientRequestToken="f" * 32
-        )
+        aws.sm.retry_pipeline_execution(**request, ClientRequestToken="f" * 32)
 
 
 # on the command line
@@ -137,11 +125,10 @@ def test_start_from_a_step_says_what_it_reuses(aws: Cloud, capsys: pytest.Captur
         start_again("C", pipeline="chain", execution=aws.source, parameter=["Most=50"])
         text = capsys.readouterr().out
         arn = text.rpartition("started ")[2].strip()
-        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert completed(aws, arn).keys() == {"A", "B", "C", "Gate", "Then"}
         assert "reused  B: Succeeded there; C needs it" in text
         assert "runs    C: named by --from" in text and "runs    Then: depends on C, Gate" in text
         assert "left    Other: not needed" in text
-        assert aws.steps(arn).keys() == {"A", "B", "C", "Gate", "Then"}
         given = aws.sm.list_pipeline_parameters_for_execution(PipelineExecutionArn=arn)
         assert given["PipelineParameters"] == [{"Name": "Most", "Value": "50"}]
 
@@ -149,13 +136,10 @@ def test_start_from_a_step_says_what_it_reuses(aws: Cloud, capsys: pytest.Captur
         text = capsys.readouterr().out
         assert "reused  C: Succeeded there; Gate needs it" in text
         arn = text.rpartition("started ")[2].strip()
-        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-        assert aws.steps(arn)["C"]["SelectiveExecutionResult"]
+        assert completed(aws, arn)["C"]["SelectiveExecutionResult"]
 
 
-def test_start_from_a_step_refuses_what_cannot_be(aws: Cloud) -> None:
-    failed = start(aws, "B", "C", source=aws.source, Most="1")
-    assert aws.ended(failed)["PipelineExecutionStatus"] == "Failed"
+def test_start_from_a_step_refuses_what_cannot_be(aws: Cloud, failed: str) -> None:
     with taken_for_aws(aws):
         with pytest.raises(RecipeError, match="Gate needs C, which is Failed in .*start --from C"):
             start_again("Gate", execution=failed)

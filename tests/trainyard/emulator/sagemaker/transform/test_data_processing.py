@@ -63,11 +63,6 @@ def test_a_job_that_cannot_have_it_is_refused(asked, source, output, says):
         DataProcessing(asked, source, output)
 
 
-def test_a_record_of_another_kind_is_named():
-    with pytest.raises(ValueError, match="not application/jsonlines"):
-        through({"InputFilter": "$.x"}, LINES, b"not json", b"1")
-
-
 RECORD = {"id": 7, "features": [1, 2, 3, 4, 5, 6], "more": {"a": 1, "b": 2}}
 ROW = ["x", "1", "2", "3"]
 
@@ -76,7 +71,6 @@ ROW = ["x", "1", "2", "3"]
     ("path", "record", "expected"),
     [
         ("$", RECORD, RECORD),
-        ("$.features", RECORD, RECORD["features"]),
         ("$.more.b", RECORD, 2),
         ("$['id']", RECORD, 7),
         ("$['id','features']", RECORD, {"id": 7, "features": RECORD["features"]}),
@@ -86,7 +80,6 @@ ROW = ["x", "1", "2", "3"]
         ("$[1:]", ROW, ["1", "2", "3"]),
         ("$[:-1]", ROW, ["x", "1", "2"]),
         ("$[-1]", ROW, "3"),
-        ("$[0,2]", ROW, ["x", "2"]),
         ("$[0,2:]", ROW, ["x", "2", "3"]),
         ("$.features[2:5]", RECORD, [3, 4, 5]),
     ],
@@ -96,24 +89,26 @@ def test_a_filter_takes_what_its_path_says(path, record, expected):
 
 
 @pytest.mark.parametrize(
-    "path", ["features", "$..x", "$[?(@.a)]", "$[a]", "$['a'", "$" + ".a" * 40]
-)
-def test_what_is_no_path_is_refused(path):
-    with pytest.raises(PathError):
-        compile_filter(path)
-
-
-@pytest.mark.parametrize(
     ("path", "record", "says"),
     [
+        ("features", {}, "expected a JSONPath"),
+        ("$" + ".a" * 40, {}, "expected a JSONPath of at most"),
+        ("$..x", {}, "not an operator"),
+        ("$['a'", {}, "not an operator"),
+        ("$[?(@.a)]", {}, "neither names in quotes nor numbers"),
         ("$.no", RECORD, "'no' is missing"),
         ("$[9]", ROW, "outside an array of 4"),
         ("$[0]", RECORD, "not an array"),
     ],
 )
-def test_a_record_that_the_path_does_not_fit_is_named(path, record, says):
+def test_what_is_no_path_and_a_record_that_it_does_not_fit_are_refused(path, record, says):
     with pytest.raises(PathError, match=says):
         compile_filter(path)(record)
+
+
+def test_a_record_of_another_kind_is_named():
+    with pytest.raises(ValueError, match="not application/jsonlines"):
+        through({"InputFilter": "$.x"}, LINES, b"not json", b"1")
 
 
 LINES_test_records = st.lists(st.binary(max_size=9).filter(lambda b: b"\n" not in b), min_size=1)

@@ -1,28 +1,93 @@
-"""Strategies: their suggestions, and reproducibility by a seed."""
+"""Ranges and their scales; strategies: their suggestions, and reproducibility by a seed."""
 
+import math
+import random
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainyard.emulator.sagemaker.tuning import search_strategies
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
     STRATEGIES,
+    Numeric,
     Question,
     Trial,
+    grid,
+    is_in_space,
+    sample,
+    size,
     space_of,
     unavailable_reason,
 )
 
-SPACE = space_of(
-    {
-        "ContinuousParameterRanges": [
-            {"Name": "x", "MinValue": "-5", "MaxValue": "5"},
-            {"Name": "y", "MinValue": "-5", "MaxValue": "5"},
-        ]
-    }
-)
+RANGE = {"MinValue": "-5", "MaxValue": "5"}
+SPACE = space_of({"ContinuousParameterRanges": [{"Name": name, **RANGE} for name in "xy"]})
 SMALL = space_of({"CategoricalParameterRanges": [{"Name": "c", "Values": list("abcdef")}]})
+
+
+@given(
+    st.sampled_from(["Linear", "Logarithmic", "ReverseLogarithmic"]),
+    st.floats(0.001, 0.4),
+    st.floats(0.5, 0.999),
+    st.floats(0, 1),
+)
+def test_a_value_is_in_its_range_and_leads_back(scaling: str, low: float, high: float, unit: float):
+    found = Numeric("x", low, high, scaling, False)
+    value = found.scale_unit(unit)
+    assert low <= float(value) <= high
+    back = found.unit(value)
+    assert back is not None and math.isclose(back, unit, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "low", "high", "middle"),
+    [
+        ("Linear", 0.001, 1.0, 0.5005),
+        ("Logarithmic", 0.001, 1.0, 0.0316),
+        ("ReverseLogarithmic", 0.0, 0.999, 0.968),
+    ],
+)
+def test_each_scale_has_its_own_middle(scaling, low, high, middle) -> None:
+    value = float(Numeric("x", low, high, scaling, False).scale_unit(0.5))
+    assert math.isclose(value, middle, rel_tol=0.01)
+
+
+@pytest.mark.parametrize("scaling", ["Linear", "Logarithmic"])
+def test_every_integer_is_drawn_the_ends_too(scaling: str) -> None:
+    found = Numeric("x", 1, 4, scaling, True)
+    drawn = Counter(found.scale_unit(n / 999) for n in range(1000))
+    assert set(drawn) == {"1", "2", "3", "4"}
+    assert scaling != "Linear" or max(drawn.values()) - min(drawn.values()) <= 2
+
+
+def test_auto_is_logarithmic_where_a_range_spans_orders_of_magnitude() -> None:
+    ranges = [
+        {"Name": "lr", "MinValue": "0.0001", "MaxValue": "0.1"},
+        {"Name": "p", "MinValue": "0.1", "MaxValue": "0.9", "ScalingType": "Auto"},
+        {"Name": "z", "MinValue": "0", "MaxValue": "5000"},
+    ]
+    found = space_of({"ContinuousParameterRanges": ranges})
+    assert [item.scaling for item in found] == ["Logarithmic", "Linear", "Linear"]
+
+
+def test_a_grid_has_each_combination_once() -> None:
+    choices = {"a": ["x", "y", "z"], "b": ["1", "2"]}
+    ranges = [{"Name": name, "Values": values} for name, values in choices.items()]
+    space = space_of({"CategoricalParameterRanges": ranges})
+    found = [tuple(values.values()) for values in grid(space)]
+    assert len(found) == len(set(found)) == size(space) == 6
+
+
+def test_what_is_drawn_is_within_and_what_is_not_is_not() -> None:
+    integers = [{"Name": "n", "MinValue": "1", "MaxValue": "9"}]
+    space = SMALL + space_of({"IntegerParameterRanges": integers})
+    assert is_in_space(space, sample(space, random.Random(0)))
+    for outside in ({"n": "10", "c": "a"}, {"n": "3", "c": "other"}, {"n": "3"}):
+        assert not is_in_space(space, outside)
 
 
 def bowl(values: dict[str, str]) -> float:

@@ -8,9 +8,14 @@ import pytest
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, definition, request
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.tuning.tuning_request import check_search, metric_of, resources
+from trainyard.emulator.sagemaker.tuning.tuning_results import (
+    describe_definitions,
+    has_unused_drivers,
+    instances,
+    training_request,
+)
 
 CATEGORIES = {"CategoricalParameterRanges": [{"Name": "c", "Values": ["a", "b"]}]}
-LIMITS = {"MaxParallelTrainingJobs": 2, "MaxNumberOfTrainingJobs": 3}
 
 
 def numbers(low: str, high: str, scaling: str = "Auto", kind: str = "Continuous") -> dict[str, Any]:
@@ -47,31 +52,27 @@ def test_a_search_that_cannot_be_done_is_refused(search: dict[str, Any], problem
     assert problem in refused.value.message
 
 
+def test_a_request_that_contradicts_itself_is_refused() -> None:
+    with pytest.raises(ApiError, match="one of TrainingJobDefinition and"):
+        check_search(request() | {"TrainingJobDefinitions": [named()]})
+    with pytest.raises(ApiError, match="Autotune is not run"):
+        check_search(request(Autotune={"Mode": "Enabled"}))
+
+
 @pytest.mark.parametrize(
-    "more, problem",
+    ("missing", "problem"),
     [
-        ({"TrainingJobDefinitions": [named()]}, "one of TrainingJobDefinition and"),
-        ({"Autotune": {"Mode": "Enabled"}}, "Autotune is not run"),
+        ("DefinitionName", "needs DefinitionName"),
+        ("TuningObjective", "needs TuningObjective"),
+        ("HyperParameterRanges", "needs HyperParameterRanges"),
+        ("", "DefinitionName must be unique"),
     ],
 )
-def test_a_request_that_contradicts_itself_is_refused(more: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ApiError) as refused:
-        check_search(request(**more) | {"TrainingJobDefinition": definition(), **more})
-    assert problem in refused.value.message
-
-
-@pytest.mark.parametrize("member", ["DefinitionName", "TuningObjective", "HyperParameterRanges"])
-def test_each_of_several_definitions_needs_its_own(member: str) -> None:
-    other = named(DefinitionName="two")
-    del other[member]
-    asked = request(config(), TrainingJobDefinitions=[named(), other])
-    with pytest.raises(ApiError, match=f"needs {member}"):
-        check_search(asked)
-
-
-def test_two_definitions_of_one_name_are_refused() -> None:
-    with pytest.raises(ApiError, match="DefinitionName must be unique"):
-        check_search(request(config(), TrainingJobDefinitions=[named(), named()]))
+def test_each_of_several_definitions_needs_its_own(missing: str, problem: str) -> None:
+    other = named(DefinitionName="two" if missing else "one")
+    other.pop(missing, None)
+    with pytest.raises(ApiError, match=problem):
+        check_search(request(config(), TrainingJobDefinitions=[named(), other]))
 
 
 @pytest.mark.parametrize("search", [
@@ -95,11 +96,11 @@ def test_an_objective_that_no_metric_defines_is_refused_in_the_words_of_aws() ->
 
 
 @pytest.mark.parametrize("name", ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"])
-@pytest.mark.parametrize("value", ["27", '"27"'])
-def test_max_resource_is_inferred_from_the_epochs(name: str, value: str) -> None:
+def test_max_resource_is_inferred_from_the_epochs(name: str) -> None:
     """SDK v2 writes hyperparameters as JSON, so a number may be quoted."""
-    found = resources(config("Hyperband"), definition(StaticHyperParameters={name: value}))
-    assert found == (1, 27)
+    for value in ("27", '"27"'):
+        trains = definition(StaticHyperParameters={name: value})
+        assert resources(config("Hyperband"), trains) == (1, 27)
 
 
 @pytest.mark.parametrize("least, most", [(9, 9), (1, 20_001)])
@@ -107,3 +108,41 @@ def test_resources_that_do_not_fit_are_refused(least: int, most: int) -> None:
     given = {"HyperbandStrategyConfig": {"MinResource": least, "MaxResource": most}}
     with pytest.raises(ApiError, match="expected MinResource < MaxResource <= 20000"):
         resources(config("Hyperband", StrategyConfig=given), definition())
+
+
+# requests of the training jobs
+
+
+def test_a_job_gets_static_and_tuned_values_the_objective_and_checkpoints_of_its_own() -> None:
+    checkpoints = {"S3Uri": "s3://bkt/c/", "LocalPath": "/opt/ml/c"}
+    static = {"epochs": "3"}
+    trains = definition(
+        StaticHyperParameters=static, CheckpointConfig=checkpoints, EnableNetworkIsolation=True
+    )
+    asked = training_request(request(), trains, "t-001-a", {"x": "2"})
+    assert asked["HyperParameters"] == static | {"x": "2", "_tuning_objective_metric": "loss"}
+    assert asked["TrainingJobName"] == "t-001-a" and asked["EnableNetworkIsolation"]
+    assert asked["ResourceConfig"] == trains["ResourceConfig"]
+    assert asked["CheckpointConfig"] == checkpoints | {"S3Uri": "s3://bkt/c/t-001-a"}
+
+
+def test_of_several_kinds_of_instance_the_first_is_taken() -> None:
+    trains = definition()
+    del trains["ResourceConfig"]
+    kinds = [
+        {"InstanceType": f"ml.m5.{size}large", "InstanceCount": 2, "VolumeSizeInGB": 1}
+        for size in ("", "x")
+    ]
+    trains["HyperParameterTuningResourceConfig"] = {"InstanceConfigs": kinds}
+    assert training_request(request(), trains, "n", {})["ResourceConfig"] == kinds[0]
+    assert instances(trains) == 2
+    shown = describe_definitions(request(TrainingJobDefinition=trains))["TrainingJobDefinition"]
+    assert shown["ResourceConfig"] == kinds[0]  # SDK v2's attach reads it
+
+
+def test_drivers_that_nothing_runs_are_noticed() -> None:
+    drivers = {"InputDataConfig": [{"ChannelName": "sm_drivers"}]}
+    assert has_unused_drivers(definition(**drivers))
+    assert not has_unused_drivers(definition())
+    torchrun = {"sagemaker_torch_distributed_enabled": "true"}
+    assert not has_unused_drivers(definition(**drivers, StaticHyperParameters=torchrun))

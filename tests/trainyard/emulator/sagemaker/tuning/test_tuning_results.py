@@ -1,9 +1,18 @@
-"""Counters, ranks and summaries of training jobs."""
+"""Results of training jobs: curves, counters, ranks, ends of a search, and later searches."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.trainyard.emulator.sagemaker.tuning.results import result
+from tests.trainyard.emulator.sagemaker.tuning.harness import config, definition, request
+from trainyard.emulator.logs.log_store import LogStore
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.tuning.objective_curves import GROUP, Emissions, Hyperband, Median
+from trainyard.emulator.sagemaker.tuning.search_strategies import space_of
+from trainyard.emulator.sagemaker.tuning.tuning_job import check_warm_start, reuse_results
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
+    Result,
     converged_at,
     counters,
     failure_reason,
@@ -11,6 +20,96 @@ from trainyard.emulator.sagemaker.tuning.tuning_results import (
     not_improving,
     rank_results,
 )
+
+
+def result(
+    number: int,
+    objective: float | None = None,
+    status: str = "Completed",
+    minimize: bool = True,
+    tuning: str = "t",
+    **more: Any,
+) -> Result:
+    """Return the training job that ended as number ``number``."""
+    metrics = [] if objective is None else [{"MetricName": "loss", "Value": objective}]
+    record = {
+        "TrainingJobName": f"{tuning}-{number:03}",
+        "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:1:training-job/{tuning}-{number:03}",
+        "TrainingJobStatus": status,
+        "CreationTime": float(number),
+        "TrainingEndTime": float(number),
+        "FinalMetricDataList": metrics,
+        "HyperParameters": {"x": str(number), "fixed": "1", "_tuning_objective_metric": "loss"},
+        **more,
+    }
+    return Result(tuning, "", record, frozenset({"x"}), minimize)
+
+
+def failed(count: int) -> list[Result]:
+    return [result(n, status="Failed", FailureReason="AlgorithmError: no") for n in range(count)]
+
+
+# curves of objectives, and the rules that stop jobs by them
+
+
+def curve(tmp_path: Path, *nodes: list[str]) -> Emissions:
+    logs = LogStore(tmp_path)
+    for number, lines in enumerate(nodes, start=1):
+        logs.append(GROUP, f"job/algo-{number}-1", lines)
+    metric = {"Name": "loss", "Regex": r"loss[=:]\s*([0-9.]+)"}
+    found = Emissions(logs, "job", len(nodes), metric)
+    found.read()
+    return found
+
+
+def test_each_line_with_the_objective_is_a_unit_and_it_is_read_on_where_it_was_left(tmp_path: Path):
+    lines = ["start", "epoch 1 loss=0.5", "[emulator] loss=9", "epoch 2 loss=0.4", "loss=nan"]
+    found = curve(tmp_path, lines)
+    assert found.values == [0.5, 0.4]
+    LogStore(tmp_path).append(GROUP, "job/algo-1-1", ["loss=2"])
+    found.read()
+    assert found.values == [0.5, 0.4, 2.0]
+
+
+def test_the_lines_of_all_nodes_count_as_on_aws(tmp_path: Path) -> None:
+    assert curve(tmp_path, ["nothing"], ["loss=3", "loss=2"], ["loss=3"]).values == [3.0, 2.0, 3.0]
+
+
+AVERAGED = [[10.0, 8.0, 1.0], [7.0, 5.0], [4.0, 2.0]]
+"""Averages up to 2: 9, 6, 3; their median is 6."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "others", "verdict"),
+    [
+        (Median(True), [9.0, 6.0], AVERAGED, None),  # as good as the median
+        (Median(True), [1.0, 6.1], AVERAGED, "is worse than 6"),
+        (Median(True), [5.0] * 3, [[1.0, 1.0], [1.0]], None),  # no other got that far
+        (Median(True), [5.0] * 2, [[1.0, 1.0], [1.0]], "is worse than 1"),
+        (Median(False), [0.6], [[0.5]], None),
+        (Median(False), [0.4], [[0.5]], "is worse than 0.5"),
+        (Hyperband(True, 1, 9), [1.5], [[n] for n in range(1, 6)], None),  # number 2 of 6
+        (Hyperband(True, 1, 9), [2.5], [[n] for n in range(1, 6)], "number 3 of 6"),
+        (Hyperband(False, 1, 9), [-1.5], [[-n] for n in range(1, 6)], None),
+        (Hyperband(False, 1, 9), [-2.5], [[-n] for n in range(1, 6)], "number 3 of 6"),
+        (Hyperband(True, 1, 9), [100.0], [[]], None),  # the first at a rung
+        (Hyperband(True, 1, 9), [1.0, 100.0], [[0.0, 0.0]] * 5, None),  # between rungs
+        (Hyperband(True, 3, 9), [100.0], [[0.0]] * 9, None),  # before MinResource
+        (Hyperband(True, 1, 4), [1.0] * 4, [], None),  # it may save its model
+        (Hyperband(True, 1, 4), [1.0] * 5, [], "MaxResource"),
+    ],
+)
+def test_a_rule_stops_by_the_last_value(rule: Any, values, others, verdict: str | None) -> None:
+    found = rule.verdict(values, len(values), others)
+    assert found is None if verdict is None else verdict in (found or "")
+
+
+def test_rungs_go_from_min_resource_by_threes_up_to_max_resource() -> None:
+    assert Hyperband(True, 1, 27).rungs() == [1, 3, 9]
+    assert Hyperband(True, 2, 7).rungs() == [2, 6]
+
+
+# counters, ranks and ends
 
 
 def test_counters_tell_the_two_kinds_of_failure_apart() -> None:
@@ -25,14 +124,16 @@ def test_counters_tell_the_two_kinds_of_failure_apart() -> None:
             result(7, 1.0, status="Failed", FailureReason="AlgorithmError: you"),
         ]
     )
-    assert found["TrainingJobStatusCounters"] == {
-        "Completed": 2,
-        "InProgress": 2,
-        "Stopped": 1,
-        "RetryableError": 1,
-        "NonRetryableError": 1,
+    assert found == {
+        "TrainingJobStatusCounters": {
+            "Completed": 2,
+            "InProgress": 2,
+            "Stopped": 1,
+            "RetryableError": 1,
+            "NonRetryableError": 1,
+        },
+        "ObjectiveStatusCounters": {"Succeeded": 2, "Pending": 2, "Failed": 3},
     }
-    assert found["ObjectiveStatusCounters"] == {"Succeeded": 2, "Pending": 2, "Failed": 3}
 
 
 def test_the_best_is_the_least_or_the_most_and_of_equals_the_first() -> None:
@@ -50,57 +151,108 @@ def test_a_summary_says_what_was_tuned_only() -> None:
 
 
 def test_an_improvement_is_one_of_a_hundredth() -> None:
-    values = [100.0, 99.5, 99.2, 98.0, 97.5]
-    assert not_improving([result(n, value) for n, value in enumerate(values)]) == 1
-    assert not_improving([result(n, value) for n, value in enumerate(values[:3])]) == 2
+    values = [result(n, value) for n, value in enumerate((100.0, 99.5, 99.2, 98.0, 97.5))]
+    assert (not_improving(values), not_improving(values[:3])) == (1, 2)
 
 
-@pytest.mark.parametrize("minimize, target, reached", [
-    (True, 1.0, True), (True, 0.9, False), (False, 1.0, True), (False, 1.1, False),
-])  # fmt: skip
-def test_the_target_is_reached_from_the_right_side(
-    minimize: bool, target: float, reached: bool
+FLAT = [result(n, 1.0) for n in range(11)]
+PATIENCE = {"BestObjectiveNotImproving": {"MaxNumberOfTrainingJobsNotImproving": 3}}
+
+
+@pytest.mark.parametrize(
+    ("criteria", "results", "is_met"),
+    [
+        ({"TargetObjectiveMetricValue": 1.0}, [result(1, 1.0)], True),
+        ({"TargetObjectiveMetricValue": 0.9}, [result(1, 1.0)], False),
+        ({"TargetObjectiveMetricValue": 1.0}, [result(1, 1.0, minimize=False)], True),
+        ({"TargetObjectiveMetricValue": 1.1}, [result(1, 1.0, minimize=False)], False),
+        (PATIENCE, FLAT[:3], False),
+        (PATIENCE, FLAT[:4], True),
+        ({"ConvergenceDetected": {"CompleteOnConvergence": "Enabled"}}, FLAT, True),
+        ({"ConvergenceDetected": {"CompleteOnConvergence": "Enabled"}}, FLAT[:10], False),
+        ({"ConvergenceDetected": {"CompleteOnConvergence": "Disabled"}}, FLAT, False),
+    ],
+)
+def test_a_criterion_ends_the_search(criteria: dict, results: list[Result], is_met: bool) -> None:
+    assert is_criterion_met(criteria, results) is is_met
+    assert (converged_at(results) == 10.0) is (len(results) == 11)
+
+
+@pytest.mark.parametrize(
+    ("results", "is_last", "said"),
+    [
+        (failed(4), False, None),
+        (failed(5), False, r"No training job succeeded after 5 attempts.*AlgorithmError: no"),
+        ([*failed(5), result(9, 1.0)], True, None),
+        (failed(1), True, "All training jobs failed"),
+        (failed(5), True, "No training job succeeded after 5 attempts"),
+        ([result(n) for n in range(5)], False, "No objective metrics found after running 5"),
+        ([], True, None),
+    ],
+)
+def test_jobs_without_a_success_fail_the_search(results, is_last: bool, said: str | None) -> None:
+    reason = failure_reason(results, last=is_last)
+    assert reason is None if said is None else all(part in reason for part in said.split(".*"))
+
+
+# a later search: accepted parents, and the results used from them
+
+
+def child(kind: str = "IdenticalDataAndAlgorithm", **more: Any) -> dict[str, Any]:
+    names = [{"HyperParameterTuningJobName": "p"}]
+    start = {"WarmStartType": kind, "ParentHyperParameterTuningJobs": names}
+    return request(**{"WarmStartConfig": start, **more})
+
+
+def trains(**more: Any) -> dict[str, Any]:
+    return {"TrainingJobDefinition": definition(**more)}
+
+
+CHANNEL = trains(InputDataConfig=[{"ChannelName": "train"}])
+MOST = {"Type": "Maximize", "MetricName": "loss"}
+FLOATS = {"ContinuousParameterRanges": [{"Name": "x", "MinValue": "1", "MaxValue": "2"}]}
+SIX, NEXT = ({f"s{n}": value for n in range(6)} for value in "12")
+COMPLETED = {"HyperParameterTuningJobStatus": "Completed"}
+RUNNING = {"HyperParameterTuningJobStatus": "InProgress"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "parent", "problem"),
+    [
+        (child(), request() | RUNNING, "it is InProgress"),
+        (child(), request(config(HyperParameterTuningJobObjective=MOST)), "its objective is"),
+        (child(), request(**trains(StaticHyperParameters={"a": "1"})),
+         "it has 2 static and tuned hyperparameters, expected 1"),
+        (child(), request(config(ParameterRanges=FLOATS)), "x is Continuous there and Integer"),
+        (child(**trains(StaticHyperParameters=SIX)), request(**trains(StaticHyperParameters=NEXT)),
+         "12 changes"),
+        (child(**CHANNEL), request(), "InputDataConfig differs"),
+        (child(), request(), None),
+        (child("TransferLearning", **CHANNEL), request(), None),
+        (request(), request(**CHANNEL), None),
+    ],
+)  # fmt: skip
+def test_a_parent_that_does_not_fit_is_refused(asked: dict, parent: dict, problem: str | None):
+    if problem is None:
+        check_warm_start(asked, {"p": COMPLETED | parent})
+        return
+    with pytest.raises(ApiError, match=problem):
+        check_warm_start(asked, {"p": COMPLETED | parent})
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "first"),
+    [
+        (child(HyperParameterTuningJobConfig=config("Bayesian")), "1234", ""),
+        (child("TransferLearning", HyperParameterTuningJobConfig=config("Bayesian")), "", "123"),
+        (child(), "", ""),  # Random learns nothing
+    ],
+)
+def test_what_is_in_range_is_learned_from_and_with_transfer_the_best_are_tried_first(
+    asked: dict, known: str, first: str
 ) -> None:
-    assert is_criterion_met(
-        {"TargetObjectiveMetricValue": target}, [result(1, 1.0, minimize=minimize)]
-    ) is (reached)
-
-
-def test_jobs_that_do_not_improve_end_it() -> None:
-    criteria = {"BestObjectiveNotImproving": {"MaxNumberOfTrainingJobsNotImproving": 3}}
-    values = [result(n, 1.0) for n in range(4)]
-    assert not is_criterion_met(criteria, values[:3])
-    assert is_criterion_met(criteria, values)
-
-
-def test_convergence_ends_it_where_that_is_enabled() -> None:
-    flat = [result(n, 1.0) for n in range(11)]
-    assert converged_at(flat[:10]) is None
-    assert converged_at(flat) == 10.0
-    assert is_criterion_met({"ConvergenceDetected": {"CompleteOnConvergence": "Enabled"}}, flat)
-    assert not is_criterion_met(
-        {"ConvergenceDetected": {"CompleteOnConvergence": "Disabled"}}, flat
-    )
-
-
-def test_five_failures_without_a_success_are_enough() -> None:
-    failed = [result(n, status="Failed", FailureReason="AlgorithmError: no") for n in range(5)]
-    assert failure_reason(failed[:4], last=False) is None
-    assert "No training job succeeded after 5 attempts" in (
-        failure_reason(failed, last=False) or ""
-    )
-    assert "AlgorithmError: no" in (failure_reason(failed, last=False) or "")
-    assert failure_reason([*failed, result(9, 1.0)], last=True) is None
-
-
-def test_a_short_tuning_fails_in_the_end() -> None:
-    failed = [result(1, status="Failed", FailureReason="AlgorithmError: no")]
-    assert "All training jobs failed" in (failure_reason(failed, last=True) or "")
-
-
-def test_jobs_that_print_no_objective_are_failures_of_another_kind() -> None:
-    silent = [result(n) for n in range(5)]
-    assert "No objective metrics found after running 5" in (
-        failure_reason(silent, last=False) or ""
-    )
-    assert failure_reason([], last=True) is None
+    parents = [result(n, float(n), tuning="p") for n in (3, 1, 2, 4)]
+    parents += [result(20, 0.0, tuning="p")]
+    trials, tried = reuse_results(asked, space_of(config()["ParameterRanges"]), parents)
+    assert [trial.values["x"] for trial in trials] == [*known]
+    assert [values["x"] for values in tried] == [*first]

@@ -2,18 +2,22 @@
 
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, cloud, process_step, train_step
+from tests.trainyard.emulator.harness import Cloud, process_step, train_step
+from tests.trainyard.emulator.sagemaker.builders import joined, run
 from tests.trainyard.emulator.test_lambda_ import lambda_step
 
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        running.put("out/kept.txt", "k")
-        running.put("elsewhere/file.txt", "e")
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def kept(aws: Cloud) -> None:
+    aws.put("out/kept.txt", "k")
+    aws.put("elsewhere/file.txt", "e")
+
+
+def shard_step(script: str) -> dict:
+    script = f"cd /opt/ml/processing/out; {script}"
+    return process_step("Shard", script, outputs={"out": "s3://bkt/out"})
 
 
 def cleanup_step(*sources: dict) -> dict:
@@ -23,43 +27,25 @@ def cleanup_step(*sources: dict) -> dict:
 
 
 def test_what_is_named_goes_and_nothing_else(aws: Cloud) -> None:
-    write = "for n in a b; do echo $n > /opt/ml/processing/out/$n.txt; done"
-    file = {
-        "Std:Join": {
-            "On": "/",
-            "Values": [
-                {"Get": "Steps.Shard.ProcessingOutputConfig.Outputs['out'].S3Output.S3Uri"},
-                "a.txt",
-            ],
-        }
-    }
+    folder = {"Get": "Steps.Shard.ProcessingOutputConfig.Outputs['out'].S3Output.S3Uri"}
+    mine = {"StepName": "Shard", "S3Uris": [joined("/", folder, "a.txt")]}
     steps = [
-        process_step("Shard", write, outputs={"out": "s3://bkt/out"}),
+        shard_step("echo a > a.txt; echo b > b.txt"),
         train_step("Train", "echo w > /opt/ml/model/w; echo d > /opt/ml/output/data/d"),
-        cleanup_step({"StepName": "Shard", "S3Uris": [file]}, {"StepName": "Train"}),
+        cleanup_step(mine, {"StepName": "Train"}),
     ]
-    aws.create("cleans", steps)
-    answer, steps = aws.run("cleans")
+    answer, steps = run(aws, "cleans", steps)
     assert answer["PipelineExecutionStatus"] == "Succeeded", steps
-    assert steps["Clean"]["Metadata"]["Cleanup"] == {
-        "CleanedSteps": ["Shard", "Train"],
-        "FailedSteps": [],
-        "SkippedSteps": [],
-    }
+    cleaned = {"CleanedSteps": ["Shard", "Train"], "FailedSteps": [], "SkippedSteps": []}
+    assert steps["Clean"]["Metadata"]["Cleanup"] == cleaned
     assert aws.keys() == ["elsewhere/file.txt", "out/b.txt", "out/kept.txt"]
 
 
 def test_what_is_not_its_own_stays_and_fails_the_step(aws: Cloud) -> None:
     mine = {"StepName": "Shard", "S3Uris": ["s3://bkt/out/c.txt", "s3://bkt/elsewhere/file.txt"]}
-    steps = [
-        process_step(
-            "Shard", "echo c > /opt/ml/processing/out/c.txt", outputs={"out": "s3://bkt/out"}
-        ),
-        lambda_step("Bad", "none", {}),
-        cleanup_step(mine, {"StepName": "Bad"}),
-    ]
-    aws.create("refuses", steps)
-    answer, steps = aws.run("refuses")
+    clean = cleanup_step(mine, {"StepName": "Bad"})
+    steps = [shard_step("echo c > c.txt"), lambda_step("Bad", "none", {}), clean]
+    answer, steps = run(aws, "refuses", steps)
     assert answer["PipelineExecutionStatus"] == "Failed"
     made = steps["Clean"]["Metadata"]["Cleanup"]
     assert (made["CleanedSteps"], made["SkippedSteps"]) == ([], ["Bad"])

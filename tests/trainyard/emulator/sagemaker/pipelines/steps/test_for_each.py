@@ -5,14 +5,9 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
-from tests.trainyard.emulator.test_lambda_ import (
-    code_folder,
-    lambda_step,
-    log_of,
-    make,
-    zipped,
-)
+from tests.trainyard.emulator.harness import Cloud, fail_step, process_step, until
+from tests.trainyard.emulator.sagemaker.builders import completed, run, statuses
+from tests.trainyard.emulator.test_lambda_ import code_folder, lambda_step, log_of, make, zipped
 from trainyard.emulator.sagemaker.pruning import References
 
 pytestmark = pytest.mark.long
@@ -31,15 +26,17 @@ def work(event, context):
 ITEM = {"Get": "ForEach.CurrentItem"}
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws") / "state") as running:
-        make(running, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=300)
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def function(aws: Cloud) -> None:
+    make(aws, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=300)
 
 
 def work(name: str, x: object, **more) -> dict:
     return lambda_step(name, "work", {"x": x, **more}, y="Float", x="Integer")
+
+
+def output(step: str, name: str = "x") -> dict:
+    return {"Get": f"{step}.OutputParameters['{name}']"}
 
 
 def marks(aws: Cloud) -> list[str]:
@@ -50,30 +47,26 @@ def marks(aws: Cloud) -> list[str]:
 
 def loop(items: object, body: list[dict], most: int = 10, **selector) -> dict:
     arguments = {"IterableItems": items, "MaxConcurrency": most, "ForEachBody": body}
-    if selector:
-        arguments["Selector"] = selector
+    arguments |= {"Selector": selector} if selector else {}
     return {"Name": "Loop", "Type": "ForEach", "Arguments": arguments}
 
 
-def run(aws: Cloud, name: str, steps: list[dict], **more) -> tuple[dict, dict]:
-    aws.create(name, steps, **more)
-    return aws.run(name)
+def looped(value: str, *body: dict) -> dict:
+    """Return a pipeline's members: a loop over the items that a parameter has."""
+    items = {"Name": "Items", "Type": "String", "DefaultValue": value}
+    return {"steps": [loop({"Get": "Parameters.Items"}, [*body])], "Parameters": [items]}
 
 
 def test_each_item_runs_the_body_and_the_best_is_selected(aws: Cloud) -> None:
-    first = {"Get": "Steps.First.OutputParameters['x']"}
     items = {"Name": "Items", "Type": "String", "DefaultValue": '[{"v": 1}, {"v": 2}, {"v": 3}]'}
     body = [
         work("First", {"Get": "ForEach.CurrentItem.v"}),
-        work("Second", first, of=ITEM, outer={"Get": "Steps.Before.OutputParameters['y']"}),
+        work("Second", output("Steps.First"), of=ITEM, outer=output("Steps.Before", "y")),
     ]
-    field = {"Get": "IterationOutput.Second.OutputParameters['y']"}
-    after = work(
-        "After",
-        {"Get": "Steps.Loop.Selected.OutputParameters['x']"},
-        third={"Get": "Steps.Loop.IterationOutputs[2].First.OutputParameters['x']"},
-        count={"Get": "Steps.Loop.SucceededStepCount"},
-    )
+    field = output("IterationOutput.Second", "y")
+    third = output("Steps.Loop.IterationOutputs[2].First")
+    count = {"Get": "Steps.Loop.SucceededStepCount"}
+    after = work("After", output("Steps.Loop.Selected"), third=third, count=count)
     each = loop({"Get": "Parameters.Items"}, body, Pick="MinBy", Field=field)
     answer, steps = run(aws, "sweep", [after, each, work("Before", 7)], Parameters=[items])
     assert answer["PipelineExecutionStatus"] == "Succeeded", (answer, steps)
@@ -86,11 +79,8 @@ def test_each_item_runs_the_body_and_the_best_is_selected(aws: Cloud) -> None:
         "StoppedStepCount": 0,
         "Selector": {"StepName": "Second", "Index": 1},
     }
-    assert steps["First-2"]["IterationContext"] == {
-        "ParentStepName": "Loop",
-        "Index": 2,
-        "Item": '{"v": 3}',
-    }
+    context = {"ParentStepName": "Loop", "Index": 2, "Item": '{"v": 3}'}
+    assert steps["First-2"]["IterationContext"] == context
     assert "IterationContext" not in steps["Before"]
     assert marks(aws)[-2:] == ["+2", "-2"], "After got the second item's x"
 
@@ -101,7 +91,7 @@ def test_no_more_run_at_once_than_it_says(aws: Cloud) -> None:
     arn = aws.start("narrow")
     until(lambda: len(marks(aws)) == before + 2)
     (code_folder(aws, "work") / "narrow").touch()
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded", aws.steps(arn)
+    completed(aws, arn)
     running, most = 0, 0
     for mark in marks(aws)[before:]:
         running += 1 if mark.startswith("+") else -1
@@ -112,11 +102,11 @@ def test_no_more_run_at_once_than_it_says(aws: Cloud) -> None:
 def test_a_failed_item_starts_no_others_and_a_retry_keeps_what_succeeded(aws: Cloud) -> None:
     fail = code_folder(aws, "work") / "fail"
     fail.touch()
-    body = [work("One", ITEM)]
-    answer, steps = run(aws, "fails", [loop([1, 3, 5], body, most=1), work("Beside", 9)])
+    steps = [loop([1, 3, 5], [work("One", ITEM)], most=1), work("Beside", 9)]
+    answer, steps = run(aws, "fails", steps)
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert "1 of 3 steps of the loop failed; One-1: " in steps["Loop"]["FailureReason"]
-    assert {n: s["StepStatus"] for n, s in steps.items()} == {
+    assert statuses(steps) == {
         "Loop": "Failed",
         "One-0": "Succeeded",
         "One-1": "Failed",
@@ -127,7 +117,7 @@ def test_a_failed_item_starts_no_others_and_a_retry_keeps_what_succeeded(aws: Cl
     before = len(marks(aws))
     arn = answer["PipelineExecutionArn"]
     aws.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+    completed(aws, arn)
     assert marks(aws)[before:] == ["+3", "-3", "+5", "-5"]
 
 
@@ -138,9 +128,8 @@ def test_a_stop_ends_a_loop(aws: Cloud) -> None:
     until(lambda: len(marks(aws)) > before)
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
     (code_folder(aws, "work") / "stopped").touch()
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"
-    statuses = {n: s["StepStatus"] for n, s in aws.steps(arn).items()}
-    assert statuses == {"Loop": "Stopped", "Long-0": "Succeeded"}
+    steps = completed(aws, arn, "Stopped")
+    assert statuses(steps) == {"Loop": "Stopped", "Long-0": "Succeeded"}
 
 
 @pytest.mark.parametrize(
@@ -153,56 +142,42 @@ def test_a_stop_ends_a_loop(aws: Cloud) -> None:
     ],
 )
 def test_items_that_are_none_fail_the_step(aws: Cloud, value: str, reason: str) -> None:
-    items = {"Name": "Items", "Type": "String", "DefaultValue": value}
-    body = [work("First", {"Get": "ForEach.CurrentItem.v"})]
-    name = f"bad-{abs(hash(reason)) % 10**8}"
-    aws.create(name, [loop({"Get": "Parameters.Items"}, body)], Parameters=[items])
-    answer, steps = aws.run(name)
+    body = work("First", {"Get": "ForEach.CurrentItem.v"})
+    answer, steps = run(aws, f"items-{len(value)}", **looped(value, body))
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert reason in steps["Loop"]["FailureReason"]
 
 
+def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
+    answer, steps = run(aws, "empty", **looped("[]", work("First", ITEM)))
+    assert answer["PipelineExecutionStatus"] == "Succeeded"
+    assert steps["Loop"]["Metadata"]["ForEach"]["TotalStepCount"] == 0
+
+
 def test_a_body_is_cached_and_kept_from_pruning_by_its_childs_name(aws: Cloud) -> None:
     body = process_step("Shard", "true", CacheConfig={"Enabled": True, "ExpireAfter": "P1D"})
-    aws.create("cached", [loop([1], [body])])
-    first, _ = aws.run("cached")
+    first, _ = run(aws, "cached", [loop([1], [body])])
     _, steps = aws.run("cached")
     hit = {"SourcePipelineExecutionArn": first["PipelineExecutionArn"]}
     assert steps["Shard-0"]["CacheHitResult"] == hit
     assert "Shard-0" in [unit.cached_step for unit in References(aws.state).units]
 
 
-def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
-    items = {"Name": "Items", "Type": "String", "DefaultValue": "[]"}
-    body = [work("First", ITEM)]
-    answer, steps = run(aws, "empty", [loop({"Get": "Parameters.Items"}, body)], Parameters=[items])
-    assert answer["PipelineExecutionStatus"] == "Succeeded"
-    assert steps["Loop"]["Metadata"]["ForEach"]["TotalStepCount"] == 0
+ONE = lambda_step("B", "work", {}, x="String")
 
 
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
         ([loop([1], [fail_step("F", "x")])], "a Fail step cannot stand in a loop's body"),
-        ([loop([], [lambda_step("B", "work", {})])], "IterableItems: expected an expression or 1"),
-        ([loop([1], [lambda_step("B", "work", {})], most=51)], "MaxConcurrency 51: expected 1 to"),
-        (
-            [
-                loop([1], [lambda_step("B", "work", {}, x="String")]),
-                lambda_step("C", "work", {"x": {"Get": "Steps.B.OutputParameters['x']"}}),
-            ],
-            "step 'B' runs once per item of 'Loop'",
-        ),
-        (
-            [loop([1], [lambda_step("B", "work", {})]), lambda_step("B-0", "work", {})],
-            "step name 'B-0': loop 'Loop' has a step of this name",
-        ),
-        (
-            [lambda_step("A", "work", {"x": ITEM})],
-            "ForEach.CurrentItem outside",
-        ),
+        ([loop([], [ONE])], "IterableItems: expected an expression or 1"),
+        ([loop([1], [ONE], most=51)], "MaxConcurrency 51: expected 1 to"),
+        ([loop([1], [ONE]), lambda_step("C", "work", {"x": output("Steps.B")})],
+         "step 'B' runs once per item of 'Loop'"),
+        ([loop([1], [ONE]), lambda_step("B-0", "work", {})],
+         "step name 'B-0': loop 'Loop' has a step of this name"),
     ],
-)
+)  # fmt: skip
 def test_what_no_loop_can_be_is_refused(aws: Cloud, steps: list[dict], said: str) -> None:
     with pytest.raises(ClientError, match=f"ValidationException.*({said})"):
         aws.create("refused", steps)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
+from tests.trainyard.emulator.harness import Cloud, processing, s3_input
+from tests.trainyard.emulator.sagemaker.builders import run
 
 pytestmark = pytest.mark.long
 
@@ -15,29 +16,20 @@ GOOD = "a,b\n" + "".join(f"{i},{i / 7}\n" for i in range(50))
 BAD = GOOD.replace("\n7,", "\nx,")
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
-        running.put("good/data.csv", GOOD)
-        running.put("bad/data.csv", BAD)
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def data(aws: Cloud) -> None:
+    aws.put("good/data.csv", GOOD)
+    aws.put("bad/data.csv", BAD)
 
 
 def analysis(data: str, name: str) -> dict[str, Any]:
     """Return CreateProcessingJob's request as the SDK's QualityCheckStep compiles it."""
-    source = s3_input("baseline_dataset_input", f"s3://bkt/{data}")
-    output = {
-        "OutputName": "monitoring_output",
-        "S3Output": {
-            "S3Uri": f"s3://bkt/{name}",
-            "LocalPath": "/opt/ml/processing/output",
-            "S3UploadMode": "EndOfJob",
-        },
-    }
-    return processing("") | {
+    request = processing("", outputs={"monitoring_output": f"s3://bkt/{name}"})
+    [output] = request["ProcessingOutputConfig"]["Outputs"]
+    output["S3Output"]["LocalPath"] = "/opt/ml/processing/output"
+    return request | {
         "AppSpecification": {"ImageUri": IMAGE},
-        "ProcessingInputs": [source],
-        "ProcessingOutputConfig": {"Outputs": [output]},
+        "ProcessingInputs": [s3_input("baseline_dataset_input", f"s3://bkt/{data}")],
         "Environment": {
             "output_path": "/opt/ml/processing/output",
             "publish_cloudwatch_metrics": "Disabled",
@@ -56,15 +48,15 @@ def step(name: str, data: str, **fields: Any) -> dict[str, Any]:
         "SuppliedBaselineStatistics": None,
         "SuppliedBaselineConstraints": None,
     }
-    arguments = analysis(data, name)
     about = {"Name": name, "Type": "QualityCheck", "CheckType": "DATA_QUALITY"}
-    return {**about, **given, **fields, "Arguments": arguments}
+    return {**about, **given, **fields, "Arguments": analysis(data, name)}
 
 
-def run(aws: Cloud, one: dict[str, Any]) -> dict[str, Any]:
-    """Run the step; return its entry in the execution."""
-    aws.create(one["Name"], [one])
-    return aws.run(one["Name"])[1][one["Name"]]
+def checked(aws: Cloud, name: str, data: str, status: str, **fields: Any) -> dict[str, Any]:
+    """Run the step, which ends with that status; return its entry in the execution."""
+    found = run(aws, name, [step(name, data, **fields)])[1][name]
+    assert found["StepStatus"] == status, found
+    return found
 
 
 def of(name: str) -> dict[str, str]:
@@ -75,47 +67,44 @@ def of(name: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_first_baseline_then_checks_against_it(aws: Cloud) -> None:
-    first = run(aws, step("first", "good", SkipCheck=True, RegisterNewBaseline=True))
-    made = first["Metadata"]["QualityCheck"]
-    assert first["StepStatus"] == "Succeeded"
+    first = {"SkipCheck": True, "RegisterNewBaseline": True}
+    made = checked(aws, "first", "good", "Succeeded", **first)["Metadata"]["QualityCheck"]
     assert made["CalculatedBaselineConstraints"] == "s3://bkt/first/constraints.json"
     assert made["BaselineUsedForDriftCheckStatistics"] == made["CalculatedBaselineStatistics"]
     assert json.loads(aws.get("first/statistics.json"))["dataset"]["item_count"] == 50
 
-    none = run(aws, step("none", "good", ModelPackageGroupName="models"))
-    assert none["StepStatus"] == "Failed"
+    group = {"ModelPackageGroupName": "models"}
+    none = checked(aws, "none", "good", "Failed", **group)
     assert "no approved package of models has DriftCheckBaselines" in none["FailureReason"]
 
     drift = {
-        "Statistics": {"ContentType": "application/json", "S3Uri": "s3://bkt/first/statistics.json"},
-        "Constraints": {"ContentType": "application/json", "S3Uri": "s3://bkt/first/constraints.json"},
-    }  # fmt: skip
-    aws.sm.create_model_package_group(ModelPackageGroupName="models")
-    aws.sm.create_model_package(
-        ModelPackageGroupName="models",
-        ModelApprovalStatus="Approved",
-        DriftCheckBaselines={"ModelDataQuality": drift},
-    )
-    broken = run(aws, step("broken", "bad", ModelPackageGroupName="models"))
-    assert broken["StepStatus"] == "Failed"
+        part: {"ContentType": "application/json", "S3Uri": f"s3://bkt/first/{part.lower()}.json"}
+        for part in ("Statistics", "Constraints")
+    }
+    baselines = {"DriftCheckBaselines": {"ModelDataQuality": drift}}
+    aws.sm.create_model_package_group(**group)
+    aws.sm.create_model_package(**group, ModelApprovalStatus="Approved", **baselines)
+    broken = checked(aws, "broken", "bad", "Failed", **group)
     assert "ClientError: Quality check failed. See violation report" in broken["FailureReason"]
     assert "a: data_type_check: Data type match requirement is not met" in broken["FailureReason"]
     made = broken["Metadata"]["QualityCheck"]
     assert made["ViolationReport"] == "s3://bkt/broken/constraint_violations.json"
     assert made["BaselineUsedForDriftCheckStatistics"] == "s3://bkt/first/statistics.json"
 
-    told = run(aws, step("told", "bad", FailOnViolation=False, **of("first")))
-    assert told["StepStatus"] == "Succeeded"
+    checked(aws, "told", "bad", "Succeeded", FailOnViolation=False, **of("first"))
     assert json.loads(aws.get("told/constraint_violations.json"))["violations"]
-    assert run(aws, step("kept", "good", **of("first")))["StepStatus"] == "Succeeded"
+    checked(aws, "kept", "good", "Succeeded", **of("first"))
 
 
-def test_what_the_analyser_does_not_do_is_refused_before_it_starts(aws: Cloud) -> None:
-    for more, expected in (
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
         ({"record_preprocessor_script": "/opt/ml/processing/x.py"}, "does not run user scripts"),
         ({"dataset_format": json.dumps({"parquet": {}})}, "neither Parquet"),
-    ):
-        request = analysis("good", "x")
-        request["Environment"] |= more
-        with pytest.raises(ClientError, match=expected):
-            aws.sm.create_processing_job(ProcessingJobName="refused", **request)
+    ],
+)
+def test_what_the_analyser_does_not_do_is_refused_before_it_starts(aws, more, expected) -> None:
+    request = analysis("good", "x")
+    request["Environment"] |= more
+    with pytest.raises(ClientError, match=expected):
+        aws.sm.create_processing_job(ProcessingJobName="refused", **request)

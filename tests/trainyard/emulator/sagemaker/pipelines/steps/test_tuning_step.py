@@ -4,13 +4,13 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, process_step, until
+from tests.trainyard.emulator.harness import Cloud, pipeline, process_step, until
+from tests.trainyard.emulator.sagemaker.builders import completed, joined, run
 from tests.trainyard.emulator.sagemaker.tuning.harness import (
     config,
     definition,
@@ -19,17 +19,12 @@ from tests.trainyard.emulator.sagemaker.tuning.harness import (
     trained,
     tuning_cloud,
 )
+from trainyard.emulator.sagemaker.tuning import search_strategies
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 GRID = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["3", "1", "2"]}]}
 ONE = {"MaxParallelTrainingJobs": 1}
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    folder = tmp_path_factory.mktemp("tuning")
-    with tuning_cloud(folder / "state", folder / "image") as cloud:
-        yield cloud
+SLOW_FROM_THE_SECOND = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "loss=$(hp x);"'
 
 
 def grid(script: str | None = None) -> dict:
@@ -37,97 +32,78 @@ def grid(script: str | None = None) -> dict:
     return request(config("Grid", None, ParameterRanges=GRID, ResourceLimits=ONE), **trains)
 
 
-def test_a_later_step_reads_the_best_jobs_names_and_models(cloud: Cloud) -> None:
+def test_a_later_step_reads_the_best_jobs_names_and_models(tuning: Cloud) -> None:
     summary = "Steps.Tune.TrainingJobSummaries"
-    values = [
-        "s3:/",
-        "bkt/models",
-        {"Get": f"{summary}[1].TrainingJobName"},
-        "output/model.tar.gz",
-    ]
+    values = ["s3:/", "bkt/models", {"Get": f"{summary}[1].TrainingJobName"}, "output/model.tar.gz"]
     told = {
         "BEST": {"Get": "Steps.Tune.BestTrainingJob.TrainingJobName"},
         "FIRST": {"Get": f"{summary}[0].TrainingJobName"},
-        "SECOND": {"Std:Join": {"On": "/", "Values": values}},
+        "SECOND": joined("/", *values),
         "STATUS": {"Get": "Steps.Tune.HyperParameterTuningJobStatus"},
     }
     script = "echo $BEST $FIRST $SECOND $STATUS > /opt/ml/processing/out/told"
-    reads = process_step(
-        "Read", script, arguments={"Environment": told}, outputs={"out": "s3://bkt/told"}
-    )
-    cloud.create("reads", [step("Tune", grid()), reads])
-    execution, steps = cloud.run("reads")
+    more = {"arguments": {"Environment": told}, "outputs": {"out": "s3://bkt/told"}}
+    steps = [step("Tune", grid()), process_step("Read", script, **more)]
+    execution, steps = run(tuning, "reads", steps)
     assert execution["PipelineExecutionStatus"] == "Succeeded", execution
-    best, first, second, status = cloud.get("told/told").decode().split()
+    best, first, second, status = tuning.get("told/told").decode().split()
     arn = steps["Tune"]["Metadata"]["TuningJob"]["Arn"]
-    ranked = trained(cloud, arn.rpartition("/")[2], SortBy="FinalObjectiveMetricValue")
+    ranked = trained(tuning, arn.rpartition("/")[2], SortBy="FinalObjectiveMetricValue")
     assert best == first == ranked[0]["TrainingJobName"]
     assert ranked[0]["TunedHyperParameters"] == {"x": "1"}
     assert second == f"s3://bkt/models/{ranked[1]['TrainingJobName']}/output/model.tar.gz"
-    assert cloud.get(second.removeprefix("s3://bkt/")) and status == "Completed"
+    assert tuning.get(second.removeprefix("s3://bkt/")) and status == "Completed"
 
 
-def test_a_second_execution_is_answered_from_the_cache(cloud: Cloud) -> None:
+def test_a_second_execution_is_answered_from_the_cache(tuning: Cloud) -> None:
     cache = {"Enabled": True, "ExpireAfter": "P1D"}
-    cloud.create("cached", [step("Tune", grid(), CacheConfig=cache)])
-    _, first = cloud.run("cached")
-    _, second = cloud.run("cached")
+    _, first = run(tuning, "cached", [step("Tune", grid(), CacheConfig=cache)])
+    _, second = tuning.run("cached")
     assert second["Tune"]["CacheHitResult"]
     assert second["Tune"]["Metadata"] == first["Tune"]["Metadata"]
     changed = grid()
     changed["HyperParameterTuningJobConfig"]["RandomSeed"] = 8
-    text = json.dumps(
-        {"Version": "2020-12-01", "Steps": [step("Tune", changed, CacheConfig=cache)]}
-    )
-    cloud.sm.update_pipeline(PipelineName="cached", PipelineDefinition=text)
-    _, third = cloud.run("cached")
+    text = json.dumps(pipeline([step("Tune", changed, CacheConfig=cache)]))
+    tuning.sm.update_pipeline(PipelineName="cached", PipelineDefinition=text)
+    _, third = tuning.run("cached")
     assert "CacheHitResult" not in third["Tune"]
 
 
-def test_a_failed_tuning_fails_the_step_with_its_reason(cloud: Cloud) -> None:
-    cloud.create("fails", [step("Tune", grid("exit 1"))])
-    execution, steps = cloud.run("fails")
+def test_a_failed_tuning_fails_the_step_with_its_reason(tuning: Cloud) -> None:
+    execution, steps = run(tuning, "fails", [step("Tune", grid("exit 1"))])
     assert execution["PipelineExecutionStatus"] == "Failed"
     assert "All training jobs failed" in steps["Tune"]["FailureReason"]
 
 
-def test_a_request_that_is_wrong_when_it_is_resolved_says_what(cloud: Cloud) -> None:
-    asked = request(config("Hyperband"))
-    cloud.create("wrong", [step("Tune", asked)])
-    _, steps = cloud.run("wrong")
+def test_a_request_that_is_wrong_when_it_is_resolved_says_what(tuning: Cloud) -> None:
+    _, steps = run(tuning, "wrong", [step("Tune", request(config("Hyperband")))])
     reason = steps["Tune"]["FailureReason"]
-    assert reason.startswith(
-        "ClientError: Failed to invoke sagemaker:CreateHyperParameterTuningJob"
-    )
+    operation = "sagemaker:CreateHyperParameterTuningJob"
+    assert reason.startswith(f"ClientError: Failed to invoke {operation}")
     assert "MaxResource" in reason
 
 
-def test_bayesian_without_optuna_is_refused_when_the_pipeline_is_made(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "trainyard.emulator.sagemaker.tuning.search_strategies.find_spec", lambda name: None
-    )
+def test_bayesian_without_optuna_is_refused_when_the_pipeline_is_made(tuning: Cloud, monkeypatch):
+    monkeypatch.setattr(search_strategies, "find_spec", lambda name: None)
     with pytest.raises(ClientError, match=r"'Bayesian' needs optuna.*pip install optuna"):
-        cloud.create("bayes", [step("Tune", request(config("Bayesian")))])
+        tuning.create("bayes", [step("Tune", request(config("Bayesian")))])
 
 
-def test_a_stopped_execution_stops_it_and_a_retry_searches_again(cloud: Cloud) -> None:
-    script = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "loss=$(hp x);"'
-    go = cloud.state.with_name("go")
-    asked = grid(script)
+def test_a_stopped_execution_stops_it_and_a_retry_searches_again(tuning: Cloud) -> None:
+    go = tuning.state.with_name("go")
+    asked = grid(SLOW_FROM_THE_SECOND)
     asked["TrainingJobDefinition"]["Environment"]["GO"] = str(go)
-    cloud.create("again", [step("Tune", asked)])
-    arn = cloud.start("again")
-    name = until(lambda: _tuning(cloud, arn))
-    until(lambda: [job["TrainingJobStatus"] for job in trained(cloud, name)][1:] == ["InProgress"])
-    cloud.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="t" * 32)
-    assert cloud.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+    tuning.create("again", [step("Tune", asked)])
+    arn = tuning.start("again")
+    name = until(lambda: _tuning(tuning, arn))
+    until(lambda: [job["TrainingJobStatus"] for job in trained(tuning, name)][1:] == ["InProgress"])
+    tuning.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="t" * 32)
+    completed(tuning, arn, "Stopped")
     go.touch()
-    cloud.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
-    assert cloud.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-    assert (again := _tuning(cloud, arn)) != name
-    assert len(trained(cloud, name)) == 2 and len(trained(cloud, again)) == 3
+    tuning.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
+    completed(tuning, arn)
+    assert (again := _tuning(tuning, arn)) != name
+    assert len(trained(tuning, name)) == 2 and len(trained(tuning, again)) == 3
 
 
 SERVE = """
@@ -136,7 +112,6 @@ from pathlib import Path
 from tests.trainyard.emulator.sagemaker.pipelines.steps.test_tuning_step import begin
 begin(Path(sys.argv[1]))
 """
-SLOW_FROM_THE_SECOND = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "loss=$(hp x);"'
 
 
 def begin(state: Path) -> None:
@@ -172,7 +147,7 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
         assert lost["BestTrainingJob"]["TunedHyperParameters"] == {"x": "3"}
 
 
-def _tuning(cloud: Cloud, arn: str) -> str:
+def _tuning(tuning: Cloud, arn: str) -> str:
     """Return the name of the execution's tuning job; empty before it exists."""
-    made = cloud.steps(arn).get("Tune", {}).get("Metadata", {})
+    made = tuning.steps(arn).get("Tune", {}).get("Metadata", {})
     return made["TuningJob"]["Arn"].rpartition("/")[2] if made else ""
