@@ -3,13 +3,15 @@
 import contextlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.verification import BYTES, QUICK, Finding, first_mismatch, run_checks, split
-from tests.registered import GROUP, Registered, first, git, run_folder
+from tests.registered import GROUP, Registered, git
+from tests.tamperings import files, keys, tampered
 from training.identity import Parts
 
 
@@ -69,38 +71,11 @@ def other_commit(registered: Registered) -> Iterator[None]:
     git(registered.checkout, "reset", "-q", "--hard", "HEAD^")
 
 
-def flipped(body: bytes) -> bytes:
-    middle = len(body) // 2
-    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
-
-
-def code_uri(registered: Registered) -> str:
-    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
-    return first(registered, next(iter(record["code"]["Evaluate"])), "evaluate/job.py")
-
-
-def record_uri(registered: Registered) -> str:
-    return Evidence(registered.arn).job_inputs("Gate")["provenance"]["S3Uri"] + "provenance.json"
-
-
-def renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
-    def edit(body: bytes) -> bytes:
-        assert old in body
-        return body.replace(old, new, 1)
-
-    return edit
-
-
 def metadata_set(**values: str):
     def edit(package: dict) -> dict:
         return {"CustomerMetadataProperties": package["CustomerMetadataProperties"] | values}
 
     return package_edited(edit)
-
-
-def pointing_elsewhere(package: dict) -> dict:
-    text = json.dumps(package["InferenceSpecification"])
-    return {"InferenceSpecification": json.loads(text.replace("model.tar.gz", "other.tar.gz"))}
 
 
 def card_edited(package: dict) -> dict:
@@ -109,50 +84,43 @@ def card_edited(package: dict) -> dict:
     return {"ModelCard": package["ModelCard"] | {"ModelCardContent": json.dumps(content)}}
 
 
+def chosen(part: str, kind: str):
+    """A tampering of that kind with the first of what the record covers whose place ends so."""
+
+    @contextlib.contextmanager
+    def harmed(registered: Registered) -> Iterator[None]:
+        evidence = Evidence(registered.arn)
+        place, _, key = part.partition("#")
+        target = next(
+            one
+            for one in (*files(evidence), *keys(evidence))
+            if re.search(place, one.where) and (not key or key == one.path[-1])
+        )
+        with tampered(registered.client, registered.arn, target, kind):
+            yield
+
+    return harmed
+
+
+PIPELINE = f"arn:aws:sagemaker:us-east-1:123456789012:pipeline/{GROUP}"
 TAMPERINGS = {
-    "artifact byte flipped": (object_edited(lambda r: r.model_uri, flipped), "artifact's bytes"),
-    "artifact truncated": (object_edited(lambda r: r.model_uri, lambda b: b[:-1]), "artifact"),
-    "shard replaced": (
-        object_edited(lambda r: first(r, run_folder(r, "shard/test"), ".npy"), flipped),
-        "test split",
-    ),
-    "manifest edited": (
-        object_edited(
-            lambda r: first(r, run_folder(r, "shard/train"), ".json"),
-            renamed(b'"vocabulary": 257', b'"vocabulary": 258'),
-        ),
-        "train split",
-    ),
+    "artifact byte flipped": (chosen("model.tar.gz$", "flipped bit"), "artifact's bytes"),
+    "artifact truncated": (chosen("model.tar.gz$", "truncation"), "artifact"),
+    "shard replaced": (chosen("/shard/test/.*npy$", "flipped bit"), "test split"),
+    "manifest edited": (chosen("/shard/train/manifest", "swap of equal length"), "train split"),
     "recipe edited": (recipe_edited, "recipe"),
-    "metrics edited": (
-        object_edited(lambda r: r.evaluation_uri, renamed(b'"value": ', b'"value": 0')),
-        "evaluation",
-    ),
-    "gate.json edited": (
-        object_edited(lambda r: r.gate_uri, renamed(b'"threshold": 8.5', b'"threshold": 9.5')),
-        "gate",
-    ),
-    "provenance.json edited": (
-        object_edited(lambda r: r.metadata["provenance_uri"], renamed(b'"seed": 0', b'"seed": 1')),
-        "provenance",
-    ),
-    "customer metadata: metric": (metadata_set(bits_per_byte="1.5"), "metrics"),
-    "customer metadata: commit": (metadata_set(commit="f" * 40), "customer metadata"),
-    "customer metadata: record's hash": (metadata_set(provenance_sha256="0" * 64), "provenance"),
-    "customer metadata: execution": (
-        metadata_set(
-            execution=f"arn:aws:sagemaker:us-east-1:123456789012:pipeline/{GROUP}/execution/x"
-        ),
-        "execution",
-    ),
+    "metrics edited": (chosen("/evaluation.json$", "flipped bit"), "evaluation"),
+    "gate.json edited": (chosen("/gate.json$", "flipped bit"), "gate"),
+    "provenance.json edited": (chosen("/gate/provenance.json$", "flipped bit"), "provenance"),
+    "metric": (metadata_set(bits_per_byte="1.5"), "metrics"),
+    "commit": (metadata_set(commit="f" * 40), "customer metadata"),
+    "record's hash": (metadata_set(provenance_sha256="0" * 64), "provenance"),
+    "execution": (metadata_set(execution=f"{PIPELINE}/execution/x"), "execution"),
     "model card edited": (package_edited(card_edited), "metrics"),
-    "code changed": (object_edited(code_uri, lambda body: body + b"\n# changed"), "code"),
+    "code changed": (chosen("/code/.*evaluate/job.py$", "truncation"), "code"),
     "definition replaced": (definition_replaced, "definition"),
-    "definition's record edited": (
-        object_edited(record_uri, renamed(b'"seed": 0', b'"seed": 1')),
-        "definition's record",
-    ),
-    "ModelDataUrl points elsewhere": (package_edited(pointing_elsewhere), "artifact"),
+    "record edited": (chosen("(?<!gate)/provenance.json$", "flipped bit"), "definition's record"),
+    "URL elsewhere": (chosen("^InferenceSpecification#ModelDataUrl", "flipped bit"), "artifact"),
     "other commit": (other_commit, "commit"),
 }
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +79,11 @@ class Registered:
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
 
     def python(self, *words: str) -> subprocess.CompletedProcess:
+        environment = clean_environment() | self.env | {"PYTHONPATH": str(self.checkout)}
         return subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=self.checkout,
-            env=clean_environment() | self.env | {"PYTHONPATH": str(self.checkout)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            [sys.executable, "-m", *words], cwd=self.checkout, env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
 
 def git(checkout: Path, *words: str) -> None:
@@ -123,19 +120,33 @@ def register(emulator, state: Path, checkout: Path) -> Registered:
     done = made.python("pipelines.upsert", "--recipe", "recipes/laptop.yaml", *sets,
                        "--start", "--wait")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    [package] = client("sagemaker").list_model_packages(ModelPackageGroupName=GROUP)[
-        "ModelPackageSummaryList"
-    ]
-    return Registered(package["ModelPackageArn"], checkout, state, emulator.env, client)
+    listed = client("sagemaker").list_model_packages(ModelPackageGroupName=GROUP)
+    [package] = listed["ModelPackageSummaryList"]
+    return replace(made, arn=package["ModelPackageArn"])
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What the condition returns once it is true."""
+    limit = time.monotonic() + 240
+    while not (value := condition()):
+        assert time.monotonic() < limit, "it did not happen"
+        time.sleep(0.3)
+    return value
+
+
+def run_to_end(name: str, parameters: Mapping[str, str] | None = None, **options: str) -> Execution:
+    """A run of the pipeline, which has ended."""
+    execution = Execution(start(name, dict(parameters or {}), **options))
+    while execution.describe()["PipelineExecutionStatus"] not in END_STATUSES:
+        time.sleep(0.3)
+    return execution
 
 
 def another(champion: str = "none", **parameters: str) -> str:
     """ARN of a package that one more run of the pipeline registers."""
-    execution = Execution(start(GROUP, parameters, champion=champion))
-    while (found := execution.describe())["PipelineExecutionStatus"] not in END_STATUSES:
-        time.sleep(0.3)
+    execution = run_to_end(GROUP, parameters, champion=champion)
     arn = model_package(execution.steps())
-    assert arn, found
+    assert arn, execution.describe()
     return arn
 
 
@@ -170,17 +181,14 @@ def resealed(
     metrics["ModelQuality"]["Statistics"] |= {
         "S3Uri": f"{folder}/evaluation.json", "ContentDigest": f"sha256:{digest}"
     }  # fmt: skip
+    changed = {"evaluation_sha256": digest, "provenance_uri": f"{folder}/provenance.json",
+               "provenance_sha256": hashlib.sha256(sealed).hexdigest()}  # fmt: skip
     return registered.client("sagemaker").create_model_package(
         ModelPackageGroupName=GROUP,
         InferenceSpecification=package["InferenceSpecification"],
         ModelCard=package["ModelCard"],
         ModelMetrics=metrics,
-        CustomerMetadataProperties=package["CustomerMetadataProperties"]
-        | {
-            "evaluation_sha256": digest,
-            "provenance_uri": f"{folder}/provenance.json",
-            "provenance_sha256": hashlib.sha256(sealed).hexdigest(),
-        },
+        CustomerMetadataProperties=package["CustomerMetadataProperties"] | changed,
     )["ModelPackageArn"]
 
 

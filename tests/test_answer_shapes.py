@@ -25,10 +25,6 @@ def broken(**changes: Any) -> list[str]:
     return list(violations(SHAPE.shape_for("DescribeModelPackageGroupOutput"), answer))
 
 
-def test_an_answer_of_that_shape_breaks_nothing():
-    assert broken() == []
-
-
 @pytest.mark.parametrize(
     ("member", "value", "said"),
     [
@@ -41,5 +37,6 @@ def test_an_answer_of_that_shape_breaks_nothing():
     ],
 )
 def test_what_breaks_the_shape_is_named(member: str, value: Any, said: str):
+    assert broken() == []
     [found] = broken(**{member: value})
     assert said in found and found.startswith("DescribeModelPackageGroupOutput: ")

@@ -21,12 +21,7 @@ import yaml
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from tests.test_documents import DOCUMENTS
-from tests.trainyard.emulator.harness import (
-    cloud,
-    pipeline,
-    process_step,
-    taken_for_aws,
-)
+from tests.trainyard.emulator.harness import cloud, pipeline, process_step, taken_for_aws
 from trainyard.common.errors import RecipeError
 
 BLOCK = re.compile(r"^```(python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -51,9 +46,6 @@ def examples(language: str) -> dict[str, str]:
 
 
 PYTHON, YAML = examples("python"), examples("yaml")
-
-
-# YAML: what a reader puts into a recipe
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +117,6 @@ def test_what_no_recipe_can_have_is_found(folder: Path, monkeypatch: pytest.Monk
         test_a_recipe_can_have_it("wrong", folder)
 
 
-# Python: in its surrounding
-
 Surrounding = Callable[[str, Path, pytest.MonkeyPatch], None]
 SURROUNDINGS: dict[str, Surrounding] = {}
 
@@ -141,12 +131,9 @@ def surrounds(name: str) -> Callable[[Surrounding], Surrounding]:
 
 @pytest.mark.parametrize("name", PYTHON)
 def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert {*SURROUNDINGS} <= {*PYTHON}
     monkeypatch.chdir(tmp_path)
     SURROUNDINGS.get(name, lambda code, *_: exec(code, {}))(PYTHON[name], tmp_path, monkeypatch)
-
-
-def test_each_surrounding_has_an_example():
-    assert {*SURROUNDINGS} <= {*PYTHON}
 
 
 @surrounds("docs/emulator.md: In your tests")
@@ -231,10 +218,13 @@ def write_shards(place: Path) -> None:
 
 @surrounds("docs/shards.md: Some lines of numpy")
 def read_with_numpy(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.data.dataset import Dataset
+
     write_shards(place / "train")
     names: dict[str, Any] = {}
     exec(code, names)
     assert len(names["tokens"]) == 40  # noqa: PLR2004
+    assert names["tokens"].tolist() == Dataset(place / "train").read(range(40))["tokens"].tolist()
 
 
 @surrounds("docs/training.md: Others' loops on our shards")

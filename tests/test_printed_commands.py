@@ -133,9 +133,6 @@ def test_a_project_names_no_absolute_path_and_its_recipe_the_schema(kind, readme
     assert (folder / schema).resolve() == CHECKOUT / "recipes/schema.json"
 
 
-# in a clone in which nothing was done
-
-
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What git has of the checkout."""
@@ -156,15 +153,11 @@ def shell(clone: Path, script: str, **options) -> subprocess.Popen[str]:
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "UV_"))}
     kept |= {name: os.environ[name] for name in os.environ if name.lower().endswith("_proxy")}
+    kept |= {"HOME": str(home), "PATH": "/usr/bin:/bin"}
     return subprocess.Popen(
-        ["/bin/bash", "-ec", script],
-        cwd=clone,
-        env=kept | {"HOME": str(home), "PATH": "/usr/bin:/bin"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,
-    )
+        ["/bin/bash", "-ec", script], cwd=clone, env=kept, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options,
+    )  # fmt: skip
 
 
 def run(clone: Path, script: str) -> str:

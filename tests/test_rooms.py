@@ -29,27 +29,13 @@ FORBIDDEN = {
 }
 # what a recipe is checked with; it must not cost the import of torch or of the SDK
 LIGHT = [
-    "pipelines.recipe.read_recipe",
-    "pipelines.validate",
-    "pipelines.watch",
-    "pipelines.start",
-    "pipelines.plan",
-    "trainyard.commands.plan",
-    "trainyard.commands.permissions",
-    "trainyard.commands.prices",
-    "trainyard.commands.validate",
-    "pipelines.upsert",
-    "pipelines.report",
-    "pipelines.console",
-    "pipelines.permissions",
-    "pipelines.verify",
-    "pipelines.approve",
-    "training.config",
-    "training.watching.metric_line",
-    "pipelines.run_report.run_panels",
-    "trainyard.runs.live_watch",
-    "trainyard.console.frozen_page",
-]
+    "pipelines.recipe.read_recipe", "pipelines.validate", "pipelines.watch", "pipelines.start",
+    "pipelines.plan", "trainyard.commands.plan", "trainyard.commands.permissions",
+    "trainyard.commands.prices", "trainyard.commands.validate", "pipelines.upsert",
+    "pipelines.report", "pipelines.console", "pipelines.permissions", "pipelines.verify",
+    "pipelines.approve", "training.config", "training.watching.metric_line",
+    "pipelines.run_report.run_panels", "trainyard.runs.live_watch", "trainyard.console.frozen_page",
+]  # fmt: skip
 
 
 ENTRY = re.compile(r"^if __name__ == .__main__.:", re.MULTILINE)
@@ -95,45 +81,33 @@ def _room(module: str) -> str:
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)
 def test_room_imports_only_what_it_may(pattern: str):
-    modules = sorted(CHECKOUT.glob(pattern))
-    assert modules, f"{pattern} matches nothing: the rule guards no room"
-    broken = {
-        str(module.relative_to(CHECKOUT)): sorted(imported(module) & FORBIDDEN[pattern])
-        for module in modules
-        if imported(module) & FORBIDDEN[pattern]
-    }
-    assert not broken
+    found = {path: imported(path) & FORBIDDEN[pattern] for path in CHECKOUT.glob(pattern)}
+    assert found, f"{pattern} matches nothing: the rule guards no room"
+    assert not {str(path): names for path, names in found.items() if names}
 
 
-@pytest.mark.parametrize("room", ["steps", "training", "conditions"])
-def test_what_travels_needs_nothing_of_trainyard_but_common(room: str):
-    used = {
-        name
-        for module in (CHECKOUT / room).rglob("*.py")
-        for name in imported(module)
-        if name.startswith("trainyard")
-    }
-    assert used <= {"trainyard.common"}
+COMMON = "trainyard.common"
 
 
-def test_the_analyser_needs_nothing_but_numpy():
-    modules = sorted((CHECKOUT / "trainyard/quality").rglob("*.py"))
-    used = {name for module in modules for name in imported(module)}
-    assert used <= {*sys.stdlib_module_names, "trainyard.quality", "numpy"}
+@pytest.mark.parametrize(
+    ("room", "of", "allowed"),
+    [
+        *((room, "trainyard", {COMMON}) for room in ("steps", "training", "conditions")),
+        ("trainyard/common", "", {*sys.stdlib_module_names, COMMON}),
+        ("trainyard/quality", "", {*sys.stdlib_module_names, "trainyard.quality", "numpy"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_travels_and_the_rooms_below_all_others_need_no_more(room: str, of: str, allowed: set):
+    used = {name for module in (CHECKOUT / room).rglob("*.py") for name in imported(module)}
+    assert {name for name in used if name.startswith(of)} <= allowed
 
 
 def test_algorithms_run_where_nothing_of_trainyard_is_installed():
-    modules = {_name(path): path for path in (CHECKOUT / "trainyard").rglob("*.py")}
-    room = "trainyard.emulator.algorithms"
-    inside = [path for name, path in modules.items() if name.startswith(room)]
-    needed = {name for path in inside for name in _needed(path, modules.keys())}
+    known, room = modules(), "trainyard.emulator.algorithms"
+    inside = [path for name, path in known.items() if name.startswith(room)]
+    needed = {name for path in inside for name in _needed(path, known.keys())}
     assert needed and all(name.startswith(room) for name in needed)
-
-
-def test_common_needs_nothing_but_the_standard_library():
-    modules = sorted((CHECKOUT / "trainyard/common").rglob("*.py"))
-    used = {name for module in modules for name in imported(module)}
-    assert used <= {*sys.stdlib_module_names, "trainyard.common"}
 
 
 def test_conditions_know_the_sdk_only_in_the_module_that_builds_the_step():
@@ -141,91 +115,60 @@ def test_conditions_know_the_sdk_only_in_the_module_that_builds_the_step():
     assert users == {"step.py"}
 
 
-ALONE = """
-import os, sys
-import boto3, pydantic, rich.console, typer  # once, and not once a module
-
-for name in sys.argv[1:]:
-    sys.stdout.flush()
-    if os.fork() == 0:
-        __import__(name)
-        print(name, *({"torch", "sagemaker"} & sys.modules.keys()), flush=True)
-        os._exit(0)
-    os.wait()
-"""
-"""What each module loads, in a process of its own."""
 TOGETHER = """
 import sys
 
 for name in sys.argv[1:]:
     __import__(name)
-print("loaded", *({"torch", "sagemaker"} & sys.modules.keys()))
+    print(name, *({"torch", "sagemaker"} & sys.modules.keys()))
 """
-"""What all of them load, in one process: a fifth of the time."""
 
 
 def test_light_modules_do_not_load_torch_or_the_sdk(run_python):
-    together = run_python("-c", TOGETHER, *LIGHT)
-    if together.stdout != "loaded\n":  # which of them?
-        assert run_python("-c", ALONE, *LIGHT).stdout.splitlines() == LIGHT
-        pytest.fail(together.stdout + together.stderr)
+    """One process for all: the first that has more beside its name is the one that loads it."""
+    done = run_python("-c", TOGETHER, *LIGHT)
+    assert done.stdout.splitlines() == LIGHT, done.stderr
+
+
+def modules() -> dict[str, Path]:
+    paths = [path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py")]
+    return {_name(path): path for path in paths}
 
 
 def test_a_rank_that_trains_on_tokens_does_not_load_arrow():
     """It needs no records, only shards: 0.1 s and 40 MB of each rank."""
-    paths = [path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py")]
-    modules = {_name(path): path for path in paths}
+    known = modules()
     pending = {"steps.train.job", "training.loop", "training.workloads.language_model.workload"}
     loaded: set[str] = set()
     while pending:
         loaded.add(name := pending.pop())
         above = {name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)}
-        found = _needed(modules[name], modules.keys(), at_once) | above & modules.keys()
+        found = _needed(known[name], known.keys(), at_once) | above & known.keys()
         pending |= found - loaded
     assert {"training.defaults.flop_count", "training.microbatches"} <= loaded
-    assert not [name for name in loaded if "pyarrow" in imported(modules[name], at_once)]
+    assert not [name for name in loaded if "pyarrow" in imported(known[name], at_once)]
 
 
-def test_no_module_outgrows_its_room():
-    long = {
-        str(path.relative_to(CHECKOUT)): lines
-        for room in ROOMS
-        for path in (CHECKOUT / room).rglob("*.py")
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 900
-    }
-    assert not long
-
-
-def test_a_small_module_is_small_for_a_reason():
-    """An entry point, a file that a room of plug-ins or a convention asks for; else it says why."""
-    unexplained = [
-        str(path.relative_to(CHECKOUT))
-        for room in ROOMS
-        for path in (CHECKOUT / room).rglob("*.py")
-        if len((text := path.read_text(encoding="utf-8")).splitlines()) < 60
-        and not (ENTRY.search(text) or path.name in PARTS or path.parent.name in PLUG_INS)
-        and "algorithms/image" not in str(path)
-        and "separate module because" not in " ".join(text.split())
-    ]
-    assert not unexplained
-
-
-def test_each_room_says_what_is_in_it():
-    silent = [
-        str(path.relative_to(CHECKOUT))
-        for room in ROOMS
-        for path in (CHECKOUT / room).rglob("__init__.py")
-        if len((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()) < 3
-        and "algorithms/image" not in str(path)
-    ]
-    assert not silent
+def test_modules_are_neither_long_nor_small_without_a_reason_and_a_room_says_what_is_in_it():
+    """A small one is an entry point, or a plug-in's or a convention's file; else it says why."""
+    long, unexplained, silent = [], [], []
+    for name, path in modules().items():
+        text = path.read_text(encoding="utf-8")
+        lines, own = len(text.splitlines()), "algorithms/image" in str(path)
+        long += [name] if lines > 900 else []
+        known = ENTRY.search(text) or path.name in PARTS or path.parent.name in PLUG_INS or own
+        if lines < 60 and not known and "separate module because" not in " ".join(text.split()):
+            unexplained.append(name)
+        if path.name == "__init__.py" and not own:
+            said = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+            silent += [name] if len(said) < 3 else []
+    assert (long, unexplained, silent) == ([], [], [])
 
 
 def test_no_module_imports_what_imports_it():
     """Imports inside functions, and those for types alone, are imports like any other."""
-    paths = [path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py")]
-    modules = {_name(path): path for path in paths}
-    graph = {name: _needed(path, modules.keys()) - {name} for name, path in modules.items()}
+    known = modules()
+    graph = {name: _needed(path, known.keys()) - {name} for name, path in known.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

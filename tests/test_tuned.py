@@ -1,7 +1,6 @@
 """A search on the emulator, of the loop and of somebody's script: run, registered, verified."""
 
 import json
-import time
 from typing import Any
 
 import boto3
@@ -10,12 +9,11 @@ import pytest
 from pipelines.definition import from_recipe
 from pipelines.registry.verification import verify
 from pipelines.run_report.run_panels import PANELS
-from pipelines.start import start
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
+from tests.registered import run_to_end
 from tests.somebodys import data
 from trainyard.console import frozen_page
-from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_display import model_package
 
@@ -49,11 +47,9 @@ def run(recipe: str, *settings: str) -> tuple[Execution, str]:
     """Return a run that registered a model, and its package, of which every check holds."""
     compiled = from_recipe(CHECKOUT / recipe, settings)
     upsert(compiled)
-    execution = Execution(start(compiled.name, {}))
-    while (found := execution.describe())["PipelineExecutionStatus"] not in END_STATUSES:
-        time.sleep(0.3)
+    execution = run_to_end(compiled.name)
     package = model_package(execution.steps())
-    assert package, (found, execution.steps())
+    assert package, (execution.describe(), execution.steps())
     assert not [one for one in verify(package, deep=True) if one.status == "mismatch"]
     return execution, package
 

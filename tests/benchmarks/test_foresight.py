@@ -22,6 +22,7 @@ def test_a_row_is_what_its_source_says():
 
 
 def test_constants_are_those_of_the_rows():
+    assert {case.setting.gpu for case in OF} == step_time.FITTED_ON
     fitted = fit(OF)
     spreads = {name: getattr(fitted, name) for name in SPREADS}
     shipped = replace(step_time.CONSTANTS, **spreads)
@@ -35,37 +36,23 @@ def test_fit_finds_the_constants_that_made_the_times():
     assert score(errors(made, fit(made))).mean < 0.02
 
 
-def test_devices_with_rows_are_named():
-    assert {case.setting.gpu for case in OF} == step_time.FITTED_ON
-
-
-@pytest.fixture(scope="module")
-def unseen() -> dict[str, np.ndarray]:
-    """Errors by what is left out."""
-    return {name: held_out(OF, group) for name, group in GROUPS.items()}
-
-
-def test_sizes_that_were_never_seen(unseen):
+def test_what_was_never_seen_lies_in_the_intervals_which_are_those_of_the_rows():
+    """Nearly all that do not are B200's, of which one source has rows; the intervals are as far as
+    others than the device's only source have come out, in logarithms.
+    """
+    unseen = {name: held_out(OF, group) for name, group in GROUPS.items()}
     off = unseen["model size"]
     found = score(off, inside(OF, off, "model size", unseen))
     assert found.mean < 0.06 and found.within > 0.87 and found.covered > 0.9
-
-
-def test_sources_and_devices_that_were_never_seen_lie_in_the_interval(unseen):
-    """Nearly all that do not are B200's, of which one source has rows."""
+    of_one = np.array([case.setting.gpu == "B200" for case in OF])
     for fold in ("source", "GPU"):
-        found = inside(OF, unseen[fold], fold, unseen)
-        of_one = np.array([case.setting.gpu == "B200" for case in OF])
-        assert found.mean() > 0.8 and found[~of_one].mean() > 0.85, fold
-
-
-def test_the_intervals_are_those_of_the_rows(unseen):
-    """As far as others than the device's only source have come out, in logarithms."""
+        within = inside(OF, unseen[fold], fold, unseen)
+        assert within.mean() > 0.8 and within[~of_one].mean() > 0.85, fold
     c, several = step_time.CONSTANTS, shared(OF)
     sources = [case.source for case, too in zip(OF, several, strict=True) if too]
-    within = reach(unseen["source"][several], sources)
+    near = reach(unseen["source"][several], sources)
     elsewhere = reach(unseen["GPU"], [case.setting.gpu for case in OF])
-    assert np.allclose(np.log([c.high, 1 / c.low]), within, atol=0.01)
+    assert np.allclose(np.log([c.high, 1 / c.low]), near, atol=0.01)
     assert np.allclose(np.log([c.high_elsewhere, 1 / c.low_elsewhere]), elsewhere, atol=0.01)
 
 
@@ -82,11 +69,8 @@ def test_a_group_that_is_yet_to_come_lies_within_reach_eight_times_of_ten():
         within = reach(np.expm1(np.concatenate(groups[:-1])), names)
         found.append(abs(groups[-1][0]) <= within)
     assert 0.76 < np.mean(found) < 0.92
-
-
-def test_too_few_groups_reach_everywhere():
     off = np.full(30, 0.01)
-    assert reach(off, ["a", "b", "c"] * 10) == float("inf")
+    assert reach(off, ["a", "b", "c"] * 10) == float("inf")  # too few groups
     assert reach(off, ["a", "b", "c", "d", "e"] * 6) == pytest.approx(np.log(1.01))
 
 

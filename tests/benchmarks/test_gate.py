@@ -59,9 +59,6 @@ def test_the_gate_promotes_what_is_no_better_rarely_and_what_is_much_better_near
     better = [judge("normal, unlike sizes", 30, 6.0, 0, seed) for seed in range(20)]
     assert sum(one.gate for one in same) <= 18
     assert sum(one.gate for one in better) >= 19
-
-
-def test_the_interval_of_a_rate_is_the_exact_one():
     found = rate([False] * 20)
     assert (found.low, found.median) == (0, 0)
-    assert found.high == pytest.approx(1 - 0.025 ** (1 / 20))
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / 20))  # the exact interval

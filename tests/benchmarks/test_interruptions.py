@@ -13,7 +13,6 @@ from benchmarks.interruptions.training import (
     Layout,
     Training,
     is_whole,
-    step_of,
     write_data,
 )
 from benchmarks.interruptions.trial import TEARS, Resume, Trial
@@ -24,9 +23,7 @@ LAYOUT = Layout("ddp", 2)
 
 
 def test_what_may_be_lost():
-    killed = Resume(
-        "SIGKILL of a rank", "", LAYOUT, LAYOUT, last_step=11, newest_whole=8, resumed=8
-    )
+    killed = Resume("SIGKILL of a rank", "", LAYOUT, LAYOUT, 11, newest_whole=8, resumed=8)
     assert (killed.lost, killed.allowed) == (3, INTERVAL)
     killed.torn = "file cut off"
     assert killed.allowed == 2 * INTERVAL
@@ -77,9 +74,7 @@ def test_more_than_two_ranks_go_on_bitwise(tmp_path: Path):
     training, layout = Training(tmp_path / "data", tmp_path / "run"), Layout("ddp", 3)
     training.start(layout)
     assert training.end() == [0, 0, 0]
-    newest = training.saved()[-1]
-    assert step_of(newest) == STEPS
-    (newest / "complete.json").unlink()
+    (training.saved()[-1] / "complete.json").unlink()
     training.start(layout)
     assert training.end() == [0, 0, 0] and training.resumed(2) == STEPS - INTERVAL
     first, second = training.losses(1), training.losses(2)

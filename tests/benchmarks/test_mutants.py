@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.mutants.edits import made, mutants, same
+from tests.registered import git
 
 CODE = '''
 def limit(looks, share=5):
@@ -33,17 +33,15 @@ def test_limit():
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A repository with one module in a room, and its tests."""
-    for name, text in {
-        "conditions/limits.py": CODE,
-        "tests/conditions/test_limits.py": TESTS,
-    }.items():
+    texts = {"conditions/limits.py": CODE, "tests/conditions/test_limits.py": TESTS}
+    for name, text in texts.items():
         file = tmp_path / "checkout" / name
         file.parent.mkdir(parents=True)
         file.write_text(text)
         (file.parent / "__init__.py").touch()
     (tmp_path / "checkout/tests/__init__.py").touch()
-    for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm first"):
-        subprocess.run(["git", *command.split()], cwd=tmp_path / "checkout", check=True)
+    for command in ("init -q", "add .", "commit -qm first"):
+        git(tmp_path / "checkout", *command.split())
     return tmp_path / "checkout"
 
 
@@ -77,19 +75,12 @@ def test_verdicts_and_a_lost_test(checkout: Path, run_python: Callable, tmp_path
     command = ["-m", "benchmarks.mutants", "--checkout", str(checkout)]
     ran = run_python(*command, "--json", str(first), env={"TMPDIR": str(tmp_path)})
     assert ran.returncode == 0, ran.stderr
-    verdicts = {
-        (one["mutant"]["old"], one["verdict"])
-        for one in json.loads(first.read_text())["cases"].values()
-    }
+    cases = json.loads(first.read_text())["cases"].values()
+    verdicts = {(one["mutant"]["old"], one["verdict"]) for one in cases}
     assert {("looks < 3", "killed"), ("one + 7", "not executed"), ("5", "survived")} <= verdicts
     os.truncate(checkout / "tests/conditions/test_limits.py", TESTS.index("    assert limit(3)"))
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "."],
-        cwd=checkout,
-        check=True,
-    )
-    ran = run_python(
-        *command, "--of", str(first), "--json", str(second), env={"TMPDIR": str(tmp_path)}
-    )
+    git(checkout, "commit", "-qam", ".")
+    given = ["--of", str(first), "--json", str(second)]
+    ran = run_python(*command, *given, env={"TMPDIR": str(tmp_path)})
     assert ran.returncode == 1, ran.stderr
     assert any("survived" in line and "looks < 3" in line for line in ran.stdout.splitlines())

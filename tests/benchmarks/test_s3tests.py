@@ -23,6 +23,7 @@ def test_account_usage(): get_client()
 def test_only_what_the_rule_says_is_chosen():
     assert choose(SOURCE) == ["test_bucket_list_empty", "test_object_checksum_sha256"]
     assert [group_of(name) for name in choose(SOURCE)] == ["listing", "checksums"]
+    assert all(group_of(name) and reason.endswith((".", "'")) for name, reason in ARGUED.items())
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,3 @@ def test_only_what_the_rule_says_is_chosen():
 )
 def test_a_test_is_wrong_unless_it_passed_was_refused_or_is_argued(name, raw, outcome):
     assert judged(name, raw)["outcome"] == outcome
-
-
-def test_every_argument_is_about_a_test_of_a_group():
-    assert all(group_of(name) and reason.endswith((".", "'")) for name, reason in ARGUED.items())

@@ -34,15 +34,11 @@ def evidence(step: str = "Succeeded", job: str = "Completed", **other: Any) -> d
         ("test_x", True, evidence(pretended=["CreateTransformJob"]), "vacuous"),
         ("test_x", False, evidence(), "ours"),
         ("test_clarify_e2e", False, evidence(), "not here"),
-        (
-            "test_emr_x",
-            False,
-            evidence(refusals=["step 'E' has type 'EMR', which is not run by"]),
-            "refused type",
-        ),
+        ("test_emr_x", False,
+         evidence(refusals=["step 'E' has type 'EMR', which is not run by"]), "refused type"),
         ("test_emr_x", False, evidence(), "ours"),
     ],
-)
+)  # fmt: skip
 def test_verdicts(test: str, passed: bool, found: dict[str, Any], verdict: str):
     assert judge(test, passed, "E   AssertionError", found).verdict == verdict
 
@@ -50,9 +46,6 @@ def test_verdicts(test: str, passed: bool, found: dict[str, Any], verdict: str):
 def test_the_reason_of_a_red_test_is_the_failed_steps():
     found = evidence(step="Failed", job="Failed")
     assert judge("test_x", False, "E   assert 1 == 2", found).reason == "step Train: why"
-
-
-def test_what_awss_own_tests_skip_is_no_work_of_ours():
-    none = evidence(executions=[], jobs=[])
-    found = judge("test_x", True, "x SKIPPED\n===== 1 skipped, 1 warning in 0.75s =====\n", none)
+    skipped = "x SKIPPED\n===== 1 skipped, 1 warning in 0.75s =====\n"  # no work of ours
+    found = judge("test_x", True, skipped, evidence(executions=[], jobs=[]))
     assert found.verdict == "not here"

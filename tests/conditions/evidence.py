@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 CHAMPION = "arn:aws:sagemaker:us-east-1:123456789012:model-package/demo/7"
+FINGERPRINTS = ("train_fingerprint", "test_fingerprint")
 
 
 @dataclass
@@ -65,38 +66,25 @@ class Evidence:
         baselines = {"bigram": {"loss": 3.0}}
         if self.baseline is not None:
             baselines["trees"] = {"loss": self.mean("baseline-trees")}
+        champion = {"loss": {"value": self.mean("champion")}} if self.champion else {}
+        checked = {"checked_examples": len(self.group), "checked_groups": self.groups}
         return {
             "metrics": {"loss": {"value": self.mean("challenger")}},
             "baselines": baselines,
-            "dataset": {
-                "fingerprint": "both",
-                "train_fingerprint": "train",
-                "test_fingerprint": "test",
-            },
-            "champion": {
-                "arn": self.champion or "none",
-                "metrics": {"loss": {"value": self.mean("champion")}} if self.champion else {},
-            },
+            "dataset": {name: name.partition("_")[0] for name in FINGERPRINTS}
+            | {"fingerprint": "both"},
+            "champion": {"arn": self.champion or "none", "metrics": champion},
             "artifact": {"bytes": 3_000_000, "sha256": "challenger's"},
             "latency": {"p50_ms": 2.0, "p95_ms": 4.0, "samples": 100, "device": "cpu"},
-            "leakage": {
-                "examples": 0,
-                "groups": 0,
-                "checked_examples": len(self.group),
-                "checked_groups": self.groups,
-            },
+            "leakage": {"examples": 0, "groups": 0} | checked,
         }
 
     def table(self, model: str) -> pa.Table:
         described = {
-            "format": 1,
-            "model": model,
-            "champion": self.champion or "none",
-            "test_fingerprint": "test",
-            "train_fingerprint": "train",
-            "artifact_sha256": f"{model}'s",
-            "metrics": {"loss": "lower"},
-        } | self.changes.get(model, {})
+            "format": 1, "model": model, "champion": self.champion or "none",
+            "test_fingerprint": "test", "train_fingerprint": "train",
+            "artifact_sha256": f"{model}'s", "metrics": {"loss": "lower"},
+        } | self.changes.get(model, {})  # fmt: skip
         columns = {
             "example": pa.array(np.arange(len(self.group), dtype=np.int64)),
             "group": pa.array(self.group.astype(np.int64)),

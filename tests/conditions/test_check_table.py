@@ -109,13 +109,10 @@ def test_every_field_is_told_in_the_documents():
     assert not missing, "docs/gate.md, The checks: say when each passes"
 
 
-def test_every_field_of_the_table_is_a_field_of_the_recipe_with_its_words():
+def test_every_field_is_one_of_the_recipe_with_its_words_and_entries_agree_with_each_other():
     for field in fields():
         if field.form != "thresholds":
             assert GateConfig.model_fields[field.name].description == field.doc
-
-
-def test_entries_agree_with_each_other():
     names = [field.name for field in fields()]
     assert len(names) == len(set(names))
     for check in checks():
@@ -134,12 +131,7 @@ def test_a_check_that_nothing_could_reject_is_refused():
     other = GateCheck(kind="toy", judge=lambda *_: [at_most(**ROW)])
     with pytest.raises(GateError, match="kinds \\['other'\\]"):
         other.rows(evidence, demands)
-
-
-def test_a_row_of_a_kind_that_the_table_lacks_is_told_by_its_direction():
+    # one that the table lacks is told by its direction
     row = {"kind": "of tomorrow", "direction": "higher", "value": 1.0, "threshold": None}
-    assert (format_demand(row), format_value(row, {}), limits(row)) == (
-        "at least missing",
-        "1.0000",
-        "",
-    )
+    shown = (format_demand(row), format_value(row, {}), limits(row))
+    assert shown == ("at least missing", "1.0000", "")

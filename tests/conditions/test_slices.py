@@ -16,9 +16,7 @@ def sums(name: str, difference, weight, examples: int = 1000) -> SliceSums:
     return SliceSums(slice=name, examples=examples, groups=groups)
 
 
-def part(
-    name: str, mean: float, seed: int = 0, groups: int = 40, examples: int = 1000
-) -> SliceSums:
+def part(name: str, mean: float, seed: int = 0, groups: int = 40, examples: int = 1000):
     source = np.random.default_rng(seed)
     weight = source.uniform(20, 30, groups)
     return sums(name, source.normal(mean, 0.1, groups) * weight, weight, examples)
@@ -37,10 +35,7 @@ def test_one_bad_slice_stops_a_model_that_is_better_on_average():
     assert "on kind=bad (-0." in check.reason and "21 slices tested" in check.reason
     assert [one.slice for one in slices if not one.passed] == ["kind=bad"]
     assert judge(parts[:-1])[0].passed
-
-
-def test_a_slice_that_is_worse_by_less_than_the_margin_passes():
-    assert judge([part("kind=a", -0.2)], margin=0.3)[0].passed
+    assert judge([part("kind=a", -0.2)], margin=0.3)[0].passed  # worse by less than the margin
 
 
 def test_p_values_are_holms():
@@ -53,12 +48,12 @@ def test_p_values_are_holms():
 
 
 def test_many_good_slices_are_stopped_no_oftener_than_declared():
-    """100 trials × 30 slices that are worse by the very margin: without Holm 4 of 5 would fail."""
+    """30 trials × 30 slices that are worse by the very margin: without Holm 4 of 5 would fail."""
     stopped = sum(
         not judge([part(f"s={n}", -0.02, seed=1000 * trial + n) for n in range(30)])[0].passed
-        for trial in range(100)
+        for trial in range(30)
     )
-    assert stopped <= 11  # 5 expected; 11 or more: 1 in 100
+    assert stopped <= 5  # 1.5 expected; 6 or more: 1 in 200
 
 
 def test_small_slices_are_named_and_not_tested_and_none_at_all_is_a_rejection():
@@ -82,8 +77,8 @@ def lucky(seed: int, groups: int) -> SliceSums:
 
 def test_a_harmless_slice_whose_luck_is_rare_is_stopped_where_it_was_not_drawn():
     """What docs/gate.md says of rare events; with a declared range no such model is stopped."""
-    trials = [[lucky(100 * trial + n, 30) for n in range(10)] for trial in range(60)]
-    assert sum(not judge(parts, margin=0.0)[0].passed for parts in trials) > 30
+    trials = [[lucky(100 * trial + n, 30) for n in range(10)] for trial in range(20)]
+    assert sum(not judge(parts, margin=0.0)[0].passed for parts in trials) > 10
     ranged = [[replace(one, groups=replace(one.groups, largest=1.5)) for one in parts]
               for parts in trials]  # fmt: skip
     assert all(judge(parts, margin=0.0)[0].passed for parts in ranged)
@@ -92,7 +87,7 @@ def test_a_harmless_slice_whose_luck_is_rare_is_stopped_where_it_was_not_drawn()
 def test_a_slice_with_exactly_the_groups_that_are_demanded_is_tested():
     """49 equal groups were 48.99999999999999."""
     source = np.random.default_rng(0)
-    for groups in range(10, 120):
+    for groups in (10, 30, 49, 98, 107, 119):
         weight = np.full(groups, 0.1)
         one = sums("s=a", source.normal(size=groups) * weight, weight)
         _, (found,) = judge_slices(SLICE_REGRESSION, [one], "m", 0.0, confidence=0.95,

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,13 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from steps.shard import job
 from tests.conftest import CHECKOUT
 from tests.training.worlds import free_port
 
 pytestmark = pytest.mark.long
 
+CONFIG = '{"tokenizer": "bytes", "context_length": 16, "layers": 1, "heads": 2, "dim": 16}'
 MANIFESTS = CHECKOUT / "examples/kubernetes"
 SHAPES = json.loads(Path(__file__).with_name("kubernetes_shapes.json").read_text())
 
@@ -60,22 +61,14 @@ def channels(tmp_path_factory) -> Path:
     lines = [json.dumps({"text": f"line {n} of a small text, {n * n}"}) for n in range(400)]
     (folder / "raw").mkdir()
     (folder / "raw/a.jsonl").write_text("\n".join(lines))
-    config = '{"tokenizer": "bytes", "context_length": 16, "layers": 1, "heads": 2, "dim": 16}'
-    command = [sys.executable, "-m", "steps.shard.job", "--workload_config", config]
-    command += ["--workload", "language_model", "--input", f"{folder}/raw", "--output"]
+    command = ["--workload", "language_model", "--workload_config", CONFIG, "--processes", "1"]
     share = ["--validation_share", "0.2", "--test_share", "0.2"]
-    subprocess.run([*command, f"{folder}/out", *share], check=True, cwd=CHECKOUT)
+    job.main([*command, "--input", f"{folder}/raw", "--output", f"{folder}/out", *share])
     return folder / "out"
 
 
-SMALLER = {
-    "--workload_config": '{"tokenizer": "bytes", "context_length": 16, "layers": 1, "heads": 2, '
-    '"dim": 16}',
-    "--max_steps": "4",
-    "--global_batch": "4",
-    "--micro_batch": "2",
-    "--checkpoint_interval": "4",
-}
+SMALLER = {"--workload_config": CONFIG, "--max_steps": "4", "--global_batch": "4",
+           "--micro_batch": "2", "--checkpoint_interval": "4"}  # fmt: skip
 
 
 def start_pod(rank: int, port: int, root: Path) -> subprocess.Popen:

@@ -8,7 +8,10 @@ from steps.shard.shard_plan import SPLITS
 from training.data.dataset import Dataset
 
 
-def test_partitions_form_one_dataset_and_one_that_runs_again_changes_nothing(tmp_path):
+def test_partitions_form_one_dataset_and_one_that_runs_again_changes_nothing(tmp_path, run_python):
+    """Ray reads its environment once, when it is imported: before the tests of Shard set it."""
+    code = "import sys, examples.ray.shards; print('ray' in sys.modules)"
+    assert run_python("-c", code).stdout == "False\n"
     texts = [f"document {number} has a text of its own\n" * 20 for number in range(300)]
     parts = [pa.table({"text": texts[start : start + 100]}) for start in (0, 100, 200)]
     found = []
@@ -23,9 +26,3 @@ def test_partitions_form_one_dataset_and_one_that_runs_again_changes_nothing(tmp
         assert len(data)
         read += data.read(np.arange(len(data)))["tokens"][:, :-1].astype(np.uint8).tobytes()
     assert all(read.count(f"document {number} has".encode()) for number in range(300))
-
-
-def test_the_partitions_code_imports_no_ray(run_python):
-    """Ray reads its environment once, when it is imported: before the tests of Shard set it."""
-    code = "import sys, examples.ray.shards; print('ray' in sys.modules)"
-    assert run_python("-c", code).stdout == "False\n"

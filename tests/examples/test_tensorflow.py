@@ -44,7 +44,7 @@ def moved(folder: Path) -> Path:
     return packages
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("nodes", [1, 3])
 def test_every_node_is_told_all_workers_and_which_one_it_is(tmp_path: Path, nodes: int):
     hosts = [f"algo-{number}" for number in range(1, nodes + 1)]
     said = "import os, sys; print('TOLD', os.environ['TF_CONFIG']); print('ARGS', sys.argv[1:])"
@@ -57,9 +57,6 @@ def test_every_node_is_told_all_workers_and_which_one_it_is(tmp_path: Path, node
             "task": {"type": "worker", "index": index},
         }
         assert "ARGS ['--epochs', '3']" in done.stdout
-
-
-def test_a_script_that_fails_fails_the_node(tmp_path: Path):
     done = driven(tmp_path, ["algo-1"], "algo-1", "raise SystemExit(7)")
     assert done.returncode == 7, done.stderr
     assert "failed with exit code 7" in done.stdout
@@ -100,6 +97,5 @@ def test_both_workers_end_with_the_same_line(tmp_path: Path, tensorflow, script:
 
 def test_keras_3_does_not_fit_under_the_strategy(tmp_path: Path, tensorflow):
     """When it does, the example and the documents say so no longer."""
-    assert all("PerReplica" in text for text in workers(
-        "train_keras.py", tmp_path, TF_USE_LEGACY_KERAS="0"
-    ))  # fmt: skip
+    said = workers("train_keras.py", tmp_path, TF_USE_LEGACY_KERAS="0")
+    assert all("PerReplica" in text for text in said)

@@ -53,22 +53,11 @@ def said(root: Path) -> list[str]:
     ]  # fmt: skip
     said = [rank.communicate(timeout=250)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
-    return said
-
-
-def test_both_ranks_grow_the_very_same_model(said: list[str]):
     told = [re.search(r"rank (\d) of 2: \d+ rounds, model ([0-9a-f]{64})", text) for text in said]
     assert [one[1] for one in told] == ["0", "1"]
-    assert told[0][2] == told[1][2]
+    assert told[0][2] == told[1][2], "both grow the very same model"
     assert "train-logloss:" in said[0] and "validation-logloss:" in said[0]
-
-
-def test_the_parts_of_the_ranks_are_all_rows_and_each_once(root: Path, project):
-    split = project.shards.Split(str(root / "train"))
-    whole, parts = split.rows(), [split.rows(part, 3) for part in range(3)]
-    assert len(whole) == 2000 and sum(map(len, parts)) == 2000
-    again = [row.tobytes() for row in np.concatenate(parts)]
-    assert sorted(again) == sorted(row.tobytes() for row in whole)
+    return said
 
 
 def test_the_scores_are_a_row_an_example_and_better_than_the_base_rate(root: Path, said):
@@ -85,6 +74,11 @@ def test_the_scores_are_a_row_an_example_and_better_than_the_base_rate(root: Pat
 
 
 def test_an_endpoint_answers_a_record_as_the_evaluation_scores_it(root: Path, said, project):
+    split = project.shards.Split(str(root / "train"))  # its parts are all rows, each once
+    whole, parts = split.rows(), [split.rows(part, 3) for part in range(3)]
+    assert len(whole) == 2000 and sum(map(len, parts)) == 2000
+    again = [row.tobytes() for row in np.concatenate(parts)]
+    assert sorted(again) == sorted(row.tobytes() for row in whole)
     model = project.inference.model_fn(str(root / "model"))
     frame = table(40, seed=2)  # as the test split begins
     for record in json.loads(frame.to_json(orient="records"))[:5]:

@@ -28,25 +28,14 @@ def _rank(*arguments: Any) -> None:
 
 def mpirun(root: Path, **settings) -> str:
     """The same by Open MPI's mpirun, with the command that AWS's MPI driver makes."""
+    place = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+             "PYTHONPATH": f"{CHECKOUT}:{TOYS}", "OMP_NUM_THREADS": "1",
+             "GLOO_SOCKET_IFNAME": "lo", "SM_MASTER_ADDR": "127.0.0.1", "SM_HOST_COUNT": "1",
+             "SM_MASTER_PORT": str(worlds.free_port())}  # fmt: skip
     done = subprocess.run(
-        [*_drivers_command(), *arguments(root, settings)],
-        env=os.environ
-        | {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "SM_MASTER_ADDR": "127.0.0.1",
-            "SM_MASTER_PORT": str(worlds.free_port()),
-            "SM_HOST_COUNT": "1",
-        },
-        cwd=CHECKOUT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
-        timeout=120,
-    )
+        [*_drivers_command(), *arguments(root, settings)], env=os.environ | place, cwd=CHECKOUT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout
 

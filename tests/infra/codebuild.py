@@ -80,8 +80,7 @@ def recorded(sagemaker: Any, definition: str) -> dict[str, Any]:
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Gate"]["ProcessingInputs"]}
     bucket, _, folder = inputs["provenance"].removeprefix("s3://").partition("/")
     keys = sagemaker._request_signer._credentials  # boto3 has no other way to them
-    s3 = boto3.client("s3", endpoint_url=sagemaker.meta.endpoint_url, region_name="us-east-1",
-                      aws_access_key_id=keys.access_key,
-                      aws_secret_access_key=keys.secret_key)  # fmt: skip
+    session = boto3.Session(keys.access_key, keys.secret_key, region_name="us-east-1")
+    s3 = session.client("s3", endpoint_url=sagemaker.meta.endpoint_url)
     got = s3.get_object(Bucket=bucket, Key=f"{folder}provenance.json")
     return json.loads(got["Body"].read())

@@ -20,9 +20,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
-    """Run a buildspec of the clone as CodeBuild would, for at most ``seconds``."""
+    """Run a buildspec of the clone as CodeBuild would."""
 
-    def run(path: str, *, seconds: float = 280, **variables: str) -> Build:
+    def run(path: str, **variables: str) -> Build:
         buildspec = yaml.safe_load((source / path).read_text(encoding="utf-8"))
         trace = tmp_path_factory.mktemp("build") / "trace"
         trace.touch()
@@ -50,15 +50,9 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
         for name in [n for n in environment if n.startswith(("PYTEST_XDIST", "PYTEST_CURRENT"))]:
             del environment[name]
         done = subprocess.run(
-            ["bash", "-c", script(buildspec)],
-            cwd=source,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-        )
+            ["bash", "-c", script(buildspec)], cwd=source, env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280, check=False,
+        )  # fmt: skip
         handed_on = trace.with_name("exported")
         exported = handed_on.read_text().splitlines() if handed_on.exists() else []
         return Build(done.returncode, trace.read_text().splitlines(), exported, done.stdout)
@@ -68,11 +62,6 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
 
 @pytest.fixture(scope="module")
 def sagemaker(emulator) -> Any:
-    env = emulator.env
-    return boto3.client(
-        "sagemaker",
-        endpoint_url=env["AWS_ENDPOINT_URL"],
-        region_name="us-east-1",
-        aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
-    )
+    env, place = emulator.env, {"region_name": "us-east-1", "endpoint_url": emulator.url}
+    keys = (env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"])
+    return boto3.Session(*keys).client("sagemaker", **place)

@@ -58,6 +58,7 @@ def test_the_image_is_built_on_a_digest_and_named_by_one(build, ecr, source):
     assert done.status == 0, done.output
     (made,) = [call for call in calls if call[0] == "build"]
     assert f"BASE={BASE}" in made and made[made.index("--target") + 1] == "training"
+    assert f"org.opencontainers.image.base.digest={BASE.partition('@')[2]}" in made
     (pushed,) = ecr.describe_images(repositoryName=NAME)["imageDetails"]
     assert pushed["imageTags"] == [f"{head(source)}-1"]
     image = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/{NAME}@{pushed['imageDigest']}"

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ GITLAB = INFRA / "gitlab-ci.yml"
 SERVING = INFRA / "serving.yaml"
 
 
+@cache
 def load(path: Path) -> dict[str, Any]:
     return read(path.read_text(encoding="utf-8"), path.name)
 
@@ -78,60 +80,38 @@ def test_every_role_takes_the_accounts_permissions_boundary():
         assert load(path)["Parameters"]["PermissionsBoundary"]["Default"] == ""
 
 
-# roles.yaml
-
-
-def test_the_roles_in_the_repository_are_what_the_command_prints(prod: Subject):
+def test_the_roles_in_the_repository_are_what_the_command_prints_and_are_read_back(prod: Subject):
     made = template(prod, {role: derive(prod, role) for role in ROLES})
     printed = HEAD.format(recipe="recipes/prod.yaml") + dump(made)
     assert (INFRA / "roles.yaml").read_text(encoding="utf-8") == printed, (
         "python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml"
     )
-
-
-def test_the_template_is_read_back_as_the_policies_that_it_was_made_of(prod: Subject):
-    given = policies_in(load(INFRA / "roles.yaml"), prod, "roles.yaml")
+    read_back = load(INFRA / "roles.yaml")
+    given = policies_in(read_back, prod, "roles.yaml")
     assert {role: compare(derive(prod, role), policy) for role, policy in given.items()} == {
         role: [] for role in ROLES
     }
-
-
-def test_nothing_of_one_account_is_left_in_the_resources():
-    text = dump(load(INFRA / "roles.yaml")["Resources"])
+    text = dump(read_back["Resources"])  # nothing of one account is left
     for literal in ("111122223333", "us-east-1", "arn:aws:", "example-corp-trainyard"):
         assert literal not in text
 
 
-def test_an_edited_template_is_told_by_role(prod: Subject):
-    edited = load(INFRA / "roles.yaml")
-    policy = edited["Resources"]["JobRole"]["Properties"]["Policies"][0]["PolicyDocument"]
-    policy["Statement"][0]["Resource"][0] = "*"
-    given = policies_in(edited, prod, "roles.yaml")
-    told = [str(d) for d in compare(derive(prod, "job"), given["job"])]
-    assert told == ["excess Read: s3:GetObject on *"]
-    assert not compare(derive(prod, "pipeline"), given["pipeline"])
+def of_policy(edited: dict, name: str) -> dict:
+    return edited["Resources"][name]["Properties"]
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         (lambda t: t["Resources"].pop("EventsRole"), "has no resource EventsRole"),
-        (
-            lambda t: t["Resources"]["JobRole"]["Properties"].update(ManagedPolicyArns=["x"]),
-            "JobRole: has ManagedPolicyArns, and what those allow stands elsewhere",
-        ),
-        (
-            lambda t: t["Parameters"]["ArtifactBucket"].pop("Default"),
-            "${ArtifactBucket} has no value before it is deployed",
-        ),
-        (
-            lambda t: t["Resources"]["CiPolicy"]["Properties"]["PolicyDocument"]["Statement"][
-                0
-            ].update(Resource={"Fn::ImportValue": "x"}),
-            "is not known before it is deployed",
-        ),
+        (lambda t: of_policy(t, "JobRole").update(ManagedPolicyArns=["x"]),
+         "JobRole: has ManagedPolicyArns, and what those allow stands elsewhere"),
+        (lambda t: t["Parameters"]["ArtifactBucket"].pop("Default"),
+         "${ArtifactBucket} has no value before it is deployed"),
+        (lambda t: of_policy(t, "CiPolicy")["PolicyDocument"]["Statement"][0].update(
+            Resource={"Fn::ImportValue": "x"}), "is not known before it is deployed"),
     ],
-)
+)  # fmt: skip
 def test_a_template_that_cannot_be_compared_is_refused(change, told: str, prod: Subject):
     edited = copy.deepcopy(load(INFRA / "roles.yaml"))
     change(edited)
@@ -139,16 +119,17 @@ def test_a_template_that_cannot_be_compared_is_refused(change, told: str, prod: 
         policies_in(edited, prod, "roles.yaml")
 
 
-def test_one_role_for_both_makes_no_template(prod: Subject):
-    alone = Subject(
-        name="p", region="us-east-1", role=prod.role, document={"Steps": []}, root="s3://b/p",
-        kms_key=None,
-    )  # fmt: skip
+def test_an_edited_template_is_told_by_role_and_one_role_for_both_makes_none(prod: Subject):
+    edited = copy.deepcopy(load(INFRA / "roles.yaml"))
+    policy = of_policy(edited, "JobRole")["Policies"][0]["PolicyDocument"]
+    policy["Statement"][0]["Resource"][0] = "*"
+    given = policies_in(edited, prod, "roles.yaml")
+    told = [str(d) for d in compare(derive(prod, "job"), given["job"])]
+    assert told == ["excess Read: s3:GetObject on *"]
+    assert not compare(derive(prod, "pipeline"), given["pipeline"])
+    alone = Subject(name="p", region="us-east-1", role=prod.role, document={"Steps": []})
     with pytest.raises(DefinitionError, match=r"set aws\.job_role to another role than aws\.role"):
         template(alone, {})
-
-
-# what the other templates allow
 
 
 def identity_statements() -> Iterator[tuple[str, dict]]:
@@ -191,17 +172,32 @@ def managed(given: dict) -> list[str]:
     return [name.partition("-")[2].removesuffix("Arn") for name in imported]
 
 
-def test_github_may_upsert_as_the_protected_environment_and_as_nothing_else():
-    subjects = {}
-    for _, given in resources(INFRA / "github.yaml", "AWS::IAM::Role"):
+def own_policy(project: dict, role: dict) -> dict:
+    """The policy of a build's role, which only this project may assume; its buildspec is there."""
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    source = trust["Condition"]["StringEquals"]["aws:SourceArn"]["Fn::Sub"]
+    assert source.endswith(f":project/{project['Name']['Fn::Sub']}")
+    assert (CHECKOUT / project["Source"]["BuildSpec"]).is_file()
+    (policy,) = role["Policies"]
+    return policy
+
+
+def subjects(name: str, host: str) -> dict[str, list[str]]:
+    """Policy → who may assume its role; no pattern."""
+    found = {}
+    for _, given in resources(INFRA / name, "AWS::IAM::Role"):
         (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
-        assert list(statement["Condition"]) == ["StringEquals"]  # no pattern
-        subject = statement["Condition"]["StringEquals"]["token.actions.githubusercontent.com:sub"]
+        assert list(statement["Condition"]) == ["StringEquals"]
         (policy,) = managed(given)
-        subjects[policy] = subject["Fn::Sub"]
-    assert subjects == {
-        "PlanPolicy": "repo:${Repository}:ref:refs/heads/${Branch}",
-        "CiPolicy": "repo:${Repository}:environment:${Environment}",
+        said = listed(statement["Condition"]["StringEquals"][f"{host}:sub"])
+        found[policy] = [each["Fn::Sub"] for each in said]
+    return found
+
+
+def test_github_may_upsert_as_the_protected_environment_and_as_nothing_else():
+    assert subjects("github.yaml", "token.actions.githubusercontent.com") == {
+        "PlanPolicy": ["repo:${Repository}:ref:refs/heads/${Branch}"],
+        "CiPolicy": ["repo:${Repository}:environment:${Environment}"],
     }
     jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
     assumed = {
@@ -214,18 +210,15 @@ def test_github_may_upsert_as_the_protected_environment_and_as_nothing_else():
         "plan": "${{ vars.AWS_PLAN_ROLE_ARN }}", "upsert": "${{ vars.AWS_UPSERT_ROLE_ARN }}"
     }  # fmt: skip
     assert [name for name, job in jobs.items() if "environment" in job] == ["upsert"]
+    assert jobs["upsert"]["environment"] == "prod" and jobs["upsert"]["needs"] == "plan"
+    assert jobs["plan"]["needs"] == "test" and "permissions" not in jobs["test"]
 
 
 def test_gitlab_may_upsert_from_the_branch_for_deployments_and_from_no_other():
-    branches = {}
-    for _, given in resources(INFRA / "gitlab.yaml", "AWS::IAM::Role"):
-        (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
-        assert list(statement["Condition"]) == ["StringEquals"]  # no pattern
-        subjects = listed(statement["Condition"]["StringEquals"]["gitlab.com:sub"])
-        (policy,) = managed(given)
-        branches[policy] = [each["Fn::Sub"].rpartition(":")[2] for each in subjects]
-    assert branches == {"PlanPolicy": ["${Branch}", "${DeployBranch}"],
-                        "CiPolicy": ["${DeployBranch}"]}  # fmt: skip
+    found = subjects("gitlab.yaml", "gitlab.com")
+    branches = {policy: [s.rpartition(":")[2] for s in said] for policy, said in found.items()}
+    plan = ["${Branch}", "${DeployBranch}"]
+    assert branches == {"PlanPolicy": plan, "CiPolicy": ["${DeployBranch}"]}
     jobs = yaml.safe_load(GITLAB.read_text(encoding="utf-8"))
     assert jobs["upsert"]["rules"] == [{"if": '$CI_COMMIT_BRANCH == "deploy"'}]
     assert "$AWS_UPSERT_ROLE_ARN" not in str(jobs["plan"]) and "id_tokens" not in jobs["test"]
@@ -236,16 +229,25 @@ def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_
     roles = dict(resources(INFRA / "ci.yaml", "AWS::IAM::Role"))
     arn = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:"
     reads = {"Test": ["Source"], "Plan": ["Source"], "Upsert": ["Source", "Plan"]}
+    # The names in the roles are those of the artifacts, which a stage before it has handed on.
+    (pipeline,) = [p for _, p in resources(INFRA / "ci.yaml", "AWS::CodePipeline::Pipeline")]
+    assert [stage["Name"] for stage in pipeline["Stages"]] == [
+        "Source", "Test", "Plan", "Approve", "Upsert"
+    ]  # fmt: skip
+    told = {v["Name"] for v in projects["UpsertProject"]["Environment"]["EnvironmentVariables"]}
+    assert {"SAGEMAKER_PROJECT_NAME", "SAGEMAKER_PROJECT_ID", "SAGEMAKER_PIPELINE_ROLE_ARN",
+            "ARTIFACT_BUCKET"} <= told  # fmt: skip
+    actions = {a["Name"]: a for stage in pipeline["Stages"] for a in stage["Actions"]}
+    given = {n: [each["Name"] for each in actions[n].get("InputArtifacts", ())] for n in reads}
+    assert given == reads
+    handed = {n: [o["Name"] for o in a.get("OutputArtifacts", ())] for n, a in actions.items()}
+    assert {n: o for n, o in handed.items() if o} == {"GitHub": ["Source"], "Plan": ["Plan"]}
     policies = {"Test": [], "Plan": ["PlanPolicy"], "Upsert": ["CiPolicy"]}
     for stage, inputs in reads.items():
-        project = projects[f"{stage}Project"]
+        project, role = projects[f"{stage}Project"], roles[f"{stage}Role"]
         assert project["ServiceRole"] == {"Fn::GetAtt": [f"{stage}Role", "Arn"]}
-        role = roles[f"{stage}Role"]
-        (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
-        source = trust["Condition"]["StringEquals"]["aws:SourceArn"]["Fn::Sub"]
-        assert source.endswith(f":project/{project['Name']['Fn::Sub']}")
+        policy = own_policy(project, role)
         assert managed(role) == policies[stage]
-        (policy,) = role["Policies"]
         may = {
             action: [r.get("Fn::Sub", r) for r in listed(statement["Resource"])]
             for statement in policy["PolicyDocument"]["Statement"]
@@ -261,19 +263,6 @@ def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_
         assert may["s3:GetObject"] == below
         if written:
             assert may["s3:PutObject"] == ["${StageBucket.Arn}/*/Plan/*"]
-
-
-def test_what_a_stage_reads_another_before_it_handed_on():
-    """The names in the roles are those of the stages' artifacts."""
-    (pipeline,) = [p for _, p in resources(INFRA / "ci.yaml", "AWS::CodePipeline::Pipeline")]
-    actions = {a["Name"]: a for stage in pipeline["Stages"] for a in stage["Actions"]}
-    given = {
-        name: [each["Name"] for each in actions[name].get("InputArtifacts", ())]
-        for name in ("Test", "Plan", "Upsert")
-    }
-    assert given == {"Test": ["Source"], "Plan": ["Source"], "Upsert": ["Source", "Plan"]}
-    handed = {n: [o["Name"] for o in a.get("OutputArtifacts", ())] for n, a in actions.items()}
-    assert {n: o for n, o in handed.items() if o} == {"GitHub": ["Source"], "Plan": ["Plan"]}
 
 
 def test_buckets_are_private_encrypted_and_only_for_tls():
@@ -372,14 +361,9 @@ def test_the_builds_of_serving_have_the_derived_policies_and_their_log_and_clone
     roles = dict(resources(SERVING, "AWS::IAM::Role"))
     for name, project in resources(SERVING, "AWS::CodeBuild::Project"):
         word = name.removesuffix("Project")
-        role = roles[f"{word}Role"]
-        assert managed(role) == [f"{word}Policy"]
-        (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
-        source = trust["Condition"]["StringEquals"]["aws:SourceArn"]["Fn::Sub"]
-        assert source.endswith(f":project/{project['Name']['Fn::Sub']}")
-        (policy,) = role["Policies"]
+        assert managed(roles[f"{word}Role"]) == [f"{word}Policy"]
+        policy = own_policy(project, roles[f"{word}Role"])
         assert [s["Sid"] for s in policy["PolicyDocument"]["Statement"]] == ["OwnLog", "Clone"]
-        assert (CHECKOUT / project["Source"]["BuildSpec"]).is_file()
 
 
 @pytest.mark.parametrize("word", ["deploy", "monitor"])
@@ -419,51 +403,26 @@ def test_a_spent_budget_denies_the_pipelines_role_to_start_trainings():
     assert len(shown) == 4 and all("${Endpoint}" in json.dumps(one["metrics"]) for one in shown)
 
 
-def test_prod_is_upserted_only_behind_an_approval():
-    (pipeline,) = [p for _, p in resources(INFRA / "ci.yaml", "AWS::CodePipeline::Pipeline")]
-    assert [stage["Name"] for stage in pipeline["Stages"]] == [
-        "Source", "Test", "Plan", "Approve", "Upsert"
-    ]  # fmt: skip
-    projects = dict(resources(INFRA / "ci.yaml", "AWS::CodeBuild::Project"))
-    for project in projects.values():
-        assert (CHECKOUT / project["Source"]["BuildSpec"]).is_file()
-    variables = {
-        v["Name"] for v in projects["UpsertProject"]["Environment"]["EnvironmentVariables"]
-    }
-    assert {"SAGEMAKER_PROJECT_NAME", "SAGEMAKER_PROJECT_ID", "SAGEMAKER_PIPELINE_ROLE_ARN",
-            "ARTIFACT_BUCKET"} <= variables  # fmt: skip
-    jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
-    assert jobs["upsert"]["environment"] == "prod" and jobs["upsert"]["needs"] == "plan"
-    assert jobs["plan"]["needs"] == "test" and "permissions" not in jobs["test"]
+WORKFLOWS = [*sorted(WORKFLOW.parent.glob("*.yml")), GITLAB]
+GITHUBS = ("vendor.github-workflows",)
+GITLABS = ("vendor.gitlab-ci", "--data-transform", "gitlab-ci")
 
 
-# the workflow
-
-
-@pytest.mark.parametrize("path", sorted(WORKFLOW.parent.glob("*.yml")), ids=lambda path: path.name)
-def test_the_workflow_fits_githubs_schema_and_pins_what_it_runs(path: Path):
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_fit_their_schema_and_pin_what_they_run(path: Path):
+    schema = GITLABS if path == GITLAB else GITHUBS
     done = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows",
-         str(path)],
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", *schema, str(path)],
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert workflow["permissions"] == {"contents": "read"}
-    for job in workflow["jobs"].values():
+    workflow = {} if path == GITLAB else yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert path == GITLAB or workflow["permissions"] == {"contents": "read"}
+    for job in workflow.get("jobs", {}).values():
         for step in job["steps"]:
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}"))
             # a value that others choose must not stand in a shell line
             assert "${{" not in step.get("run", "")
-
-
-def test_gitlabs_file_fits_its_schema():
-    done = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci",
-         "--data-transform", "gitlab-ci", str(GITLAB)],
-        capture_output=True, text=True, timeout=250, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
 
 
 def test_the_workflow_and_the_build_stages_run_the_same_commands():

@@ -214,13 +214,8 @@ def _archive(files: dict[str, str]) -> bytes:
 def _failed(response: dict[str, Any]) -> dict[str, Any]:
     error, status = response["Error"], response["ResponseMetadata"]["HTTPStatusCode"]
     more = {k: v for k, v in response.items() if k not in ("Error", "message")}
-    return {
-        **error,
-        **more,
-        "error": error["Code"],
-        "message": error.get("Message", ""),
-        "status": status,
-    }
+    own = {"error": error["Code"], "message": error.get("Message", ""), "status": status}
+    return {**error, **more, **own}
 
 
 def _is_refusal(got: dict[str, Any]) -> bool:
@@ -262,7 +257,6 @@ def _of_members(expected: dict, got: Any, where: str) -> str:
 
 
 def _said(expected: Any, got: Any, where: str) -> str:
-    came, published = (
-        json.dumps(v, default=str, ensure_ascii=False)[:200] for v in (got, expected)
-    )
+    shown = (json.dumps(v, default=str, ensure_ascii=False)[:200] for v in (got, expected))
+    came, published = shown
     return f"{where}: {came}, published is {published}"

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -43,16 +43,9 @@ def asked(chosen: Iterable[File]) -> list[dict[str, str]]:
         return [row for file in chosen for row in asker.judged(file, file.rows)]
 
 
-def share(found: Sequence[dict[str, str]]) -> float:
-    """Agreeing rows among those that could be asked; argued ones count as differing."""
-    counts = Counter(each["outcome"] for each in found)
-    return counts["agree"] / sum(counts[outcome] for outcome in OUTCOMES[:3])
-
-
 def test_rows_that_are_wrong_are_noticed():
     found = asked([read("seeded", WRONG)])
     assert [each["outcome"] for each in found] == ["agree", *["differ"] * 9, "argued"]
-    assert share(found) == 1 / 11
 
 
 @pytest.mark.parametrize(
@@ -93,17 +86,16 @@ def test_what_is_published_is_part_of_the_answer(expected, got, same):
 
 @pytest.mark.long
 def test_the_emulator_answers_as_is_published():
-    """Also prints the outcomes of each kind of source: python -m pytest -s."""
-    found = asked(files())
-    show_outcomes(found, sorted({each["group"] for each in found}), OUTCOMES)
-    differs = [each for each in found if each["outcome"] == "differ"]
-    assert not differs
-    assert share(found) >= 0.95
-
-
-def test_the_corpus_is_as_large_as_the_documents_say():
-    rows = [row for file in files() for row in file.rows]
-    kinds = Counter(row.kind for row in rows)
-    assert len(rows) >= 400
+    """Also prints the outcomes of each kind of source: python -m pytest -s. The corpus is as large
+    as the documents say.
+    """
+    kinds = Counter(row.kind for file in files() for row in file.rows)
+    assert kinds.total() >= 400
     assert len(kinds) >= 10
     assert max(kinds.values()) <= 60
+    found = asked(files())
+    show_outcomes(found, sorted({each["group"] for each in found}), OUTCOMES)
+    counts = Counter(each["outcome"] for each in found)
+    assert not [each for each in found if each["outcome"] == "differ"]
+    # argued ones count as differing among those that could be asked
+    assert counts["agree"] / (counts["agree"] + counts["argued"]) >= 0.95

@@ -26,33 +26,29 @@ def chosen(folder: Path, pythons: dict[str, str], *named: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize(
-    ("pythons", "named", "expected"),
+    ("pythons", "named", "fit", "apt"),
     [
-        ({"python3": "", "python3.13": ""}, [], "python3"),
-        ({"python3": OLD, "python3.13": OLD, "python3.12": "", "python3.11": ""}, [], "python3.12"),
-        ({"python3": BARE, "python3.11": ""}, [], "python3.11"),
-        ({"python3": "", "mine": ""}, ["mine"], "mine"),
+        ({"python3": "", "python3.13": ""}, [], "python3", None),
+        ({"python3": OLD, "python3.13": OLD, "python3.12": "", "python3.11": ""}, [],
+         "python3.12", None),
+        ({"python3": BARE, "python3.11": ""}, [], "python3.11", None),
+        ({"python3": "", "mine": ""}, ["mine"], "mine", None),
+        ({}, [], None, None),
+        ({"python3": OLD, "python3.12": BARE}, [], None, "apt install python3.12-venv"),
+        ({"python3": "", "mine": OLD}, ["mine"], None, None),
     ],
-    ids=["python3 first", "python3 too old", "python3 without venv", "PYTHON wins"],
-)
-def test_the_first_that_is_fit_is_taken(tmp_path: Path, pythons, named, expected):
-    assert chosen(tmp_path, pythons, *named).stdout.split() == [expected]
-
-
-@pytest.mark.parametrize(
-    ("pythons", "named", "expected"),
-    [
-        ({}, [], None),
-        ({"python3": OLD, "python3.12": BARE}, [], "apt install python3.12-venv"),
-        ({"python3": "", "mine": OLD}, ["mine"], None),
-    ],
-    ids=["none there", "one without venv", "PYTHON is not fit"],
-)
-def test_where_none_is_fit_it_says_how_to_get_one(tmp_path: Path, pythons, named, expected):
+    ids=["python3 first", "too old", "without venv", "PYTHON wins", "none", "one without venv",
+         "PYTHON is not fit"],
+)  # fmt: skip
+def test_the_first_that_is_fit_is_taken_or_it_says_how_to_get_one(
+    tmp_path: Path, pythons, named, fit, apt
+):
     done = chosen(tmp_path, pythons, *named)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert 'uv python install 3.12 && make run PYTHON="$(uv python find 3.12)"' in done.stderr
-    assert expected in done.stderr if expected else "apt" not in done.stderr
+    assert done.stdout.split() == ([fit] if fit else [])
+    if not fit:
+        assert done.returncode == 1
+        assert 'uv python install 3.12 && make run PYTHON="$(uv python find 3.12)"' in done.stderr
+        assert apt in done.stderr if apt else "apt" not in done.stderr
 
 
 def test_this_python_is_fit_and_the_least_version_is_the_project_s():

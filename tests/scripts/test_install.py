@@ -5,29 +5,13 @@ import io
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from scripts import install
 from scripts.install import _uv_variables
-
-
-@pytest.fixture
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give pip a mirror, in its file and in the environment."""
-    file = tmp_path / "pip.conf"
-    file.write_text(
-        "[global]\nindex-url = https://mirror.example/simple\ncert = /etc/of-the-file.pem\n"
-        "[install]\nextra-index-url =\n    https://one.example\n    https://two.example\n"
-    )
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
-    monkeypatch.setenv("PIP_CERT", "/etc/of-the-environment.pem")
-    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://links.example")
-    monkeypatch.setenv("HOME", str(tmp_path))
+from tests.scripts.wheels import files, wheel
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +21,23 @@ def asked_anew():
     install._uv_variables.cache_clear()
 
 
-def test_uv_is_told_what_pip_is_told(configured: None):
-    given = _uv_variables()
-    assert given == {
+def test_uv_is_told_what_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A mirror in pip's file, and what is in the environment."""
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://mirror.example/simple\ncert = /etc/of-the-file.pem\n"
+        "[install]\nextra-index-url =\n    https://one.example\n    https://two.example\n"
+    )
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    given = {"PIP_CERT": "/etc/env.pem", "PIP_FIND_LINKS": "/wheels https://links.example"}
+    for name, value in (given | {"PIP_CONFIG_FILE": str(file), "HOME": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    assert _uv_variables() == {
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
         "UV_INDEX": "https://one.example https://two.example",
         "UV_FIND_LINKS": "/wheels,https://links.example",
-        "SSL_CERT_FILE": "/etc/of-the-environment.pem",
+        "SSL_CERT_FILE": "/etc/env.pem",
     }
 
 
@@ -56,27 +50,6 @@ def build_wheel(folder, settings=None, metadata=None):
             made.writestr(name, text)
     return {wheel!r}
 """
-
-
-def files(name: str, version: str, **more: str) -> dict[str, str]:
-    """Return the files of a wheel."""
-    info = f"{name}-{version}.dist-info"
-    wheel = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    return {
-        **{f"{module}.py": text for module, text in more.items()},
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": wheel,
-        f"{info}/RECORD": "",
-    }
-
-
-def wheel(folder: Path, name: str, version: str, **more: str) -> str:
-    """Write a wheel with modules; its hash."""
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as made:
-        for member, text in files(name, version, **more).items():
-            made.writestr(member, text)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def sdist(folder: Path, name: str, version: str, requires: list[str], code: str = "pass") -> str:

@@ -15,13 +15,8 @@ FILES = ("pyproject.toml", "README.md", "LICENSE", "trainyard")
 def build(source: Path, date: int) -> dict[str, bytes]:
     """Return the name and bytes of sdist and wheel, of a checkout of that date."""
     for name in FILES:
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", name],
-            cwd=CHECKOUT,
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
+        listing = ["git", "-C", str(CHECKOUT), "ls-files", "-z", name]
+        listed = subprocess.run(listing, capture_output=True, check=True, text=True).stdout
         for path in filter(None, listed.split("\0")):
             target = source / path
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -16,25 +16,15 @@ UV = Path(sys.executable).with_name("uv")
 BASE = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 EXTRAS = ("report", "tuning")
 TESTERS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
-QUICK = (
-    "tests/trainyard/common",
-    "tests/trainyard/emulator/cloudwatch",
-    "tests/trainyard/emulator/sagemaker/pipelines/test_definition_form.py",
-    "tests/trainyard/emulator/events",
-    "tests/trainyard/emulator/test_lambda_.py",
-    "tests/trainyard/emulator/sagemaker/test_model_registry.py",
-    "tests/trainyard/emulator/test_s3.py",
-    "tests/trainyard/emulator/s3/test_s3_operations.py",
-    "tests/trainyard/emulator/s3/test_versions.py",
-    "tests/trainyard/emulator/sagemaker/test_search_api.py",
-    "tests/trainyard/emulator/sagemaker/tuning/test_tuning_request.py",
-    "tests/trainyard/commands/test_emulator.py",
-    "tests/trainyard/commands/test_permissions.py",
-    "tests/trainyard/commands/test_plan.py",
-    "tests/trainyard/foresight",
-    "tests/trainyard/test_main.py",
-    "tests/trainyard/validate/rules/test_rules.py",
-)
+QUICK = [
+    f"tests/trainyard/{place}"
+    for place in """common emulator/cloudwatch emulator/sagemaker/pipelines/test_definition_form.py
+    emulator/events emulator/test_lambda_.py emulator/sagemaker/test_model_registry.py
+    emulator/test_s3.py emulator/s3/test_s3_operations.py emulator/s3/test_versions.py
+    emulator/sagemaker/test_search_api.py emulator/sagemaker/tuning/test_tuning_request.py
+    commands/test_emulator.py commands/test_permissions.py commands/test_plan.py foresight
+    test_main.py validate/rules/test_rules.py""".split()
+]
 """Tests of everything that the base dependencies and the extras of EXTRAS are for."""
 BOUND_S = 60  # of clock: a resolution of ten minutes is a fault that people meet
 # A current s3fs: one of 2020 asks for no aiobotocore, so it resolves beside any boto3.
@@ -82,15 +72,9 @@ def test_the_lowest_declared_versions_pass_the_quick_tests(tmp_path: Path):
         assert re.search(rf"^{line}=={re.escape(declared_floor)}(\.0)?$", installed, re.MULTILINE)
 
     command = [
-        python,
-        "-m",
-        "pytest",
-        "-n",
-        "2",
-        "--dist=loadfile",
-        "-m",
+        python, "-m", "pytest", "-n", "2", "--dist=loadfile", "-m",
         "not slow and not long and not sweep",
-    ]
+    ]  # fmt: skip
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", *QUICK],
         cwd=CHECKOUT,

@@ -31,15 +31,15 @@ def records(name: str, numbers: range) -> str:
     return "".join(json.dumps({"text": f"{name} has text number {n}"}) + "\n" for n in numbers)
 
 
-def shard(root: Path, hosts: int = 2) -> None:
-    """Run the instances, each with a part: JSON Lines of one input, plain text of the other."""
+def shard(root: Path) -> None:
+    """Two instances, each with a part: JSON Lines of one input, plain text of the other."""
     parts = (range(part, SIZES["web"], 2) for part in (0, 1))
     files = {f"web/part-{n}.jsonl": records("web", part).encode() for n, part in enumerate(parts)}
     lines = [f"code has text number {n}\n" for n in range(SIZES["code"])]
     files["code/all.txt"] = "".join([*lines, "web has text number 7\n"]).encode()
     shares = ["--validation_share", "0.2", "--test_share", "0.2", "--processes", "1"]
     words = [*WORKLOAD, *shares, "--inputs", *SIZES]
-    for container in instances(root / "shard", files, hosts, base=words):
+    for container in instances(root / "shard", files, 2, base=words):
         for split in SPLITS:
             output = container / "processing/output" / split
             shutil.copytree(output, root / split, dirs_exist_ok=True)
@@ -47,11 +47,8 @@ def shard(root: Path, hosts: int = 2) -> None:
 
 def test_from_the_records_of_two_inputs_to_their_slices(tmp_path: Path):
     shard(tmp_path)
-    shard(tmp_path / "alone", 1)
     datasets = {split: Dataset(tmp_path / split) for split in SPLITS}
-    for split, data in datasets.items():
-        assert data.fingerprint == Dataset(tmp_path / "alone" / split).fingerprint
-        assert set(inputs(data.manifests)) == set(SIZES)
+    assert all(set(inputs(data.manifests)) == set(SIZES) for data in datasets.values())
     assert sum(data.records for data in datasets.values()) == sum(SIZES.values())
 
     for split in ("train", "validation"):

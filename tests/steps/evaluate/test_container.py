@@ -1,12 +1,10 @@
 """Our job's packages beside a script's image: the script sees its own, and nothing else."""
 
 import base64
-import hashlib
 import json
 import os
 import shutil
 import subprocess
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,6 +12,7 @@ from threading import Thread
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.scripts.wheels import wheel
 
 pytestmark = pytest.mark.long
 
@@ -31,58 +30,38 @@ for name in ("lent_to_our_job", "the_scripts_own", "steps"):
 """
 
 
-def wheel(folder: Path, name: str) -> Path:
-    path = folder / f"{name}-1-py3-none-any.whl"
-    info = f"{name}-1.dist-info"
-    files = {
-        f"{name}.py": "",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/RECORD": "",
-    }
-    with zipfile.ZipFile(path, "w") as archive:
-        for file, text in files.items():
-            archive.writestr(file, text)
-    return path
-
-
-def code_of(tmp_path: Path, job: str) -> Path:
+def code_of(tmp_path: Path, job: str) -> None:
     """The job's folder of code, which requires a package whose wheel lies in ``tmp_path``."""
     code = tmp_path / "processing/input/code"
     for room in ("steps", "trainyard/common"):
         shutil.copytree(CHECKOUT / room, code / room)
     (code / "trainyard/__init__.py").touch()
     (code / "steps/evaluate/job.py").write_text(job)
-    digest = hashlib.sha256(wheel(tmp_path, "lent_to_our_job").read_bytes()).hexdigest()
+    digest = wheel(tmp_path, "lent_to_our_job", "1")
     (code / "requirements.txt").write_text(f"lent_to_our_job==1 --hash=sha256:{digest}\n")
-    return code
+
+
+def start(tmp_path: Path, *words: str | Path, **environment: str) -> subprocess.CompletedProcess:
+    """Run the container's script; ``image`` stands for the image's own site-packages."""
+    clean = {n: v for n, v in os.environ.items() if not n.startswith(("AWS_", "PIP_"))}
+    image = dict.fromkeys(("PIP_TARGET", "PYTHONPATH"), str(tmp_path / "image"))
+    command = ["bash", tmp_path / "processing/input/code/steps/container.sh", "evaluate", *words]
+    return subprocess.run(command, cwd=tmp_path, env=clean | image | environment,
+                          capture_output=True, text=True, check=False)  # fmt: skip
 
 
 def test_the_script_sees_its_own_packages_and_not_ours(tmp_path: Path):
-    code, script = code_of(tmp_path, JOB), tmp_path / "processing/input/script"
+    code_of(tmp_path, JOB)
+    script = tmp_path / "processing/input/script"
     script.mkdir()
     (script / "evaluate.py").write_text(SCRIPT)
-    wheel(tmp_path, "the_scripts_own")
+    wheel(tmp_path, "the_scripts_own", "1")
     (script / "its.txt").write_text("the_scripts_own>=1\n")
-    done = subprocess.run(
-        ["bash", code / "steps/container.sh", "evaluate", script],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": str(tmp_path),
-            "PIP_TARGET": str(tmp_path / "image"),  # stands for the image's own site-packages
-            "PYTHONPATH": str(tmp_path / "image"),
-            "SCRIPT_REQUIREMENTS": "its.txt",
-        },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    links = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    done = start(tmp_path, script, **links, SCRIPT_REQUIREMENTS="its.txt")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-3:] == [
-        "lent_to_our_job False",
-        "the_scripts_own True",
-        "steps True",
-    ]
+    said = ["lent_to_our_job False", "the_scripts_own True", "steps True"]
+    assert done.stdout.splitlines()[-3:] == said
 
 
 INDEX = "/pypi/pypi/simple/"
@@ -120,32 +99,19 @@ class CodeArtifact(BaseHTTPRequestHandler):
 
 
 def test_a_job_logs_in_to_code_artifact_as_it_starts(tmp_path: Path):
-    code = code_of(tmp_path, "import lent_to_our_job")
+    code_of(tmp_path, "import lent_to_our_job")
     with ThreadingHTTPServer(("127.0.0.1", 0), CodeArtifact) as server:
         server.url, server.wheels = f"http://127.0.0.1:{server.server_port}", tmp_path
         server.asked = []
         Thread(target=server.serve_forever, daemon=True).start()
-        done = subprocess.run(
-            ["bash", code / "steps/container.sh", "evaluate"],
-            cwd=tmp_path,
-            env={
-                **{n: v for n, v in os.environ.items() if not n.startswith(("AWS_", "PIP_"))},
-                "AWS_ENDPOINT_URL_CODEARTIFACT": server.url,
-                "AWS_ACCESS_KEY_ID": "x",
-                "AWS_SECRET_ACCESS_KEY": "x",
-                "HOME": str(tmp_path),
-                "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
-                "PIP_TARGET": str(tmp_path / "image"),
-                "PYTHONPATH": str(tmp_path / "image"),
-                "CA_REPOSITORY_ARN": REPOSITORY,
-            },
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        aws = {"AWS_ENDPOINT_URL_CODEARTIFACT": server.url, "AWS_ACCESS_KEY_ID": "x",
+               "AWS_SECRET_ACCESS_KEY": "x", "CA_REPOSITORY_ARN": REPOSITORY}  # fmt: skip
+        mine = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+        done = start(tmp_path, **aws, **mine)
         server.shutdown()
     assert done.returncode == 0, done.stderr
     token, *others = server.asked
     assert token[0] == "/v1/authorization-token?domain=corp&domain-owner=111122223333"
     basic = "Basic " + base64.b64encode(b"aws:secret").decode()
-    assert [
-        path for path, by in others if by == basic
-    ] and "secret" not in done.stdout + done.stderr
+    assert [path for path, by in others if by == basic]
+    assert "secret" not in done.stdout + done.stderr

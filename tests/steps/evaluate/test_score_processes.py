@@ -33,6 +33,9 @@ def work(folder: Path, what: str) -> None:
         time.sleep(600)
 
 
+DEFECT = "^score 2 of 2: Traceback(.|\n)*ZeroDivisionError: of nothing"
+
+
 def test_results_come_in_order_whoever_is_done_first(tmp_path):
     tasks = [(tmp_path, "last"), (tmp_path, "first")]
     assert list(score_rows.in_order("one", work, tasks, ["a", "b"])) == ["a", "b"]
@@ -42,14 +45,7 @@ def test_results_come_in_order_whoever_is_done_first(tmp_path):
     ("what", "kind", "expected"),
     [
         ("damaged", DataError, "^score 2 of 2: a shard is damaged$"),
-        pytest.param(
-            *(
-                "defect",
-                RuntimeError,
-                "^score 2 of 2: Traceback(.|\n)*ZeroDivisionError: of nothing",
-            ),
-            marks=pytest.mark.sweep,
-        ),
+        pytest.param("defect", RuntimeError, DEFECT, marks=pytest.mark.sweep),
         ("killed", TrainyardError, r"^score 2 of 2: died \(SIGKILL\). .*evaluate.processes"),
     ],
 )
@@ -60,18 +56,20 @@ def test_the_first_that_fails_is_the_error_and_ends_the_others(tmp_path, what, k
     assert not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir())
 
 
+JOB = """
+import sys
+from pathlib import Path
+from steps.evaluate import score_rows
+from tests.steps.evaluate.test_score_processes import work
+if __name__ == "__main__":
+    tasks = [(Path(sys.argv[1]), "for ever")] * 2
+    list(score_rows.in_order("score", work, tasks, tasks))
+"""
+
+
 def test_they_die_with_the_job(tmp_path):
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from steps.evaluate import score_rows\n"
-        "from tests.steps.evaluate.test_score_processes import work\n"
-        "if __name__ == '__main__':\n"
-        "    tasks = [(Path(sys.argv[1]), 'for ever')] * 2\n"
-        "    list(score_rows.in_order('score', work, tasks, tasks))\n"
-    )
     script, folder = tmp_path / "job.py", tmp_path / "folder"
-    script.write_text(code)
+    script.write_text(JOB)
     folder.mkdir()
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
     with subprocess.Popen([sys.executable, str(script), str(folder)], env=environment) as job:

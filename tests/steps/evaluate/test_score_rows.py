@@ -31,16 +31,11 @@ def model(folder: Path, seed: int, train: Dataset) -> None:
     workload = load("language_model", SETTINGS)
     torch.manual_seed(seed)
     told = {
-        "workload": "language_model",
-        "workload_config": SETTINGS,
-        "train_config": {"precision": "float32"},
-        "train_fingerprint": train.fingerprint,
-        "steps": 0,
-        "parameters": 0,
-        "world_size": 1,
-        "packages_sha256": None,
+        "workload": "language_model", "workload_config": SETTINGS,
+        "train_config": {"precision": "float32"}, "train_fingerprint": train.fingerprint,
+        "steps": 0, "parameters": 0, "world_size": 1, "packages_sha256": None,
         "training": {"identity": None, "stretches": []},
-    }
+    }  # fmt: skip
     save(folder / "files", LocalWeights(workload.model().state_dict()), workload, told, [])
     with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
         tar.add(folder / "files", ".")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from steps.evaluate import job as evaluate_job
 from steps.evaluate.evaluation_document import Evaluation, Latency
 from steps.gate import job as gate_job
-from tests.conftest import CHECKOUT
 from tests.documents import keys_that_differ
 
 pytestmark = pytest.mark.long
@@ -129,104 +126,71 @@ def test_both_models_are_scored_by_the_script_and_the_gate_compares_them(root):
     assert {part["slice"] for part in gate["slices"]} == {"sign=+", "sign=-"}
 
 
-def test_a_worse_model_does_not_pass_beside_the_champion(root):
-    crown(root, slope=3)
-    archive(root / "processing/input/model", slope=-0.3)
-    evaluated(root, "--champion", ARN)
-    gate = judged(root, "--non_inferiority", "accuracy", "higher", "0.01",
-                  "--champion", ARN, "--look", "1")  # fmt: skip
-    assert gate["verdict"] == "reject" and "accuracy" in gate["reason"]
-
-
-def test_a_metric_that_no_row_has_is_no_comparison(root):
-    crown(root, slope=0.2)
-    evaluated(root, "--champion", ARN)
-    gate = judged(root, "--superiority", "auc", "higher", "0", "--champion", ARN, "--look", "1")
-    assert gate["verdict"] == "reject"
-    assert "a metric that is not a mean over examples has no scores" in gate["reason"]
-
-
-def test_the_challengers_failure_ends_the_job_with_its_last_lines(root):
-    archive(root / "processing/input/model", slope=1, fails=True)
-    message = failure(root)
-    assert "evaluate.py: ended with exit status 1" in message
-    assert "no such layer: decoder" in message
+SUPERIOR = ("--superiority", "log_loss", "lower", "0")
+NO_MEAN = "a metric that is not a mean over examples has no scores"
+UNCOMPARED = "cannot be compared"
 
 
 @pytest.mark.parametrize(
-    ("model", "reason"),
+    ("champion", "words", "reason", "error"),
     [
-        ({"slope": 1, "fails": True}, "no such layer: decoder"),
-        ({"slope": 1, "more": {"log_loss": None}}, "line 1: column log_loss: is None"),
-        ({}, "KeyError: 'slope'"),
+        ({"slope": 3}, ("--non_inferiority", "accuracy", "higher", "0.01"), "accuracy", None),
+        ({"slope": 0.2}, ("--superiority", "auc", "higher", "0"), NO_MEAN, None),
+        ({"slope": 1, "rows": 100}, SUPERIOR, "not scored on the same examples", None),
+        ({"slope": 1, "fails": True}, SUPERIOR, UNCOMPARED, "no such layer: decoder"),
+        ({"slope": 1, "more": {"log_loss": None}}, SUPERIOR, UNCOMPARED,
+         "line 1: column log_loss: is None"),
+        ({}, SUPERIOR, UNCOMPARED, "KeyError: 'slope'"),
     ],
-)
-def test_the_champions_failure_is_a_reason_to_reject(root, model, reason):
-    crown(root, **model)
+)  # fmt: skip
+def test_a_model_that_is_worse_or_cannot_be_compared_with_the_champion_is_rejected(
+    root, champion, words, reason, error
+):
+    crown(root, **champion)
+    archive(root / "processing/input/model", slope=-0.3)
     evaluation = evaluated(root, "--champion", ARN)
-    assert evaluation["metrics"] and not evaluation["champion"]["metrics"]
-    assert reason in evaluation["champion"]["error"]
-    gate = judged(root, "--superiority", "log_loss", "lower", "0", "--champion", ARN, "--look", "1")
-    assert gate["verdict"] == "reject" and "cannot be compared" in gate["reason"]
+    assert evaluation["metrics"] and bool(evaluation["champion"]["metrics"]) == (error is None)
+    assert (error or "") in (evaluation["champion"]["error"] or "")
+    gate = judged(root, *words, "--champion", ARN, "--look", "1")
+    assert gate["verdict"] == "reject" and reason in gate["reason"]
 
 
-def test_a_champion_with_another_number_of_rows_is_rejected(root):
-    crown(root, slope=1, rows=100)
-    evaluated(root, "--champion", ARN)
-    gate = judged(root, "--superiority", "log_loss", "lower", "0", "--champion", ARN, "--look", "1")
-    assert gate["verdict"] == "reject"
-    assert "not scored on the same examples" in gate["reason"]
+MISSPELT = ("--metrics", "accuracy=higher", "log_loss=lower", "acuracy=higher")
 
 
-def test_an_example_that_stands_twice_is_named(root):
-    archive(root / "processing/input/model", slope=1, more={"example": "the same"}, rows=2)
-    assert "scores.jsonl: lines 1 and 2: column example: both are 'the same'" in failure(root)
-
-
-def test_no_rows_are_an_error(root):
-    archive(root / "processing/input/model", slope=1, rows=0)
-    assert "scores.jsonl: holds no row" in failure(root)
-
-
-def test_a_metric_of_the_recipe_that_was_not_written_is_named(root):
-    options = [word.replace("auc=higher", "acuracy=higher") for word in words()]
-    with pytest.raises(SystemExit):
-        evaluate_job.main([*options, "--root", str(root)])
-    assert (
-        "metrics.json: auc is not a metric of evaluate.metrics"
-        in (root / "output/message").read_text()
-    )
-
-
-def test_a_baseline_that_the_recipe_lists_must_be_there(root):
-    assert "left no baseline.chance.jsonl" in failure(root, "--baselines", "chance")
+@pytest.mark.parametrize(
+    ("model", "words", "expected"),
+    [
+        ({"fails": True}, (), "evaluate.py: ended with exit status 1"),
+        ({"fails": True}, (), "no such layer: decoder"),
+        ({"more": {"example": "the same"}, "rows": 2}, (),
+         "scores.jsonl: lines 1 and 2: column example: both are 'the same'"),
+        ({"rows": 0}, (), "scores.jsonl: holds no row"),
+        ({}, MISSPELT, "metrics.json: auc is not a metric of evaluate.metrics"),
+        ({}, ("--baselines", "chance"), "left no baseline.chance.jsonl"),
+        ({}, ("--leaks", "examples"), "wrote no train_examples.jsonl"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_the_scripts_output_ends_the_job(root, model, words, expected):
+    archive(root / "processing/input/model", **{"slope": 1} | model)
+    assert expected in failure(root, *words)
 
 
 def test_leaks_are_those_of_the_examples_that_were_trained_on(root):
     evaluation = evaluated(root, "--leaks", "examples", "groups")
     assert evaluation["leakage"] == {
-        "examples": 1,
-        "groups": 2,
-        "checked_examples": 240,
-        "checked_groups": 60,
-    }
+        "examples": 1, "groups": 2, "checked_examples": 240, "checked_groups": 60,
+    }  # fmt: skip
     gate = judged(root, "--max_leaked_examples", "0")
     assert gate["verdict"] == "reject" and "1 of 240" in gate["reason"]
 
 
-def test_leaks_that_are_asked_for_must_be_told(root):
+def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_untold_leaks_are_unknown(root):
     archive(root / "processing/input/model", slope=1)
-    assert "wrote no train_examples.jsonl" in failure(root, "--leaks", "examples")
-
-
-def test_without_a_demand_untold_leaks_are_unknown(root):
-    archive(root / "processing/input/model", slope=1)
-    assert set(evaluated(root)["leakage"].values()) == {None}
-
-
-def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_of_nothing_else(root, tmp_path):
-    first = evaluated(root)["dataset"]
+    evaluation = evaluated(root)
+    first = evaluation["dataset"]
     assert first["channels"]["test"]["files"] == 1
+    assert set(evaluation["leakage"].values()) == {None}
     for part in ("output", "work"):
         shutil.rmtree(root / "processing" / part)
     test = root / "processing/input/test/test.csv"
@@ -234,6 +198,9 @@ def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_of_nothing_else(r
     second = evaluated(root)["dataset"]
     assert first["test_fingerprint"] != second["test_fingerprint"]
     assert first["fingerprint"] != second["fingerprint"]
+    test.unlink()
+    message = failure(root)
+    assert "channel test:" in message and "holds no file" in message
 
 
 INFERENCE = """
@@ -258,13 +225,19 @@ REQUEST = ("--request", "request.json", "application/json", "application/json")
 def with_inference(root: Path, text: str) -> None:
     (root / "processing/input/script/request.json").write_text('{"x": 2}')
     folder = root / "processing/input/model"
-    (folder / "inference.py").write_text(text)
+    (folder / "code").mkdir(exist_ok=True)
+    (folder / "code/inference.py").write_text(text)
     with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
-        tar.add(folder / "weights.json", "weights.json")
-        tar.add(folder / "inference.py", "code/inference.py")
+        for name in ("weights.json", "code/inference.py"):
+            tar.add(folder / name, name)
 
 
 def test_the_latency_is_of_the_inference_scripts_own_functions(root):
+    with_inference(root, INFERENCE.replace("predict_fn", "predict"))
+    message = failure(root, *REQUEST)
+    assert "inference.py: ended with exit status 1" in message and "no predict_fn" in message
+    shutil.rmtree(root / "processing/work", ignore_errors=True)
+    shutil.rmtree(root / "processing/output", ignore_errors=True)
     with_inference(root, INFERENCE)
     latency = evaluated(root, *REQUEST)["latency"]
     assert not keys_that_differ(latency, Latency)
@@ -273,23 +246,9 @@ def test_the_latency_is_of_the_inference_scripts_own_functions(root):
     assert gate["verdict"] == "pass", gate["reason"]
 
 
-def test_an_inference_script_that_lacks_a_function_is_told_which(root):
-    with_inference(root, INFERENCE.replace("predict_fn", "predict"))
-    message = failure(root, *REQUEST)
-    assert "inference.py: ended with exit status 1" in message and "no predict_fn" in message
-
-
-def test_an_empty_channel_is_an_error(root):
-    (root / "processing/input/test/test.csv").unlink()
-    assert "channel test:" in failure(root) and "holds no file" in failure(root)
-
-
-def test_the_job_needs_neither_torch_nor_pydantic():
+def test_the_job_needs_neither_torch_nor_pydantic(run_python):
     """The image is the script's: of our packages it gets only numpy and pyarrow."""
+    heavy = "{'torch', 'pydantic', 'pandas', 'scipy', 'sagemaker', 'boto3'}"
     code = "import sys, steps.evaluate.job, steps.evaluate.script_evaluation; "
-    code += "print(sorted({'torch', 'pydantic', 'pandas', 'scipy', 'sagemaker', 'boto3'} & "
-    code += "set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", f"{code}print(sorted({heavy} & set(sys.modules)))")
     assert done.stdout.strip() == "[]"

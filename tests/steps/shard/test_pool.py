@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from steps.shard import pool
+from steps.shard import pool, raw_objects
 from steps.shard.pool import Pace
 from steps.shard.raw_objects import RawObject
 from tests.conftest import CHECKOUT
@@ -27,13 +27,10 @@ def deed(name: str) -> bytes:
     return lines([*({"key": "k", "text": f"{name} {n}"} for n in range(50)), *RECORDS])
 
 
-@pytest.mark.parametrize(("name", "end"), [("die", "SIGKILL"), ("end", "SIGTERM")])
-def test_a_worker_that_dies_is_reported_with_its_object(failure, tmp_path, name, end):
-    message = failure(FILES | {"big.jsonl": deed(name)}, *DEADLY, "--processes", "2")
-    assert re.match(
-        rf"00000\d-of-00000\d \(0.0 MB\): a worker process died while working on it \({end}\)",
-        message,
-    )
+def test_a_worker_that_dies_is_reported_with_its_object(failure, tmp_path):
+    message = failure(FILES | {"big.jsonl": deed("die")}, *DEADLY, "--processes", "2")
+    said = r"00000\d-of-00000\d \(0.0 MB\): a worker process died while working on it \(SIGKILL\)"
+    assert re.match(said, message)
     assert "out of memory" in message
     assert not list(tmp_path.rglob("manifest-*.json"))
 
@@ -45,15 +42,12 @@ def test_a_full_disk_is_named_and_what_is_finished_stays(failure, shard, caplog,
     assert "No space left on device; raise shard.volume_gb" in message
 
 
-def test_a_defect_keeps_its_traceback(shard):
+def test_a_defect_keeps_its_traceback_and_damaged_objects_are_collected(shard, failure):
     """An exception of the workload is not an error of ours."""
     with pytest.raises(RuntimeError, match="a defect of the workload"):
         shard(FILES | {"z.jsonl": deed("wrong")}, *DEADLY, "--processes", "2")
-
-
-def test_damaged_objects_are_collected_from_all_workers(failure):
-    files = FILES | {f"{name}.jsonl.gz": b"no gzip" for name in "xyz"}
-    message = failure(files, "--processes", "2")
+    damaged = {f"{name}.jsonl.gz": b"no gzip" for name in "xyz"}
+    message = failure(damaged, "--processes", "2")
     assert [message.count(f"{name}.jsonl.gz: ") for name in "xyz"] == [1, 1, 1]
     assert message.index("x.jsonl.gz") < message.index("y.jsonl.gz") < message.index("z.jsonl.gz")
 
@@ -70,8 +64,7 @@ def start(root: Path, *arguments: str) -> subprocess.Popen:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how",
-    [signal.SIGKILL, *(pytest.param(how, marks=pytest.mark.sweep) for how in (2, 15))],
+    "how", [signal.SIGKILL, *(pytest.param(how, marks=pytest.mark.sweep) for how in (2, 15))]
 )
 def test_workers_die_with_the_job(tmp_path, how):
     root = container(tmp_path / "root", {"a.jsonl": deed("sleep")}, "algo-1", ["algo-1"])
@@ -86,27 +79,28 @@ def test_workers_die_with_the_job(tmp_path, how):
         job.communicate(timeout=60)
 
 
+ORPHANED = """
+import multiprocessing, sys, time
+from trainyard.common.process import die_with_parent
+def work(platform):
+    sys.platform = platform
+    die_with_parent()
+    print("sleeping", flush=True)
+    time.sleep(600)
+if __name__ == "__main__":
+    one = multiprocessing.get_context("spawn").Process(target=work, args=("darwin",))
+    one.start()
+    print(one.pid, flush=True)
+    time.sleep(600)
+"""
+
+
 @pytest.mark.slow
 def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
-    code = (
-        "import multiprocessing, sys, time\n"
-        "from trainyard.common.process import die_with_parent\n"
-        "def work(platform):\n"
-        "    sys.platform = platform\n"
-        "    die_with_parent()\n"
-        "    print('sleeping', flush=True)\n"
-        "    time.sleep(600)\n"
-        "if __name__ == '__main__':\n"
-        "    one = multiprocessing.get_context('spawn').Process(target=work, args=('darwin',))\n"
-        "    one.start()\n"
-        "    print(one.pid, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    script = tmp_path / "parent.py"
-    script.write_text(code)
-    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    (tmp_path / "parent.py").write_text(ORPHANED)
+    command, path = [sys.executable, str(tmp_path / "parent.py")], {"PYTHONPATH": str(CHECKOUT)}
     with subprocess.Popen(
-        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True
+        command, env=os.environ | path, stdout=subprocess.PIPE, text=True
     ) as parent:
         worker = psutil.Process(int(parent.stdout.readline()))
         assert parent.stdout.readline() == "sleeping\n"
@@ -118,6 +112,11 @@ def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
     ("objects", "processes", "expected"), [(1, 6, (1, 6)), (2, 6, (2, 3)), (4, 6, (4, 1))]
 )
 def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes, expected):
+    monkeypatch.delenv("RAYON_NUM_THREADS")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    pool.set_threads(3)  # where nobody set them
+    assert os.environ["RAYON_NUM_THREADS"] == "3"
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
     started = []
     monkeypatch.setattr(pool, "set_threads", lambda threads: started.append((1, threads)))
 
@@ -128,14 +127,6 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
     monkeypatch.setattr(pool.Pool, "_run_in_pool", pooled)
     shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))
     assert started == [expected, (1, processes)]  # of the objects, of the only unit
-
-
-def test_threads_are_set_where_nobody_set_them(monkeypatch):
-    monkeypatch.delenv("RAYON_NUM_THREADS")
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    pool.set_threads(3)
-    assert os.environ["RAYON_NUM_THREADS"] == "3"
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
 
 
 def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
@@ -157,8 +148,6 @@ def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
 
 
 def test_largest_objects_come_first(tmp_path):
-    from steps.shard import raw_objects
-
     for name, size in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
         (tmp_path / name).write_bytes(bytes(size))
     assert [one.name for one in raw_objects.find(tmp_path, "")] == ["b", "d", "c", "a"]

@@ -1,9 +1,6 @@
 """Tests of raw data in every format: suffixes, compression, limits, broken files."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,12 +25,9 @@ LINES = "".join(f"{text}\n" for text in TEXTS)
 JSON = "".join(json.dumps({"z": [1], "text": text}) + "\n" for text in TEXTS)
 CSV = "z,text\n" + "".join('0,"{}"\n'.format(text.replace('"', '""')) for text in TEXTS)
 CONTENT = {
-    ".txt": LINES,
-    ".jsonl": JSON,
-    ".ndjson": JSON,
-    ".csv": CSV,
+    ".txt": LINES, ".jsonl": JSON, ".ndjson": JSON, ".csv": CSV,
     ".tsv": CSV.replace('0,"', '0\t"').replace("z,", "z\t"),
-}
+}  # fmt: skip
 
 
 def content(suffix: str) -> bytes:
@@ -49,17 +43,16 @@ def content(suffix: str) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_every_format_gives_the_same_records(tmp_path: Path, suffix: str):
+def test_every_format_gives_the_same_records_and_names_a_missing_file(tmp_path: Path, suffix: str):
     path = write(tmp_path, f"data.v1{suffix.upper()}", content(suffix))
     rows, lines, bad = read_all(path)
     assert rows == [(text,) for text in TEXTS]
-    assert lines == list(range(1, len(TEXTS) + 1))
-    assert bad == []
+    assert (lines, bad) == (list(range(1, len(TEXTS) + 1)), [])
+    with pytest.raises(DataError, match=f"gone{suffix}: cannot be read"):
+        read_all(tmp_path / f"gone{suffix}")
 
 
-@pytest.mark.parametrize(
-    "name", ["data.json", "data", "data.parquet.gz", "data.csv.bz2", "x.jsonl~"]
-)
+@pytest.mark.parametrize("name", ["data.json", "data", "data.parquet.gz", "x.jsonl~"])
 def test_unknown_suffix_is_an_error_before_anything_is_read(tmp_path: Path, name: str):
     with pytest.raises(DataError, match=r"cannot be read; known are \.csv, .*\.parquet, .*zst\."):
         read(tmp_path / name, TEXT)
@@ -67,15 +60,8 @@ def test_unknown_suffix_is_an_error_before_anything_is_read(tmp_path: Path, name
 
 @pytest.mark.parametrize("suffix", [s for s in FORMATS if s[:4] not in (".par", ".tar")])
 def test_a_file_without_a_byte_gives_no_batch(tmp_path: Path, suffix: str):
-    assert list(read(write(tmp_path, f"a{suffix}", b""), TEXT)) == []
-    assert list(read(write(tmp_path, f"b{suffix}", compressed(b"", suffix)), TEXT)) == []
-    assert list(read(write(tmp_path, f"c{suffix}", compressed(b"\n\r\n\n", suffix)), TEXT)) == []
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_missing_file_is_named(tmp_path: Path, suffix: str):
-    with pytest.raises(DataError, match=f"gone{suffix}: cannot be read"):
-        read_all(tmp_path / f"gone{suffix}")
+    for body in (b"", compressed(b"", suffix), compressed(b"\n\r\n\n", suffix)):
+        assert list(read(write(tmp_path, f"a{suffix}", body), TEXT)) == []
 
 
 @pytest.mark.parametrize("suffix", [s for s in FORMATS if s.endswith((".gz", ".zst", "quet"))])
@@ -87,33 +73,23 @@ def test_a_file_cut_off_anywhere_is_an_error(tmp_path: Path, suffix: str):
             read_all(path)
 
 
-@pytest.mark.parametrize("suffix", [".csv.gz", ".jsonl.zst"])
-def test_what_is_not_compressed_as_its_name_says_is_an_error(tmp_path: Path, suffix: str):
-    with pytest.raises(DataError, match="cannot be read to its end"):
-        read_all(write(tmp_path, f"data{suffix}", CONTENT[plain(suffix)]))
-
-
-def test_every_flipped_byte_in_gzip_is_an_error(tmp_path: Path):
+def test_what_is_not_compressed_as_its_name_says_and_any_flipped_byte_is_an_error(tmp_path: Path):
     """Bytes of the header that do not affect the content (time, system, level) are left out."""
     whole = content(".csv.gz")
     for place in {0, 1, 2, *range(10, len(whole))}:
         flipped = whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :]
         with pytest.raises(DataError, match="cannot be read to its end"):
             read_all(write(tmp_path, "data.csv.gz", flipped))
+    for suffix in (".csv.gz", ".jsonl.zst"):
+        with pytest.raises(DataError, match="cannot be read to its end"):
+            read_all(write(tmp_path, f"data{suffix}", CONTENT[plain(suffix)]))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".csv.zst", ".txt.gz"])
-def test_compressed_files_may_be_joined(tmp_path: Path, suffix: str):
-    whole = CONTENT[plain(suffix)].encode()
-    parts = [compressed(part, suffix) for part in (whole[:50], whole[50:])]
+@pytest.mark.parametrize("suffix", [".txt.gz", ".jsonl.gz", ".csv.zst", ".tsv"])
+def test_byte_order_mark_is_dropped_and_compressed_files_may_be_joined(tmp_path: Path, suffix: str):
+    marked = b"\xef\xbb\xbf" + CONTENT[plain(suffix)].encode()
+    parts = [compressed(part, suffix) for part in (marked[:50], marked[50:])]
     rows, _, bad = read_all(write(tmp_path, f"data{suffix}", b"".join(parts)))
-    assert (len(rows), bad) == (len(TEXTS), [])
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".tsv.gz"])
-def test_byte_order_mark_is_dropped(tmp_path: Path, suffix: str):
-    marked = compressed(b"\xef\xbb\xbf" + CONTENT[plain(suffix)].encode(), suffix)
-    rows, _, bad = read_all(write(tmp_path, f"data{suffix}", marked))
     assert (rows[0], len(rows), bad) == (("one",), len(TEXTS), [])
 
 
@@ -135,7 +111,7 @@ def test_compressed_data_without_its_suffix_is_named(tmp_path: Path, suffix: str
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".tsv"])
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("chunk", [1, 3, 64])
 def test_records_do_not_depend_on_where_chunks_end(tmp_path: Path, suffix: str, chunk: int):
     lines = CONTENT[suffix].encode().splitlines(keepends=True)
     lines[3:3] = [b"\xff\xfe\r\n", b"\r\n", b"\n"]
@@ -147,16 +123,11 @@ def test_records_do_not_depend_on_where_chunks_end(tmp_path: Path, suffix: str, 
 
 
 LONG = 200
-GIANTS = {
-    ".txt": b"%b\n",
-    ".jsonl": b'{"text": "%b"}\n',
-    ".csv": b'0,"%b"\n',
-    ".tsv": b"0\t%b\r\n",
-}
+GIANTS = {".txt": b"%b\n", ".jsonl": b'{"text": "%b"}\n', ".csv": b'0,"%b"\n', ".tsv": b"0\t%b\r\n"}
 
 
 @pytest.mark.parametrize("suffix", GIANTS)
-@pytest.mark.parametrize("chunk", [1, 16, LONG])
+@pytest.mark.parametrize("chunk", [1, LONG])
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_giant_record_costs_only_itself(tmp_path: Path, suffix: str, chunk: int, end: bytes):
     row = GIANTS[suffix]
@@ -193,7 +164,7 @@ for path in sys.argv[1:]:
 """
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path):
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, run_python):
     """Peak memory (kB) of one process over a small and then a large file of each format."""
     line = b'{"text": "%b"}\n' % (b"x" * 1000)
     small, large = line * 15_000, line * 60_000
@@ -206,14 +177,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path):
         table = pa.table({"text": texts.slice(0, len(part) // len(line))})
         paths.append(tmp_path / f"{name}.parquet")
         pq.write_table(table, paths[-1], row_group_size=len(table), use_dictionary=False)
-    output = subprocess.run(
-        [sys.executable, "-c", MEASURE, *paths],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": "."},
-        cwd=Path(__file__).parents[3],
-    ).stdout
+    output = run_python("-c", MEASURE, *map(str, paths)).stdout
     rows, peaks = zip(*(map(int, line.split()) for line in output.splitlines()), strict=True)
     assert rows == (15_000,) * 3 + (60_000,) * 3
     assert peaks[-1] - peaks[2] < 30_000, f"{peaks} kB: the large files have 60 MB each"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steps.shard.readers import Batch, json_lines, text
@@ -46,6 +46,22 @@ def from_file(name: str, content: bytes, columns: Columns) -> Reading:
         return read_lines(write(Path(folder), name, content), columns)
 
 
+def check_alike(
+    name: str,
+    content: bytes,
+    columns: Columns,
+    small: dict,
+    exact: Batch | Reading,
+    fast: Batch | None,
+) -> None:
+    """Check that both ways give the same, and the file's reader with any limits, too."""
+    expected = exactly(shown(exact) if isinstance(exact, Batch) else exact)
+    assert fast is None or exactly(shown(fast)) == expected
+    assert exactly(from_file(name, content, columns)) == expected
+    with limits(**small):
+        assert exactly(from_file(name, content, columns)) == expected
+
+
 @st.composite
 def damaged(draw: Callable, whole: st.SearchStrategy[bytes]) -> bytes:
     """Draw the content as it is, or with some bytes taken out, or others put in."""
@@ -59,20 +75,8 @@ def damaged(draw: Callable, whole: st.SearchStrategy[bytes]) -> bytes:
 
 
 PUT = [
-    b"",
-    b"\0",
-    b"\xff",
-    b'"',
-    b"\\",
-    b"{",
-    b"}",
-    b",",
-    b"\r",
-    b"\n",
-    b" ",
-    b"\xef\xbb\xbf",
-    b"1",
-]
+    b"", b"\0", b"\xff", b'"', b"\\", b"{", b"}", b",", b"\r", b"\n", b" ", b"\xef\xbb\xbf", b"1",
+]  # fmt: skip
 
 NUMBERS = [
     "0", "-0", "5", "-12.5", "1e3", "1E+30", "01", "1.", ".5", "+1", "1e400", "1e-400", "NaN",
@@ -117,12 +121,8 @@ def block(content: bytes) -> Block:
 @given(content=JSON_FILES, columns=COLUMNS, small=LIMITS)
 def test_json_lines(content: bytes, columns: Columns, small: dict[str, int]):
     content = b"\n" + content  # so that it does not start like a file of another kind
-    exact = shown(json_lines.exact(block(content), columns))
-    fast = json_lines.fast(block(content), columns)
-    assert fast is None or exactly(shown(fast)) == exactly(exact)
-    assert exactly(from_file("a.jsonl", content, columns)) == exactly(exact)
-    with limits(**small):
-        assert exactly(from_file("a.jsonl", content, columns)) == exactly(exact)
+    exact = json_lines.exact(block(content), columns)
+    check_alike("a.jsonl", content, columns, small, exact, json_lines.fast(block(content), columns))
 
 
 def by_json(line: bytes, columns: Columns) -> list | None:
@@ -173,23 +173,11 @@ def test_json_lines_against_the_json_module(line: bytes, columns: Columns):
 
 FIELDS = st.sampled_from(
     [
-        "a",
-        '"a"',
-        "",
-        '""',
-        '"a,b"',
-        '"a\nb"',
-        '"a""b"',
-        '5" x',
-        '"x"y',
-        '"x"y"z',
-        "NA",
-        " ",
-        "é",
+        "a", '"a"', "", '""', '"a,b"', '"a\nb"', '"a""b"', '5" x', '"x"y', '"x"y"z', "NA", " ", "é",
         "7",
     ]
     + ["\u2028", '"\r\n"', "true", "\ufeffa"]
-)
+)  # fmt: skip
 CSV_NUMBERS = st.sampled_from([*NUMBERS, "", "NA", " 1", "1\t", '"2"', "#N/A", '""', '"1\n"']) | (
     st.floats().map(repr)
 )
@@ -225,11 +213,8 @@ def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes
     exact = by_rows(table, content)
     stop = table.dialect.probable_end(content + b"\n", 0, len(content) + 1)
     fast = table.fast(bytearray(content + b"\n"), 0, stop, 2)
-    whole = stop == len(content) + 1 and fast is not None
-    assert not whole or exactly(shown(fast)) == exactly(exact)
-    assert exactly(from_file("a.csv", HEADER + content, columns)) == exactly(exact)
-    with limits(**small):
-        assert exactly(from_file("a.csv", HEADER + content, columns)) == exactly(exact)
+    whole = fast if stop == len(content) + 1 else None
+    check_alike("a.csv", HEADER + content, columns, small, exact, whole)
 
 
 @given(content=CSV_FILES)
@@ -257,18 +242,25 @@ def one_number(batch: Batch | None) -> float | None | str:
     return "bad" if batch is None or batch.bad else batch.records["size"][0].as_py()
 
 
-@given(LITERALS | st.floats().map(repr) | st.integers().map(str) | st.decimals().map(str))
-def test_numbers(literal: str):
+@given(
+    LITERALS | st.floats().map(repr) | st.integers().map(str) | st.decimals().map(str),
+    st.sampled_from([None, "uint8", "int8", "uint16", "int32", "int64", "uint64"]),
+)
+@example("2.4e-104", "uint8")  # 0 for pyarrow's decimals
+@example("0x1F", "uint8")  # 31 for pyarrow's integers
+def test_numbers(literal: str, dtype: str | None):
     """A text that pyarrow accepts as a number is one, and has the same bits."""
+    column = Column("number", False, dtype=dtype) if dtype else NUMBER["size"]
     row, line = f"{literal},a\n".encode(), f'{{"size":{literal}}}'.encode()
-    table = Table(Dialect(","), ("size", "z"), NUMBER)
+    table = Table(Dialect(","), ("size", "z"), {"size": column})
     exact = one_number(
         table.exact(Window(bytearray(row), 0, len(row), last=True), LineCount(), len(row))
     )
     fast = one_number(table.fast(bytearray(row), 0, len(row), 1))
     assert fast == "bad" or repr(fast) == repr(exact)
-    fast = one_number(json_lines.fast(block(line), NUMBER))
-    assert fast == "bad" or repr(fast) == repr(one_number(json_lines.exact(block(line), NUMBER)))
+    exact = one_number(json_lines.exact(block(line), {"size": column}))
+    fast = one_number(json_lines.fast(block(line), {"size": column}))
+    assert fast == "bad" or repr(fast) == repr(exact)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70))
@@ -281,31 +273,38 @@ def test_good_numbers_take_the_vectorised_way(number: float):
     assert repr(one_number(found)) == repr(float(number))
 
 
-GOOD_JSON = {
-    "line ends": b'{"text":"a"}\n\n{"text":"b"}\r\n\r\n{"text":"c"}',
-    "integer categories": b'{"kind":null}\n{}\n{"kind":7}\n{"kind":null}\n{"kind":-0}\n',
-    "boolean categories": b'\n{"kind":true}\n{"kind":false}\n',
-    "other keys": b'{"z":{"text":1},"text":"\\u00e9","z":[{}]}\n{"z":null,"text":"b"}\n',
-    "missing numbers": b'{"size":NaN}\n{"size":null}\n{"size":-Infinity}\n{"size":1}\n',
-}
+GOOD_JSON = [
+    b'{"text":"a"}\n\n{"text":"b"}\r\n\r\n{"text":"c"}',
+    b'{"kind":null}\n{}\n{"kind":7}\n{"kind":null}\n{"kind":-0}\n',
+    b'\n{"kind":true}\n{"kind":false}\n',
+    b'{"z":{"text":1},"text":"\\u00e9","z":[{}]}\n{"z":null,"text":"b"}\n',
+    b'{"size":NaN}\n{"size":null}\n{"size":-Infinity}\n{"size":1}\n',
+    b'{"image": "YWJj", "box": [1, 2.5], "taken": "2013-01-31"}\n{"image": null, "box": null}\n',
+    b'{"n": 9007199254740993}\n{"n": -9223372036854775808}\n{"n": null}\n',
+]
 GOOD_CSV = {
-    "line ends": b"a,1,b,z\r\n\n\r\nc,2,d,z\r",
-    "quotes": b'"a,""\n",1,"b\r\n",z\n"x"y,"2",5" "z,"\n"\n',
-    "missing values": b',NA,"",\n"",inf,,\n',
+    b"a,1,b,z\r\n\n\r\nc,2,d,z\r": "text size kind z",
+    b'"a,""\n",1,"b\r\n",z\n"x"y,"2",5" "z,"\n"\n': "text size kind z",
+    b',NA,"",\n"",inf,,\n': "text size kind z",
+    b"0,YWJj,2013-01-31\n0,,\n": "z image taken",
+    b"9007199254740993,0xabc\n,z\nNA,z\n-7,\n": "n z",
+}
+OTHERS_TOO = MIXED | {
+    "image": Column("bytes", required=False),
+    "box": Column("list", required=False),
+    "taken": Column("timestamp", required=False),
+    "n": Column("number", False, dtype="int64"),
 }
 
 
-@pytest.mark.parametrize("name", GOOD_JSON)
-def test_good_objects_take_the_vectorised_way(name: str):
-    assert json_lines.fast(block(GOOD_JSON[name]), MIXED) is not None
-
-
-@pytest.mark.parametrize("name", GOOD_CSV)
-def test_good_rows_take_the_vectorised_way(name: str):
-    content = GOOD_CSV[name]
-    table = Table(Dialect(","), ("text", "size", "kind", "z"), MIXED)
-    assert table.dialect.probable_end(content, 0, len(content)) == len(content)
-    assert table.fast(bytearray(content), 0, len(content), 1) is not None
+def test_good_objects_and_rows_take_the_vectorised_way():
+    for content in GOOD_JSON:
+        assert json_lines.fast(block(content), OTHERS_TOO) is not None, content
+    for content, names in GOOD_CSV.items():
+        columns = {name: OTHERS_TOO[name] for name in names.split() if name != "z"}
+        table = Table(Dialect(","), tuple(names.split()), columns)
+        assert table.dialect.probable_end(content, 0, len(content)) == len(content)
+        assert table.fast(bytearray(content), 0, len(content), 1) is not None, content
 
 
 @given(
@@ -318,9 +317,5 @@ def test_good_rows_take_the_vectorised_way(name: str):
 )
 def test_text(content: bytes, small: dict[str, int]):
     content = b"\n" + content  # so that it does not start like a file of another kind
-    exact = shown(text.exact(block(content), TEXT))
-    fast = text.fast(block(content), TEXT)
-    assert fast is None or shown(fast) == exact
-    assert from_file("a.txt", content, TEXT) == exact
-    with limits(**small):
-        assert from_file("a.txt", content, TEXT) == exact
+    exact, fast = text.exact(block(content), TEXT), text.fast(block(content), TEXT)
+    check_alike("a.txt", content, TEXT, small, exact, fast)

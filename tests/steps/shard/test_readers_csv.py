@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steps.shard.readers.text import Dialect
@@ -33,28 +33,17 @@ def test_required_values_that_are_missing_are_bad(tmp_path: Path):
     content = 'text,size\na,1\n"",2\n,3\nb,NA\nc,inf\nd,nan\ne,1e999\nf,\ng,5\n'
     rows, lines, bad = read_all(write(tmp_path, "a.csv", content), columns)
     assert (rows, lines) == ([("a", 1.0), ("g", 5.0)], [1, 9])
-    assert [one.line for one in bad] == [2, 3, 4, 5, 6, 7, 8]
-    assert bad[0].reason == "column 'text' is required and has no value"
-    assert bad[2].reason == "column 'size' is required and has no value"
+    missing = ["text", "text", *["size"] * 5]
+    reason = "column '{}' is required and has no value"
+    assert reasons(bad) == {n: reason.format(name) for n, name in enumerate(missing, 2)}
     assert bad[2].excerpt == "b,NA"
 
 
 NUMBERS = {
-    "+1": 1.0,
-    "1.": 1.0,
-    ".5": 0.5,
-    "007": 7.0,
-    "-0": -0.0,
-    "9007199254740993": 9007199254740992.0,
-    "9" * 400: None,
-    "1e-400": 0.0,
-    "-Infinity": None,
-    "nan(1)": None,
-    "#N/A": None,
-    "null": None,
-    '"5"': 5.0,
-    '""': None,
-}
+    "+1": 1.0, "1.": 1.0, ".5": 0.5, "007": 7.0, "-0": -0.0, "9007199254740993": 9007199254740992.0,
+    "9" * 400: None, "1e-400": 0.0, "-Infinity": None, "nan(1)": None, "#N/A": None, "null": None,
+    '"5"': 5.0, '""': None,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("beside", ["", "x,1\n"])
@@ -65,36 +54,28 @@ def test_numbers(tmp_path: Path, beside: str):
     assert len(bad) == len(beside) // 4
 
 
-@pytest.mark.parametrize(
-    "text", ["x", "1_000", "0x10", "1e", "--1", "true", "1 2", "١", "None", "."]
-)
-def test_what_is_no_number_is_bad(tmp_path: Path, text: str):
-    content = f"size,z\n1,a\n{text},a\n2,a\n"
-    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), NUMBER)
-    assert (rows, lines) == ([(1.0,), (2.0,)], [1, 3])
-    assert reasons(bad) == {2: f"column 'size' is {text!a}, expected a number"}
-
-
-def test_rows_of_another_length_are_bad(tmp_path: Path):
-    content = "text,z\na,1\nb\nc,1,2\n \n\nd,1\n"
-    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
-    assert (rows, lines) == ([("a",), ("d",)], [1, 5])
-    assert reasons(bad) == {
-        2: "has 1 fields, the header has 2",
-        3: "has 3 fields, the header has 2",
-        4: "has 1 fields, the header has 2",
-    }
+def test_what_is_no_number_is_bad(tmp_path: Path):
+    texts = ["x", "1_000", "0x10", "1e", "--1", "true", "1 2", "١", "None", "."]
+    content = "size,z\n" + "".join(f"1,a\n{text},a\n" for text in texts)
+    rows, _, bad = read_all(write(tmp_path, "a.csv", content), NUMBER)
+    assert rows == [(1.0,)] * len(texts)
+    assert list(reasons(bad).items()) == [
+        (2 * n, f"column 'size' is {text!a}, expected a number") for n, text in enumerate(texts, 1)
+    ]
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_rows_of_another_length_and_encoding_are_bad_quietly(tmp_path: Path):
-    path = write(tmp_path, "a.csv", b"text,z\na,1\n\xff\nb,2\n")
-    rows, _, bad = read_all(path)
-    assert rows == [("a",), ("b",)]
-    assert [one.excerpt for one in bad] == ["\\xff"]
-
-
-def test_encoding_is_looked_at_where_it_matters(tmp_path: Path):
+def test_rows_of_another_length_or_encoding_are_bad(tmp_path: Path):
+    """Quietly; the encoding is looked at where it matters."""
+    content = b"text,z\na,1\nb\nc,1,2\n \n\n\xff\nd,1\n"
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
+    assert (rows, lines) == ([("a",), ("d",)], [1, 6])
+    assert list(reasons(bad).items())[:3] == [
+        (2, "has 1 fields, the header has 2"),
+        (3, "has 3 fields, the header has 2"),
+        (4, "has 1 fields, the header has 2"),
+    ]
+    assert bad[3].excerpt == "\\xff"
     content = b"text,z\nna\xc3\xafve,1\nna\xefve,2\na,\xff\nb\0,3\nc,\0\n\xef\xbb\xbfd,4\n"
     rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
     assert (rows, lines) == ([("naïve",), ("a",), ("\ufeffd",)], [1, 3, 6])
@@ -105,13 +86,9 @@ def test_encoding_is_looked_at_where_it_matters(tmp_path: Path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_line_ends_and_quotes(tmp_path: Path, end: str):
     rows = [
-        ["text", "z"],
-        ["a\nb\r\nc\rd", '"'],
-        ['say "hi", then\n', ""],
-        ['5" nail', "x"],
-        ["", '""'],
-        ["last", ",\n,"],
-    ]
+        ["text", "z"], ["a\nb\r\nc\rd", '"'], ['say "hi", then\n', ""], ['5" nail', "x"],
+        ["", '""'], ["last", ",\n,"],
+    ]  # fmt: skip
     sink = io.StringIO()
     csv.writer(sink, lineterminator=end).writerows(rows)
     content = sink.getvalue().replace('"5"" nail"', '5" nail')
@@ -128,7 +105,7 @@ def test_a_records_line_is_that_of_the_file(tmp_path: Path):
         content = end.join(rows) + end
         path = write(tmp_path, "a.csv", content)
         begins = {row: 1 + len(content[: content.index(row)].splitlines()) for row in rows if row}
-        for small in ({}, *({"chunk": size, "piece": size} for size in (1, 2, 3, 7, 16))):
+        for small in ({}, *({"chunk": size, "piece": size} for size in (1, 3, 16))):
             with limits(**small):
                 _, lines, bad = read_lines(path, TEXT)
             assert lines == [begins[row] for row in rows[2:] if row and row != "4"], (end, small)
@@ -146,27 +123,27 @@ def test_a_line_of_a_giant_is_counted(tmp_path: Path):
 
 
 def test_header_only_and_blank_lines(tmp_path: Path):
-    assert read_all(write(tmp_path, "a.csv", "text,z"), TEXT) == ([], [], [])
-    assert read_all(write(tmp_path, "b.csv", "\r\n\ntext\r\n\r\n\r\n"), TEXT) == ([], [], [])
-    assert read_all(
-        write(tmp_path, "c.csv", '\n\n"te\nxt"\n\n\nx\n\n'), {"te\nxt": Column("text")}
-    ) == (
-        [("x",)],
-        [1],
-        [],
-    )
+    for content in ("text,z", "\r\n\ntext\r\n\r\n\r\n"):
+        assert read_all(write(tmp_path, "a.csv", content), TEXT) == ([], [], [])
+    path = write(tmp_path, "c.csv", '\n\n"te\nxt"\n\n\nx\n\n')
+    assert read_all(path, {"te\nxt": Column("text")}) == ([("x",)], [1], [])
+    path = write(tmp_path, "a.csv", "z,text,z,,\n1,a,2,3,4\n")  # others may be twice or nameless
+    assert read_all(path)[0] == [("a",)]
 
 
 @pytest.mark.parametrize("rest", ["", "x,1\n" * 30])
 def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path, rest: str):
     """Pyarrow and Python's ``csv`` take the whole rest of the file for its field."""
-    content = f'text,z\na,1\n"b,1\nc,2\n{rest}d,3'
-    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
+    path = write(tmp_path, "a.csv", f'text,z\na,1\n"b,1\nc,2\n{rest}d,3')
+    rows, lines, bad = read_all(path)
     extra = rest.count("\n")
     assert rows == [("a",), ("c",)] + [("x",)] * extra + [("d",)]
     assert lines == [1, *range(3, 5 + extra)]
-    assert reasons(bad) == {2: "a quote is never closed"}
-    assert bad[0].excerpt == '"b,1'
+    assert (reasons(bad), bad[0].excerpt) == ({2: "a quote is never closed"}, '"b,1')
+    message = r"a\.csv: the record in line 3 has a quote that is never closed"
+    if rest:
+        with limits(chunk=20, piece=10, record=100), pytest.raises(DataError, match=message):
+            read_all(path)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -176,15 +153,7 @@ def test_a_stray_quote_costs_its_line_and_not_all_up_to_the_next(tmp_path: Path,
     assert rows == [("x",)] * 30 + [("b",), ("d",), ("g",)]
     assert numbers == [*range(2, 33), 33, 34]
     reason = "has 1 fields, the header has 2; a quote in it goes on over line ends"
-    assert reasons(bad) == {1: reason}
-    assert bad[0].excerpt == '"a,1'
-
-
-def test_an_open_quote_that_swallows_too_much_is_an_error(tmp_path: Path):
-    path = write(tmp_path, "a.csv", 'text,z\na,1\n"b,1\n' + "c,2\n" * 100)
-    message = r"a\.csv: the record in line 3 has a quote that is never closed"
-    with limits(chunk=20, piece=10, record=100), pytest.raises(DataError, match=message):
-        read_all(path)
+    assert (reasons(bad), bad[0].excerpt) == ({1: reason}, '"a,1')
 
 
 HEADERS = {
@@ -202,11 +171,6 @@ def test_headers_that_cannot_be_used(tmp_path: Path, header: str):
     path = write(tmp_path, "a.csv", f"{header}\nx,y\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"a\.csv: .*" + HEADERS[header]):
         read_all(path)
-
-
-def test_other_columns_may_stand_twice_or_have_no_name(tmp_path: Path):
-    path = write(tmp_path, "a.csv", "z,text,z,,\n1,a,2,3,4\n")
-    assert read_all(path)[0] == [("a",)]
 
 
 def test_header_may_be_long(tmp_path: Path):
@@ -248,20 +212,3 @@ def test_a_line_end_in_quotes_is_no_probable_end(tails: tuple, monkeypatch: pyte
     data = b'x"a\nb",c\nd,"e\nf\n'
     assert Dialect(",").probable_end(data, 1, len(data)) == len(b'x"a\nb",c\n')
     assert Dialect(",").probable_end(data, 1, 5) == 1
-
-
-@settings(deadline=None)
-@given(st.text(alphabet='",\n\ra', max_size=30))
-def test_records_end_where_the_csv_module_says(text: str):
-    data, dialect = text.encode(), Dialect(",")
-    lines = iter(io.StringIO(text, newline=""))
-    reader, position, start = csv.reader(line for line in lines), 0, 0
-    ends = [0]
-    for _ in reader:
-        lines_read = io.StringIO(text, newline="").readlines()[: reader.line_num]
-        ends.append(sum(map(len, lines_read)))
-    while position < len(data):
-        position, _ = dialect.end(data, position, len(data))
-        start += 1
-        assert position == ends[start]
-    assert start == len(ends) - 1

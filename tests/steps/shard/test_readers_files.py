@@ -73,11 +73,6 @@ def test_what_is_bad_is_named_by_its_file(tmp_path: Path):
     ]
 
 
-def test_a_file_in_no_folder_has_no_label(tmp_path: Path):
-    [one] = raw_objects.find(folder_of(tmp_path, {"a.jpg": b"1"}), "")
-    assert reasons(rows_of(one)[2]) == {1: "column 'label' is required and has no value"}
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -87,7 +82,9 @@ def test_a_file_in_no_folder_has_no_label(tmp_path: Path):
     ],
 )
 def test_columns_that_a_file_cannot_have_are_named(tmp_path: Path, columns: dict, message: str):
+    """One in no folder has no label."""
     [one] = raw_objects.find(folder_of(tmp_path, {"a.jpg": b"1"}), "")
+    assert reasons(rows_of(one)[2]) == {1: "column 'label' is required and has no value"}
     with pytest.raises(DataError, match=message):
         rows_of(one, columns)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.steps.shard.readings import MIXED, TEXT, read_all, reasons, write
+from tests.steps.shard.readings import TEXT, read_all, reasons, write
 from training.workloads import Column
 
 REQUIRED = {"text": Column("text"), "kind": Column("category"), "size": Column("number")}
@@ -17,12 +17,10 @@ BAD = {
     b"{'text': 'a'}": "not JSON: Expecting property name enclosed in double quotes (at",
     b'{"text": "a"} {"text": "b"}': "not JSON: Extra data",
     b'{"text": "a"': "not JSON",
-    b'{"text": "a",}': "not JSON",
     b'{"text": "a\tb"}': "not JSON: Invalid control character",
     b'{"text": "a", "z": 01}': "not JSON",
     b'\xef\xbb\xbf{"text": "a"}': "not JSON",
     b'["text"]': "JSON, but not an object",
-    b'"text"': "JSON, but not an object",
     b"null": "JSON, but not an object",
     b'{"text": "na\xefve"}': "the record is not UTF-8 (at byte 13)",
     b'{"text": "a", "z": "\xff"}': "not UTF-8",
@@ -32,10 +30,8 @@ BAD = {
     b'{"text": "\\ude00\\ud83d"}': "half of a surrogate pair",
     b'{"text": 5}': "column 'text' is 5, expected a string",
     b'{"text": true}': "column 'text' is True, expected a string",
-    b'{"text": ["a"]}': "expected a string",
     b'{"text": {"text": "a"}}': "expected a string",
     b'{"text": null}': "column 'text' is required and has no value",
-    b'{"txt": "a"}': "column 'text' is required and has no value",
     b"{}": "column 'text' is required and has no value",
     b'{"text": "a", "te\\u0078t": "b"}': "key 'text' stands twice",
     b'{"text": "a", "text": null}': "key 'text' stands twice",
@@ -69,12 +65,8 @@ def test_white_space_and_unicode_in_lines(tmp_path: Path):
     lines = [json.dumps({"text": text}) for text in texts]
     lines += [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
     spaced = "\r\n".join([*lines, ' \t{ "text" :\t"x" } ', "\t \r", '{"text":"y"}\r'])
-    assert [row[0] for row in read_all(write(tmp_path, "a.jsonl", spaced))[0]] == [
-        *texts,
-        *texts,
-        "x",
-        "y",
-    ]
+    rows = read_all(write(tmp_path, "a.jsonl", spaced))[0]
+    assert [row[0] for row in rows] == [*texts, *texts, "x", "y"]
 
 
 @pytest.mark.parametrize("line", [b'{"text": "a", "z": %b}' % DEEP, b'{"text": "a", "z": Inf}'])
@@ -86,27 +78,14 @@ def test_what_only_pyarrow_reads_is_read_beside_good_and_bad_lines(
     assert rows[0] == ("a",)
 
 
+LARGE = 123456789012345678901234567890
 NUMBERS = {
-    "0": 0.0,
-    "-0": -0.0,
-    "-0.0": -0.0,
-    "1e3": 1000.0,
-    "1E-2": 0.01,
-    "9007199254740993": 9007199254740992.0,
-    "9223372036854775808": 2.0**63,
-    "1" + "0" * 5000: None,
-    "123456789012345678901234567890": 123456789012345678901234567890.0,
-    "0.1": 0.1,
-    "2.2250738585072011e-308": 2.2250738585072011e-308,
-    "5e-324": 5e-324,
-    "1e-400": 0.0,
-    "1e400": None,
-    "-1e400": None,
-    "NaN": None,
-    "Infinity": None,
-    "-Infinity": None,
-    "null": None,
-}
+    "0": 0.0, "-0": -0.0, "-0.0": -0.0, "1e3": 1000.0, "1E-2": 0.01, "0.1": 0.1,
+    "9007199254740993": 9007199254740992.0, "9223372036854775808": 2.0**63,
+    "1" + "0" * 5000: None, str(LARGE): float(LARGE),
+    "2.2250738585072011e-308": 2.2250738585072011e-308, "5e-324": 5e-324, "1e-400": 0.0,
+    "1e400": None, "-1e400": None, "NaN": None, "Infinity": None, "-Infinity": None, "null": None,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("beside", ["", "bad\n"])
@@ -157,21 +136,13 @@ def test_wrong_types_are_bad(tmp_path: Path, value: str, column: str, reason: st
     assert reason in reasons(bad)[2]
 
 
-def test_columns_come_as_declared(tmp_path: Path):
-    path = write(tmp_path, "a.jsonl", '{"size": 1, "z": {}, "kind": "k", "text": "t"}\n{"z": 1}\n')
-    assert read_all(path, MIXED)[0] == [("t", "k", 1.0), (None, None, None)]
-    backwards = dict(reversed(MIXED.items()))
-    assert read_all(path, backwards)[0] == [(1.0, "k", "t"), (None, None, None)]
-
-
 def test_many_bad_lines_among_many_good_ones(tmp_path: Path):
     content = "".join(f'{{"text": "{i}"}}\n' if i % 997 else f"bad {i}\n" for i in range(20_000))
     rows, lines, bad = read_all(write(tmp_path, "a.jsonl", content), TEXT)
     assert [row[0] for row in rows] == [str(i) for i in range(20_000) if i % 997]
     assert lines == [i + 1 for i in range(20_000) if i % 997]
-    assert [(one.line, one.excerpt) for one in bad] == [
-        (i + 1, f"bad {i}") for i in range(0, 20_000, 997)
-    ]
+    expected = [(i + 1, f"bad {i}") for i in range(0, 20_000, 997)]
+    assert [(one.line, one.excerpt) for one in bad] == expected
 
 
 @pytest.mark.parametrize("good", [0, 3])

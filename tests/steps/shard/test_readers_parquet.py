@@ -19,14 +19,9 @@ def table(path: Path, options: dict | None = None, **columns: pa.Array) -> Path:
 
 TEXTS = ["a", None, "naïve ✓", "", "a"]
 TEXT_TYPES = [
-    pa.string(),
-    pa.large_string(),
-    pa.string_view(),
-    pa.binary(),
-    pa.large_binary(),
-    pa.dictionary(pa.int8(), pa.string()),
-    pa.dictionary(pa.int32(), pa.large_string()),
-]
+    pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(),
+    pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
@@ -41,15 +36,11 @@ def test_texts(tmp_path: Path, kind: pa.DataType, dictionary: bool):
 
 
 NUMBER_TYPES = {
-    pa.uint64(): [0, 2**64 - 1, None, 9007199254740993],
-    pa.int8(): [-128, 127, None],
-    pa.float16(): [1.5, None, -0.0],
-    pa.float32(): [0.5, float("nan"), None, float("inf")],
-    pa.float64(): [0.1, float("-inf"), 5e-324],
-    pa.decimal128(20, 2): [None, 1],
-    pa.dictionary(pa.int8(), pa.int64()): [5, None, 5],
-    pa.null(): [None, None],
-}
+    pa.uint64(): [0, 2**64 - 1, None, 9007199254740993], pa.int8(): [-128, 127, None],
+    pa.float16(): [1.5, None, -0.0], pa.float32(): [0.5, float("nan"), None, float("inf")],
+    pa.float64(): [0.1, float("-inf"), 5e-324], pa.decimal128(20, 2): [None, 1],
+    pa.dictionary(pa.int8(), pa.int64()): [5, None, 5], pa.null(): [None, None],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NUMBER_TYPES, ids=str)
@@ -75,18 +66,13 @@ def test_categories_may_be_integers_and_booleans(tmp_path: Path):
 @pytest.mark.parametrize(
     ("kind", "declared"),
     [
-        (pa.int64(), "text"),
-        (pa.float64(), "category"),
-        (pa.bool_(), "number"),
-        (pa.string(), "number"),
-        (pa.timestamp("us"), "number"),
-        (pa.timestamp("us"), "category"),
-        (pa.list_(pa.string()), "text"),
-        (pa.struct([("text", pa.string())]), "text"),
+        (pa.int64(), "text"), (pa.float64(), "category"), (pa.bool_(), "number"),
+        (pa.string(), "number"), (pa.timestamp("us"), "number"), (pa.timestamp("us"), "category"),
+        (pa.list_(pa.string()), "text"), (pa.struct([("text", pa.string())]), "text"),
         (pa.binary(3), "text"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_types_that_cannot_be_read_as_declared(tmp_path: Path, kind: pa.DataType, declared: str):
     path = table(tmp_path / "a.parquet", x=pa.array([None], kind), text=pa.array(["a"]))
     with pytest.raises(

@@ -48,20 +48,13 @@ def test_a_killed_job_leaves_no_manifest_and_nothing_that_a_retry_takes_over(sha
     with monkeypatch.context() as patch:
         kill_while_packing(patch)
         with pytest.raises(ZeroDivisionError):
-            shard(sharded)
+            shard(sharded, "--shard_mb", "0.002")
     assert not list(output.rglob("manifest-*.json"))
     for path in output.rglob("*.json"):
         path.write_text("damaged")
     for path in (output / "scratch/algo-1").iterdir():
         path.write_bytes(path.read_bytes()[:100])
     assert shard(sharded) == whole
-
-
-def test_old_manifests_are_gone_before_the_first_new_shard(sharded, monkeypatch):
-    kill_while_packing(monkeypatch)
-    with pytest.raises(ZeroDivisionError):
-        shard(sharded, "--shard_mb", "0.002")
-    assert not list(sharded.rglob("manifest-*.json"))
 
 
 @pytest.mark.parametrize("what", ["raw objects", "units"])
@@ -99,7 +92,7 @@ def test_files_of_other_instances_are_left_alone(sharded):
     assert all(files[name] == b"theirs" for name in others)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(data=st.data())
 def test_a_changed_record_counts_for_nothing_or_says_the_same(tmp_path, data):
     record = PackedUnit(splits={})

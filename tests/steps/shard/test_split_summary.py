@@ -6,29 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from steps.shard import split_summary
-from tests.steps.shard import conftest
+from steps.shard import job, split_summary
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, five_objects, lines
 from training.data.dataset import Dataset
 from training.workloads import load_packing
 
-SUMMARY = "processing/output/summary"
 TABLES = ("", "examples", "sample")
 
 
 def sharded(
-    root: Path,
-    files: dict[str, bytes],
-    *options: str,
-    instances: int = 1,
-    arguments: list[str] = ARGUMENTS,
+    root: Path, files: dict[str, bytes], *options: str, arguments: list[str] = ARGUMENTS
 ) -> Path:
-    """The folder into which so many instances together wrote."""
-    hosts = conftest.names(instances)
-    source = container(root / "raw", files, "", []) / "processing/input/raw"
-    places = ["--input", str(source), "--output", str(root / "out")]
-    roots = [container(root / host, {}, host, hosts) for host in hosts]
-    conftest.run_all(roots, *options, *places, base=arguments)
+    """The folder into which one instance wrote."""
+    container(root / "algo-1", files, "algo-1", ["algo-1"])
+    places = ["--output", str(root / "out"), "--root", str(root / "algo-1")]
+    job.main([*arguments, *options, *places])
     return root / "out"
 
 
@@ -46,28 +38,17 @@ def whole(tmp_path_factory) -> Path:
     return sharded(tmp_path_factory.mktemp("whole"), five_objects(), "--summary")
 
 
-def test_it_names_every_example_of_the_train_split(whole):
+def test_it_names_every_example_and_has_all_of_a_small_split_in_the_same_order(whole):
     table = Dataset(whole / "summary/examples")
     named = table.read(np.arange(len(table)))["example"].tolist()
     assert sorted(named) == names(Dataset(whole / "train"))
     assert len(named) == Dataset(whole / "train").records
-
-
-def test_of_a_small_split_the_sample_is_all_in_the_same_order(whole):
     train, sample = Dataset(whole / "train"), Dataset(whole / "summary/sample")
     assert sample.fingerprint == train.fingerprint == Dataset(whole / "summary").fingerprint
     everything = np.arange(len(train))
     assert (sample.read(everything)["tokens"] == train.read(everything)["tokens"]).all()
-
-
-def test_it_holds_no_shard_of_the_split_but_its_manifests(whole):
-    assert [path.name for path in (whole / "summary").iterdir() if path.is_file()] == [
-        "manifest-algo-1.json"
-    ]
-    for split in ("train", "summary"):
-        assert (whole / split / "manifest-algo-1.json").read_bytes() == (
-            whole / "train/manifest-algo-1.json"
-        ).read_bytes()
+    [manifest] = [path for path in (whole / "summary").iterdir() if path.is_file()]
+    assert manifest.read_bytes() == (whole / "train/manifest-algo-1.json").read_bytes()
 
 
 def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
@@ -78,9 +59,9 @@ def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
     sample, train = Dataset(one / "summary/sample"), Dataset(one / "train")
     size = int(sample.manifests.bytes.sum())
     assert 1000 < size < 2 * 3000 < int(train.manifests.bytes.sum())
-    [rows, all_rows] = [
+    rows, all_rows = (
         {row.tobytes() for row in d.read(np.arange(len(d)))["tokens"]} for d in (sample, train)
-    ]
+    )
     assert rows < all_rows
     assert len(np.unique(sample.manifests.source)) == len(np.unique(train.manifests.source))
 
@@ -100,15 +81,11 @@ def test_groups_are_named_too(tmp_path):
     settings = {"numbers": ["size"], "label": "y", "label_above": 0.5, "group": "user"}
     told = ["--workload", "tabular", "--workload_config", json.dumps(settings), "--key", "user"]
     folder = sharded(tmp_path, {"a.jsonl": lines(rows)}, "--summary", arguments=told)
-    [named, train] = [
+    named, train = (
         d.read(np.arange(len(d)))
         for d in (Dataset(folder / "summary/examples"), Dataset(folder / "train"))
-    ]
+    )
     assert len(named["example"]) == len(train["label"]) > 50
     assert sorted(named["group"].tolist()) == sorted(train["group"].tolist())
-    assert len({*named["example"].tolist()}) == len({row.tobytes() for row in _rows(train)})
-
-
-def _rows(samples: dict[str, np.ndarray]) -> np.ndarray:
-    """Return one row of float64 per sample, over all its fields."""
-    return np.column_stack([samples[name] for name in sorted(samples)]).astype(np.float64)
+    rows = np.column_stack([train[name] for name in sorted(train)]).astype(np.float64)
+    assert len({*named["example"].tolist()}) == len({row.tobytes() for row in rows})

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pipelines.compile.quiet_sdk  # noqa: F401 - prepares the SDK: must come first
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.compile.compile_session import training_image
 from pipelines.compile.package_lock import read
@@ -16,6 +17,7 @@ from pipelines.definition import build
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from steps.train.config import INSTANCE_TYPES, LAUNCHERS, SMP_IMAGES, refuse_machines
+from steps.train.job import parse, read_config
 from trainyard.common.errors import RecipeError
 
 pytestmark = pytest.mark.long
@@ -63,11 +65,16 @@ def distributed(definition: CompiledPipeline) -> dict:
         (["train.loop.strategy=smp"], "images.pytorch_version: is '2.10.0'; .* for 2.4.1, 2.5.1:"),
         (["train.launcher=mpi"], "launcher mpi on 4 instances needs processes_per_node"),
         (["train.launcher=slurm"], "train.launcher: is 'slurm'; expected one of torchrun, mpi,"),
+        (["train.loop.tensor_parallel=32", "workload.config.heads=16"],
+         "train.loop.tensor_parallel: is 32; workload language_model: heads 16 cannot be shared"),
+        (["train.loop.pipeline_parallel=4", "workload.config.layers=3", "train.loop.micro_batch=4"],
+         "train.loop.pipeline_parallel: is 4; workload language_model: layers 3 are too few"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_when_the_recipe_is_read(overrides, expected):
     with pytest.raises(RecipeError, match=expected):
         load(PROD, [PLAIN, *overrides])
+    assert load(PROD, [PLAIN, "train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
 
 
 @given(
@@ -88,29 +95,18 @@ def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher
 
 
 @pytest.mark.parametrize("version", SMP_IMAGES)
-def test_smp_has_its_own_image(version):
-    recipe = load(PROD, [*SMP, f"images.pytorch_version={version}"])
-    image = training_image(recipe, "us-east-1")
-    assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
-
-
-@pytest.mark.parametrize("version", SMP_IMAGES)
-def test_smddp_takes_the_image_of_smp(version):
+def test_smp_has_its_own_image_which_smddp_takes(version):
     image = training_image(load(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1")
+    assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
     load(PROD, [PLAIN, "train.loop.strategy=smddp", f"images.training={image}"])
 
 
-def test_smp_is_torchrun_with_parameters():
+def test_smp_is_torchrun_with_parameters_which_the_job_takes():
     definition = compiled(*SMP, "train.loop.shard_degree=8")
-    given = json.loads(train(definition)["HyperParameters"]["mp_parameters"])
-    assert given == {"hybrid_shard_degree": 8}
+    given = train(definition)["HyperParameters"]
+    assert json.loads(given["mp_parameters"]) == {"hybrid_shard_degree": 8}
     assert distributed(definition)["smp"]["hybrid_shard_degree"] == 8
-
-
-def test_the_job_takes_the_hyperparameter_that_the_sdk_adds_for_smp():
-    from steps.train.job import parse, read_config
-
-    given = train(compiled(*SMP))["HyperParameters"] | {"max_steps": "10"}
+    given |= {"max_steps": "10"}
     options = parse([part for name, value in given.items() for part in (f"--{name}", value)])
     assert read_config(options).strategy == "smp"
 
@@ -155,21 +151,3 @@ def test_only_the_train_step_installs_what_only_its_strategy_needs(overrides, ex
         "steps/shard/job.py": set(),
         "steps/evaluate/job.py": set(),
     }
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["train.loop.tensor_parallel=32", "workload.config.heads=16"],
-         "train.loop.tensor_parallel: is 32; workload language_model: heads 16 cannot be shared"),
-        (["train.loop.pipeline_parallel=4", "workload.config.layers=3", "train.loop.micro_batch=4"],
-         "train.loop.pipeline_parallel: is 4; workload language_model: layers 3 are too few"),
-    ],
-)  # fmt: skip
-def test_a_split_that_the_model_is_not_made_for_is_refused_with_the_recipe(overrides, expected):
-    with pytest.raises(RecipeError, match=expected):
-        load(PROD, [PLAIN, *overrides])
-
-
-def test_a_split_that_the_model_is_made_for_is_not_refused():
-    assert load(PROD, [PLAIN, "train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8

@@ -1,6 +1,7 @@
 """The transform job: every record comes out once, with an endpoint's answer or a reason."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -56,12 +57,8 @@ def transformed(root: Path, *more: str) -> dict[str, bytes]:
 
 def outputs(root: Path) -> dict[str, bytes]:
     folder = root / "processing/output"
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for name in ("scores", "quarantine")
-        for path in sorted((folder / name).rglob("*"))
-        if path.is_file()
-    }
+    paths = [path for name in ("scores", "quarantine") for path in (folder / name).rglob("*")]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(paths) if p.is_file()}
 
 
 def lines(content: bytes) -> list[dict]:
@@ -75,13 +72,8 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     for one in scores:
         assert one["answer"] == served.answer({"record": one["input"]})  # bit for bit
     assert [one["kept"]["order"] for one in scores[:6]] == [
-        "100",
-        "101",
-        "102",
-        "103",
-        "104",
-        "106",
-    ]
+        "100", "101", "102", "103", "104", "106",
+    ]  # fmt: skip
     assert [one["line"] for one in scores[:6]] == [2, 3, 4, 5, 6, 8]
     frame = pd.DataFrame([one["input"] for one in scores[:39]])
     assert frame["weight"].tolist() == table(40, 3).drop(index=5)["weight"].tolist()
@@ -130,42 +122,25 @@ def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: P
     found = transformed(tmp_path, "--max_bad_share", "0.5")
     first, third = lines(found["scores/a.txt.jsonl"])
     assert first["answer"] == served.answer({"text": "def f(x):"})
-    assert (
-        third["input"] == {"text": "    return größer"}
-        and third["kept"] == {"order": None}
-        and third["line"] == 3
-    )
+    assert third["input"] == {"text": "    return größer"}
+    assert (third["kept"], third["line"]) == ({"order": None}, 3)
     [name] = [name for name in found if name.startswith("quarantine/") and "summary" not in name]
     [bad] = lines(found[name])
     assert (bad["line"], bad["excerpt"]) == (2, "order: None, text: 'q'")
     assert "no text whose bytes could be predicted" in bad["reason"]
 
 
-def test_too_many_bad_records_end_the_job(root: Path):
+def test_too_many_bad_records_none_or_a_suffix_that_nothing_reads_end_the_job(root: Path):
     options = job.parse(["--root", str(root), "--max_bad_share", "0.01"])
     with pytest.raises(DataError, match=r"4 of 72 records are bad, more than transform.max_bad_sh"):
         job.transform(options)
+    shutil.rmtree(root / "processing/output")
+    unread = root / "processing/input/records/z.xlsx"  # the smallest: read last
+    unread.write_bytes(b"")
+    with pytest.raises(DataError, match=r"^z\.xlsx: raw data of this suffix cannot be read"):
+        transformed(root)
+    assert outputs(root) == {}
     for path in (root / "processing/input/records").rglob("*.*"):
         path.unlink()
     with pytest.raises(DataError, match="0 files in the records; upload some"):
         job.transform(options)
-
-
-def test_a_suffix_that_nothing_reads_ends_the_job_before_anything_is_scored(root: Path):
-    (root / "processing/input/records/z.xlsx").write_bytes(b"")  # the smallest: read last
-    with pytest.raises(DataError, match=r"^z\.xlsx: raw data of this suffix cannot be read"):
-        transformed(root)
-    assert outputs(root) == {}
-
-
-def test_a_line_is_that_of_the_file(root: Path):
-    """With blank lines before it, below a header, and after a record of several lines."""
-    rows = ["", "", "order,colour,size,weight,age", "", *["a,red,S,1,1"], '"b\nc",red,S,1,1', ""]
-    rows += ["d,red,S,1,1", "e,red,S,heavy,1"]
-    (root / "processing/input/records/june/a.csv").write_text("\n".join(rows) + "\n")
-    found = transformed(root, "--max_bad_share", "0.5")
-    scores = lines(found["scores/june/a.csv.jsonl"])
-    assert {one["kept"]["order"]: one["line"] for one in scores} == {"a": 5, "b\nc": 6, "d": 9}
-    texts = [text for name, text in found.items() if name.endswith(".jsonl")]
-    bad = [one for text in texts for one in lines(text) if "reason" in one]
-    assert [one["line"] for one in bad if one["source"] == "june/a.csv"] == [10]

@@ -17,10 +17,8 @@ from trainyard.validate.all_checks import check
 pytestmark = pytest.mark.long
 TUNE = "tune={ranges: {learning_rate: {min: 0.00001, max: 0.01, scale: log}}, trainings: 4}"
 
-FSX = (
-    "train.input_mode=FSxLustre",
-    "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /mount/shards}",
-)
+SYSTEM = "{file_system_id: fs-0123456789abcdef0, directory_path: /mount/shards}"
+FSX = ("train.input_mode=FSxLustre", f"train.fsx={SYSTEM}")
 
 
 def compiled(recipe: str, *overrides: str):
@@ -86,10 +84,8 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
 
 @pytest.mark.parametrize(("widths", "expected"), [("[2048]", []), ("[2048, 8192]", ["Tune"])])
 def test_the_largest_model_of_a_search_is_held_to_the_machines_memory(widths, expected):
-    tune = (
-        f"tune={{ranges: {{workload_config_dim: {widths}, global_batch: [1024, 2048]}}, "
-        "trainings: 4}"
-    )
+    ranges = f"{{workload_config_dim: {widths}, global_batch: [1024, 2048]}}"
+    tune = f"tune={{ranges: {ranges}, trainings: 4}}"
     found = rules.check(compiled("recipes/prod.yaml", tune).body)
     assert [p.step for p in found if p.rule == "training-runs-out-of-memory"] == expected
 

@@ -15,6 +15,7 @@ from training.checkpoint.marker import Lineage
 from training.identity import Parts
 from trainyard.common.hashes import json_sha256
 
+CHANNEL_FILE = "input/config/inputdataconfig.json"
 KNOWN = Parts(
     workload="script",
     workload_config={},
@@ -26,49 +27,34 @@ KNOWN = Parts(
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A training job's /opt/ml, and the environment that AWS's drivers prepare."""
-    (tmp_path / "output").mkdir()
-    for name, value in {
-        "CODE": "input/data/code",
-        "CHANNELS": "input/data",
-        "MODEL": "model",
-        "CHECKPOINTS": "checkpoints",
-        "CHANNEL_FILE": "input/config/inputdataconfig.json",
-    }.items():
+    for name in ("output", "checkpoints"):
+        (tmp_path / name).mkdir()
+    places = {"CODE": "input/data/code", "CHANNELS": "input/data", "MODEL": "model",
+              "CHECKPOINTS": "checkpoints", "CHANNEL_FILE": CHANNEL_FILE}  # fmt: skip
+    for name, value in places.items():
         monkeypatch.setattr(driver, name, tmp_path / value)
     modes = {"code": {}, "sm_drivers": {}, "a": {}, "b": {"TrainingInputMode": "FastFile"}}
-    files = {
-        "input/config/inputdataconfig.json": json.dumps(modes),
-        "input/data/code/train.py": "print(1)\n",
-        "input/data/a/x.csv": "1,2\n",
-        "input/data/b/y.csv": "3,4\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "checkpoints").mkdir()
-    for name, value in {
-        "SM_ENTRY_SCRIPT": "train.py",
-        "SM_HPS": '{"epochs": 3}',
-        "SM_HOST_COUNT": "2",
-        "SM_CURRENT_HOST": "algo-1",
-        "SM_MASTER_ADDR": "algo-1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    put(tmp_path, {CHANNEL_FILE: json.dumps(modes), "input/data/code/train.py": "print(1)\n",
+                   "input/data/a/x.csv": "1,2\n", "input/data/b/y.csv": "3,4\n"})  # fmt: skip
+    told = {"ENTRY_SCRIPT": "train.py", "HPS": '{"epochs": 3}', "HOST_COUNT": "2",
+            "CURRENT_HOST": "algo-1", "MASTER_ADDR": "algo-1"}  # fmt: skip
+    for name, value in told.items():
+        monkeypatch.setenv(f"SM_{name}", value)
     return tmp_path
 
 
 def config(**more: Any) -> dict[str, Any]:
     parts = {name: value for name, value in KNOWN.as_json.items() if name != "code"}
     return {
-        "launcher": "torchrun",
-        "driver": "torchrun_driver.py",
-        "process_count_per_node": 4,
-        "inference": None,
-        "parts": parts,
-        "searched": [],
-        "mounted": [],
-        **more,
-    }
+        "launcher": "torchrun", "driver": "torchrun_driver.py", "process_count_per_node": 4,
+        "inference": None, "parts": parts, "searched": [], "mounted": [], **more,
+    }  # fmt: skip
+
+
+def put(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def test_the_description_is_a_lineage_whose_parts_have_its_identity(job: Path):
@@ -124,20 +110,18 @@ def run(job: Path, checkpoint: str | None) -> tuple[list[str], dict[str, Any]]:
     return seen, note
 
 
-def test_a_script_sees_its_own_checkpoints_and_nothing_else(job: Path):
+def test_a_script_sees_its_own_checkpoints_and_a_run_on_other_machines_is_a_stretch(
+    job: Path, monkeypatch
+):
     assert run(job, None)[0] == []
     assert run(job, "one/a.pt")[0] == []
     seen, note = run(job, "two/b.pt")
     assert seen == ["one/a.pt"] and len(note["training"]["stretches"]) == 1
     assert driver.NOTE in os.listdir(driver.CHECKPOINTS)
-
-
-def test_a_run_on_other_machines_is_a_stretch_of_its_own(job: Path, monkeypatch):
-    run(job, "a.pt")
     monkeypatch.setenv("SM_HOST_COUNT", "1")
     seen, note = run(job, None)
     worlds = [stretch["world_size"] for stretch in note["training"]["stretches"]]
-    assert seen == ["a.pt"] and worlds == [8, 4]
+    assert seen == ["one/a.pt", "two/b.pt"] and worlds == [8, 4]
 
 
 def test_checkpoints_of_other_data_are_out_of_sight_and_stay_so(job: Path):
@@ -147,25 +131,21 @@ def test_checkpoints_of_other_data_are_out_of_sight_and_stay_so(job: Path):
     (job / "input/data/a/x.csv").write_text("other")
     seen, _ = run(job, "a.pt")
     assert seen == [] and not (driver.CHECKPOINTS / "sub").exists()
-    for name in stored.keys() - {"a.pt", driver.NOTE}:  # S3 has kept what was put out of sight
-        (driver.CHECKPOINTS / name).parent.mkdir(exist_ok=True)
-        (driver.CHECKPOINTS / name).write_text(stored[name])
+    hidden = stored.keys() - {"a.pt", driver.NOTE}  # S3 has kept what was put out of sight
+    put(driver.CHECKPOINTS, {name: stored[name] for name in hidden})
     seen, note = run(job, None)
     assert seen == ["a.pt"] and len(note["training"]["stretches"]) == 1
 
 
 def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
     model = driver.MODEL
-    model.mkdir()
-    for name in ("config.json", "code/packages.txt", "code/helper.py"):
-        (model / name).parent.mkdir(exist_ok=True)
-        (model / name).write_text("the script's")
-    for name in ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt"):
-        (driver.CODE / name).parent.mkdir(parents=True, exist_ok=True)
-        (driver.CODE / name).write_text("ours")
+    own = ("config.json", "code/packages.txt", "code/helper.py")
+    put(model, dict.fromkeys(own, "the script's"))
+    ours = ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt")
+    put(driver.CODE, dict.fromkeys(ours, "ours"))
     driver.complete(model, driver.describe(config()), "serve/answer.py")
     theirs = {n for n in driver.names(model) if (model / n).read_text() == "the script's"}
-    assert theirs == {"config.json", "code/packages.txt", "code/helper.py"}
+    assert theirs == {*own}
     assert {*driver.names(model)} - theirs == {
         "code/trainyard.json", "code/trainyard-packages.txt",
         "code/inference.py", "code/answer.py", "code/deep/more.py",
@@ -175,7 +155,7 @@ def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
     assert told["packages_sha256"] == driver.hashlib.sha256(lines).hexdigest()
 
 
-def test_it_hashes_json_as_the_rest_of_trainyard(job: Path):
+def test_it_hashes_json_as_the_rest_of_trainyard():
     value = {"b": [1, None, "é"], "a": {"x": 0.5}}
     assert driver.json_sha256(value) == json_sha256(value)
 
@@ -195,6 +175,18 @@ from pathlib import Path
 here = Path(__file__).parent
 sys.exit(subprocess.call([sys.executable, str(here / os.environ["SM_ENTRY_SCRIPT"])]))
 """
+
+
+def started(job: Path, **code: str) -> subprocess.Popen[str]:
+    """Start the driver with a launcher of the project's own, and this code beside it."""
+    put(job / "input/data/code", {f"{name}.py": text for name, text in code.items()})
+    text = Path(driver.__file__).read_text().replace("/opt/ml", str(job))
+    (job / "driver.py").write_text(text)
+    settings = json.dumps(config(launcher="own", driver="own.py"))
+    return subprocess.Popen(
+        [sys.executable, str(job / "driver.py")],
+        env=os.environ | {"SM_DISTRIBUTED_CONFIG": settings}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def test_processes_that_end_while_children_are_looked_for_are_none(monkeypatch):
@@ -219,40 +211,26 @@ def test_processes_that_end_while_children_are_looked_for_are_none(monkeypatch):
         ({"a/weights.pt": "x", "train.log": "loss 1"}, None),
     ],
 )
-def test_a_script_that_saves_no_model_fails(job: Path, capfd, files, holds):
+def test_a_script_that_saves_no_model_fails(job: Path, files, holds):
     lines = "".join(
         f"p = Path({str(job / 'model' / name)!r}); p.parent.mkdir(parents=True, exist_ok=True)\n"
         f"p.write_text({text!r})\n"
         for name, text in files.items()
     )
-    (job / "input/data/code/own.py").write_text(f"from pathlib import Path\n{lines}")
-    (job / "driver.py").write_text(Path(driver.__file__).read_text().replace("/opt/ml", str(job)))
-    settings = json.dumps(config(launcher="own", driver="own.py"))
-    environment = os.environ | {"SM_DISTRIBUTED_CONFIG": settings}
-    done = subprocess.run([sys.executable, str(job / "driver.py")], env=environment, check=False)
-    failure = job / "output/failure"
-    assert (done.returncode, failure.exists()) == ((0, False) if holds is None else (1, True))
+    process = started(job, own=f"from pathlib import Path\n{lines}")
+    printed, failure = process.communicate()[0], job / "output/failure"
+    assert (process.returncode, failure.exists()) == ((0, False) if holds is None else (1, True))
     if holds is None:
         assert (job / "model/code/trainyard.json").is_file()
         return
     said = failure.read_text()
     assert said.startswith(f"train.py saved no model: SM_MODEL_DIR ({job / 'model'}) {holds}")
     assert "save it in os.environ['SM_MODEL_DIR']" in said
-    assert f"error: {said}" in capfd.readouterr().out
+    assert f"error: {said}" in printed
 
 
 def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
-    (job / "input/data/code/train.py").write_text(SCRIPT)
-    (job / "input/data/code/own.py").write_text(OWN)
-    text = Path(driver.__file__).read_text().replace("/opt/ml", str(job))
-    (job / "driver.py").write_text(text)
-    settings = json.dumps(config(launcher="own", driver="own.py"))
-    process = subprocess.Popen(
-        [sys.executable, str(job / "driver.py")],
-        env=os.environ | {"SM_DISTRIBUTED_CONFIG": settings},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = started(job, train=SCRIPT, own=OWN)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     assert process.stdout.read() == "saved\n"
