@@ -20,9 +20,24 @@ def _one_thread() -> None:
 def root(tmp_path: Path, monkeypatch) -> Path:
     """A training container's folders with 100 + 20 toy samples."""
     monkeypatch.syspath_prepend(str(TOYS))
-    write_ragged(tmp_path / "ml/input/data/train", 100, seed=1)
-    write_ragged(tmp_path / "ml/input/data/validation", 20, seed=2)
-    return tmp_path / "ml"
+    return write_inputs(tmp_path / "ml")
+
+
+def write_inputs(root: Path) -> Path:
+    write_ragged(root / "input/data/train", 100, seed=1)
+    write_ragged(root / "input/data/validation", 20, seed=2)
+    return root
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished training over the samples of ``root``, to look at or to copy; its seed is 3."""
+    root = tmp_path_factory.mktemp("alone") / "ml"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOYS))
+        write_inputs(root)
+        job.main(arguments(root, {"strategy": "single", "seed": 3}))
+    return root
 
 
 @pytest.fixture

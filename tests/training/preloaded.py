@@ -9,12 +9,7 @@ MODULES = [
     *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
     "training.strategies.ddp",
     "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
-    *(
-        "training.session",
-        "training.watching.trackers",
-        "training.watching.trackers",
-        "training.watching.trackers",
-    ),
+    *("training.session", "training.watching.trackers"),
     *("training.watching.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
 ]
 

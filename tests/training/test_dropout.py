@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from tests.training import worlds
 from training.dropout import Dropout, name_places, sample_keys
 
 
@@ -34,7 +33,7 @@ def test_a_samples_mask_does_not_depend_on_its_company(seed, first, cuts):
     assert torch.equal(torch.cat(parts), kept(first, starts[-1], seed=seed))
 
 
-@pytest.mark.parametrize("p", [0.05, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("p", [0.05, 0.5])
 def test_as_many_are_dropped_as_was_asked_for_and_each_by_itself(p):
     """4,096 samples of 256 elements; all limits are 5 standard errors of independent draws."""
     mask = kept(10**6, 4096, p=p, width=256).double()
@@ -58,14 +57,11 @@ def test_tensor_parallel_ranks_drop_their_parts_of_the_whole_mask(dimension):
     whole.samples = sample_keys(0, 40, 3)
     parts = []
     for rank, part in enumerate(x.chunk(3, dimension)):
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=3)
-        try:
+        with worlds.imagined_group(rank, 3):
             mesh = init_device_mesh("cpu", (3,))
             layout = {"shape": x.shape, "stride": x.stride(), "run_check": False}
             shared = DTensor.from_local(part, mesh, [Shard(dimension)], **layout)
             parts.append(whole(shared).to_local())
-        finally:
-            dist.destroy_process_group()
     assert torch.equal(torch.cat(parts, dimension), whole(x))
 
 

@@ -1,14 +1,15 @@
 """A full disk ends the training with the file, what it needs, what is free, and what to do."""
 
+import ctypes
 import os
 import re
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.training.trainings import CHECKOUT, TOYS, arguments
+from tests.training import worlds
 
 pytestmark = [
     pytest.mark.long,
@@ -19,22 +20,31 @@ pytestmark = [
     ),
 ]
 
-MOUNT = 'mount -t tmpfs -o "size=$1" none "$2" && shift 2 && exec "$@"'
 TRACE = {"profile_steps": 5, "profile_at": 2}
+NEW_USER, NEW_MOUNTS, PRIVATE = 0x10000000, 0x00020000, (1 << 18) | (1 << 14)
+
+
+def run_in_little_room(small: str, size: str, given, environment, root: Path, rank: int) -> None:
+    """Run a rank that alone sees a small file system at ``small``, as after ``unshare -rm``."""
+    libc, user, group = ctypes.CDLL(None), os.getuid(), os.getgid()
+    assert libc.unshare(NEW_USER | NEW_MOUNTS) == 0
+    maps = {"uid_map": f"0 {user} 1", "setgroups": "deny", "gid_map": f"0 {group} 1"}
+    for name, content in maps.items():
+        Path("/proc/self", name).write_text(content)
+    assert libc.mount(b"none", b"/", None, PRIVATE, None) == 0
+    options = (b"none", bytes(root / small), b"tmpfs", 0, f"size={size}".encode())
+    assert libc.mount(*options) == 0
+    worlds.run_rank(given, environment, root, rank)
 
 
 def train(root: Path, small: str, size: str, **settings) -> str:
     """Train in one process, with a small file system at ``small``; return what it printed."""
     (root / small).mkdir(parents=True, exist_ok=True)
-    given = arguments(root, {"strategy": "single"} | settings)
-    job = [sys.executable, "-m", "steps.train.job", *given]
-    within = ["unshare", "-rm", "sh", "-c", MOUNT, "sh", size, str(root / small)]
-    environment = os.environ | {"PYTHONPATH": f"{CHECKOUT}:{TOYS}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*within, *job], env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    return done.stdout
+    target = partial(run_in_little_room, small, size)
+    codes = worlds.finish(worlds.start(root, 1, target=target, strategy="single", **settings))
+    printed = (root / "rank-0.log").read_text()
+    assert codes == [1] and "Traceback" not in printed, printed
+    return printed
 
 
 @pytest.mark.slow

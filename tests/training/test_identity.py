@@ -1,7 +1,6 @@
 """Changes that make a training another one, and changes that do not."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -10,18 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compile.compilation import step_code
-from tests.conftest import CHECKOUT
+from tests.training.trainings import CHECKOUT, config
 from training.config import IMMATERIAL, TrainConfig
 from training.export.shipped_files import WITHOUT_EFFECT
 from training.identity import Parts, hash_relevant_code, parts, read_code_files
 
 JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
-
-
-def config(**fields) -> TrainConfig:
-    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01} | fields
-    return TrainConfig.model_validate(given)
 
 
 def of(files: dict[str, bytes] | None = None, settings=MODEL, **fields) -> Parts:
@@ -149,17 +143,3 @@ def test_so_it_does_for_a_users_package_where_the_job_finds_it(tmp_path: Path, m
     )
     assert found == sent and {"common.py", "words.txt", "owned_by_me/net/config.py"} <= {*sent}
     del sys.modules["owned_by_me"]
-
-
-def test_an_installed_package_counts_without_its_neighbours(tmp_path: Path, monkeypatch):
-    site = tmp_path / "site-packages"
-    for name in ("bought_by_me/net/config.py", "numpy_of_somebody/core.py"):
-        (site / name).parent.mkdir(parents=True)
-        (site / name).write_text("")
-    (site / "bought_by_me/__init__.py").write_text("")
-    monkeypatch.syspath_prepend(str(site))
-    found = hash_relevant_code(read_code_files("bought_by_me.net", JOB), "bought_by_me.net")
-    assert "bought_by_me/net/config.py" in found
-    assert not [name for name in found if name.startswith("numpy_of_somebody")]
-    del sys.modules["bought_by_me"]
-    shutil.rmtree(site)

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.input_shares import (
-    PARTS,
-    Mixture,
-    identity_shares,
-    read_mixture,
-    to_whole_number_shares,
-)
+from training.input_shares import PARTS, Mixture, identity_shares, read_mixture
+from training.input_shares import to_whole_number_shares as whole_numbers
 from trainyard.common.errors import TrainingError
 
 
@@ -31,13 +26,13 @@ from trainyard.common.errors import TrainingError
 )
 def test_weights_are_reduced_to_whole_numbers(weights, whole):
     named = {f"{n}": weight for n, weight in enumerate(weights)}
-    assert list(to_whole_number_shares(named).values()) == whole
-    assert Mixture(weights=named).phases == [(0, to_whole_number_shares(named))]
+    assert list(whole_numbers(named).values()) == whole
+    assert Mixture(weights=named).phases == [(0, whole_numbers(named))]
 
 
 @given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=9))
 def test_other_weights_are_rounded_to_less_than_one_part(weights):
-    found = to_whole_number_shares({f"{n}": weight for n, weight in enumerate(weights)})
+    found = whole_numbers({f"{n}": weight for n, weight in enumerate(weights)})
     total = sum(found.values())
     assert total <= PARTS and min(found.values()) >= 1
     for share, weight in zip(found.values(), weights, strict=True):
@@ -47,17 +42,15 @@ def test_other_weights_are_rounded_to_less_than_one_part(weights):
 def test_the_order_of_the_names_and_the_scale_make_no_other_training():
     one = Mixture(weights={"b": 0.2, "a": 0.8})
     other = Mixture.model_validate({"weights": {"a": 4, "b": 1}, "changes": []})
-    assert (
-        identity_shares(one) == identity_shares(other) == [{"step": 0, "shares": {"a": 4, "b": 1}}]
-    )
-    assert list(identity_shares(one)[0]["shares"]) == list(identity_shares(other)[0]["shares"])
+    shares = [identity_shares(mixture) for mixture in (one, other)]
+    assert shares == [[{"step": 0, "shares": {"a": 4, "b": 1}}]] * 2
+    assert [list(found[0]["shares"]) for found in shares] == [["a", "b"]] * 2
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"weights": {"a": 0}}, "greater than 0"),
-        ({"weights": {"a": -1}}, "greater than 0"),
         ({"weights": {"a": math.nan}}, "finite"),
         ({"weights": {"a": math.inf}}, "finite"),
         ({"weights": {}}, "at least 1"),

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset, Share
 from training.workloads import load
-from training.workloads.language_model import completions as tokenizers_module
+from training.workloads.language_model import completions
 from training.workloads.language_model.config import SPEC, LanguageModelConfig
 from training.workloads.language_model.scores import documents, padding, scores
 from training.workloads.language_model.workload import Bigram
@@ -82,7 +82,6 @@ def test_packing_keeps_every_byte_and_predicts_each_once(texts, context, at_once
     assert len(stream) - len(expected) < context or len(expected) < 2
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=60))
 def test_a_tokenizer_file_says_how_many_bytes_each_token_stands_for(tokenizer_folder, text):
     workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
@@ -96,12 +95,11 @@ def test_the_end_token_in_a_text_is_text(tokenizer_folder):
     assert tokenizer.end not in encode(tokenizer, "a <|endoftext|> b")
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.text(max_size=60), max_size=6), limit=st.integers(1, 100))
 def test_texts_encoded_together_are_the_texts_encoded_alone(tokenizer_folder, texts, limit):
     tokenizer = load("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
     alone = [token for text in texts for token in (*encode(tokenizer, text), tokenizer.end)]
-    with mock.patch.object(tokenizers_module, "BATCH_BYTES", limit):
+    with mock.patch.object(completions, "BATCH_BYTES", limit):
         together = tokenizer.encode_documents(pa.array(texts, pa.string()))
     assert together.tolist() == alone
 
@@ -124,39 +122,19 @@ def no_end(description: dict) -> None:
 
 @pytest.mark.parametrize(
     ("change", "expected"),
-    [(word_piece, "is not byte-level"), (no_end, "to end a document with")],
+    [
+        (word_piece, "is not byte-level"),
+        (no_end, "to end a document with"),
+        (None, "no such tokenizer; set workload.tokenizer"),
+    ],
 )
-def test_an_unfit_tokenizer_is_refused(tokenizer_folder, tmp_path, change, expected):
-    description = json.loads((tokenizer_folder / "tokenizer.json").read_bytes())
-    change(description)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(description))
+def test_an_unfit_or_missing_tokenizer_is_refused(tokenizer_folder, tmp_path, change, expected):
+    if change:
+        description = json.loads((tokenizer_folder / "tokenizer.json").read_bytes())
+        change(description)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(description))
     with pytest.raises(DataError, match=expected):
         load("language_model", {"tokenizer": "file"}, tmp_path)
-
-
-def test_a_missing_tokenizer_is_named(tmp_path):
-    with pytest.raises(DataError, match="no such tokenizer; set workload.tokenizer"):
-        load("language_model", {"tokenizer": "file"}, tmp_path)
-
-
-def test_the_model_sees_no_later_token():
-    workload = load("language_model", SMALL)
-    model = workload.model()
-    tokens = torch.randint(0, 257, (3, 8))
-    changed = tokens.clone()
-    changed[:, 5:] = (changed[:, 5:] + 1) % 257
-    before, after = model(tokens), model(changed)
-    assert before.shape == (3, 8, 257)
-    assert torch.equal(before[:, :5], after[:, :5])
-    assert not torch.equal(before[:, 5], after[:, 5])
-
-
-def test_the_model_sees_where_a_token_stands():
-    torch.manual_seed(0)
-    model = load("language_model", SMALL | {"layers": 1}).model()
-    model.blocks["0"].attention.out.weight.data.normal_()
-    one, other = model(torch.tensor([[1, 2, 3]])), model(torch.tensor([[2, 1, 3]]))
-    assert not torch.allclose(one[:, 2], other[:, 2], atol=1e-4)
 
 
 def test_the_loss_is_a_sum_and_padding_is_no_unit():
@@ -170,21 +148,6 @@ def test_the_loss_is_a_sum_and_padding_is_no_unit():
     assert total.item() == pytest.approx(
         -sum(log_p[i, t].item() for i, t in enumerate([98, 99, END]))
     )
-
-
-def test_training_on_one_text_learns_it():
-    """The limit has room: the worst of twenty seeds under three instruction sets ended at 0.07."""
-    torch.manual_seed(0)
-    workload = load("language_model", SMALL | {"dim": 32})
-    model = workload.model()
-    batch = {"tokens": torch.from_numpy(pack(workload, [TEXT[:60]]))}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
-    for _ in range(150):
-        optimizer.zero_grad()
-        total, count = loss_of(workload, model, batch)
-        (total / count).backward()
-        optimizer.step()
-    assert total / count < 1  # from ln 257 = 5.5
 
 
 def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
@@ -238,7 +201,7 @@ def test_baselines_are_distributions_with_the_counted_frequencies(rows):
             assert pairs[a, model.likeliest(np.array(a))] == max(pairs[a, b] for b in range(5))
 
 
-def test_the_bigram_beats_the_unigram_where_pairs_matter(tmp_path):
+def test_the_bigram_beats_the_unigram_where_pairs_matter_and_both_keep_to_their_limit(tmp_path):
     workload = load("language_model", SMALL)
     train = dataset(tmp_path / "train", workload, ["ab" * 4000])
     test = dataset(tmp_path / "test", workload, ["ab" * 400])
@@ -246,24 +209,16 @@ def test_the_bigram_beats_the_unigram_where_pairs_matter(tmp_path):
     assert found["unigram"]["bits_per_byte"] == pytest.approx(1, abs=0.1)
     assert found["bigram"]["bits_per_byte"] < 0.2
     assert found["bigram"]["next_token_accuracy"] > 0.95
+    part = workload.baselines(train, test, 9 * 10)
+    assert part["unigram"]["loss"] > found["unigram"]["loss"]
 
 
-def test_baselines_are_fitted_on_the_limit_and_no_more(tmp_path):
-    workload = load("language_model", SMALL)
-    train = dataset(tmp_path / "train", workload, ["ab" * 400])
-    part = workload.baselines(train, train, 9 * 10)
-    assert part["unigram"]["loss"] > workload.baselines(train, train, 10**6)["unigram"]["loss"]
-
-
-@pytest.mark.parametrize(
-    "fields", [{"dim": 18, "heads": 4}, {"dim": 12, "heads": 4}, {"layers": 0}]
-)
+@pytest.mark.parametrize("fields", [{"dim": 18, "heads": 4}, {"dim": 12, "heads": 4}])
 def test_an_impossible_model_is_refused(fields):
     with pytest.raises(ValidationError):
         LanguageModelConfig(**fields)
 
 
-@settings(max_examples=30)  # every shard is an fsync
 @given(
     objects=st.lists(
         st.lists(st.text("ab", max_size=9), min_size=1, max_size=6), min_size=1, max_size=3

@@ -1,20 +1,14 @@
 """Micro-batches draw and count the same, whichever rank takes them."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from training.config import TrainConfig
 from training.dropout import Dropout
 from training.microbatches import MicroBatches, seed_generators
 from training.strategies.block_wrapping import recompute
-from training.strategies.ranks import Ranks
-from training.strategies.single import Strategy
-from training.workloads import Column
-from training.workloads.simple import Simple
 
 
 class Counted(nn.Module):
@@ -39,7 +33,6 @@ def batches(count: int, size: int) -> list[torch.Tensor]:
 
 
 def run(model: nn.Module, given: list[torch.Tensor], first: int = 0) -> list[torch.Tensor]:
-    """Run one step; return the outputs of its micro-batches."""
     micro = MicroBatches(model, seed=7, size=len(given[0]))
     micro.step(first, torch.device("cpu"))
     outputs = []
@@ -58,7 +51,7 @@ def test_a_seed_gives_the_numbers_that_torchs_own_call_gives(seed):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_buffer_is_the_mean_of_what_each_micro_batch_made_of_it():
+def test_a_buffer_moves_once_a_step_by_the_mean_of_what_each_micro_batch_made_of_it():
     model, given = Counted(), batches(4, 5)
     before = model.state_dict(keep_vars=True)
     expected = []
@@ -70,6 +63,8 @@ def test_a_buffer_is_the_mean_of_what_each_micro_batch_made_of_it():
     run(first, given[:1])
     run(model, given)
     assert torch.allclose(model.norm.running_var, torch.stack(expected).mean(0), rtol=1e-6)
+    mean = torch.stack([batch.mean(0) for batch in given]).mean(0)
+    assert torch.allclose(model.norm.running_mean, 0.1 * mean, rtol=1e-5)  # as BatchNorm's own
     assert int(model.norm.num_batches_tracked) == 1  # a step is counted once
     assert model.pointer == first.pointer != 5
     assert model.mask.tolist() == before["mask"].tolist()  # to the last bit, infinities too
@@ -77,52 +72,11 @@ def test_a_buffer_is_the_mean_of_what_each_micro_batch_made_of_it():
     assert all(after[name] is tensor for name, tensor in before.items())
 
 
-def test_statistics_move_once_a_step_however_many_micro_batches_it_has():
-    """Statistics move as BatchNorm's own would, for the mean of the micro-batches' statistics."""
-    model, given = Counted(), batches(3, 6)
-    run(model, given)
-    mean = torch.stack([batch.mean(0) for batch in given]).mean(0)
-    assert torch.allclose(model.norm.running_mean, 0.1 * mean, rtol=1e-5)
-
-
 def test_a_micro_batch_draws_the_same_whichever_rank_takes_it():
     given = batches(4, 6)
     every = run(Counted(), given, first=96)
     second_rank = run(Counted(), given[2:], first=96 + 12)
     assert all(torch.equal(a, b) for a, b in zip(every[2:], second_rank, strict=True))
-
-
-class Dropping(Simple):
-    """A workload whose model drops inputs."""
-
-    columns = {"row": Column("list", length=8)}
-
-    def model(self):
-        return nn.Sequential(Dropout(0.5), nn.Linear(8, 1))
-
-    def inputs(self, batch):
-        return (batch["row"],)
-
-    def loss(self, outputs, batch):
-        return outputs.square().sum()
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_strategy_drops_the_same_however_it_cuts_its_samples_into_micro_batches(size):
-    settings = {"max_steps": 1, "global_batch": 8, "learning_rate": 1e-3, "precision": "float64"}
-    rows = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    workload, gradients = Dropping(SimpleNamespace(config=None)), []
-    for micro_batch in (8, size):
-        config = TrainConfig(strategy="single", micro_batch=micro_batch, **settings)
-        strategy = Strategy(config, workload, Ranks(0, 0, 1, torch.device("cpu")))
-        torch.manual_seed(0)
-        strategy.prepare(workload.model())
-        strategy.begin(0)
-        batches = [{"row": part} for part in rows.split(micro_batch)]
-        torch.manual_seed(micro_batch)
-        strategy.backward(batches, torch.full((), 8.0, dtype=torch.float64))
-        gradients.append(strategy.model[1].weight.grad)
-    assert torch.allclose(*gradients, rtol=1e-12)
 
 
 def test_no_two_micro_batches_or_steps_drop_the_same():

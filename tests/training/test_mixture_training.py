@@ -2,23 +2,19 @@
 
 import json
 import shutil
-import threading
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from tests.training import worlds
-from tests.training.test_loop import copy_inputs
+from tests.training.test_loop import copy_inputs, same, weights
 from tests.training.trainings import TOYS, history, losses, write_dataset
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.input_shares import read_mixture
-from training.loop import Loop, order, select_validation
+from training.loop import order, select_validation
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -44,14 +40,8 @@ def write_inputs(folder: Path, sizes: dict[str, int], seed: int) -> None:
         rows = np.zeros((samples, 9), np.uint16)
         rows[:, 0] = np.where(random.random(samples) < 0.5, 1, 8)
         rows[:, 1:] = random.integers(8 * number, 8 * number + 8, (samples, 8))
-        write_dataset(
-            folder,
-            {"numbers": rows},
-            {"numbers": FIELD},
-            host=f"algo-{number}",
-            workload={"kind": "ragged"},
-            unit=f"{name}/000000-of-000001",
-        )
+        told = {"workload": {"kind": "ragged"}, "unit": f"{name}/000000-of-000001"}
+        write_dataset(folder, {"numbers": rows}, {"numbers": FIELD}, host=f"algo-{number}", **told)
 
 
 @pytest.fixture
@@ -63,17 +53,7 @@ def root(tmp_path, monkeypatch) -> Path:
     return tmp_path / "ml"
 
 
-def weights(root: Path) -> dict[str, torch.Tensor]:
-    return load_file(root / "model/model.safetensors")
-
-
-def same(one: Path, other: Path) -> bool:
-    mine, theirs = weights(one), weights(other)
-    return all(torch.equal(mine[name], theirs[name]) for name in mine | theirs)
-
-
 def after(root: Path, name: str) -> Path:
-    """Create a container with the checkpoints of ``root``."""
     [training] = root.glob("checkpoints/*/")
     made = copy_inputs(root, name)
     shutil.copytree(training, made / "input/data/start")
@@ -125,85 +105,63 @@ def test_how_much_of_each_input_was_seen_and_its_own_loss_are_reported(root, tra
     assert min(own) < validation["validation_loss"] < max(own)
 
 
-def run_until(last: int, *given) -> None:
-    """Run a rank that does not begin the step after ``last``: it waits to be killed."""
-    step = Loop._train_step
-
-    def wait_or_step(self, ahead, loader) -> None:
-        if self.step == last:
-            threading.Event().wait()
-        step(self, ahead, loader)
-
-    Loop._train_step = wait_or_step
-    worlds.run_rank(*given)
-
-
 @pytest.mark.sweep
 @pytest.mark.slow
-def test_killed_twice_and_resumed_on_other_ranks_the_curve_is_that_of_one(root, train):
-    """Runs 2 ranks, killed; 4 ranks, killed; then 1 to the end; the weights change on the way."""
-    settings = {"max_steps": 90, "mixture": mixture(step30=CHANGED, step60=WEIGHTS)}
-    settings |= {"micro_batch": 2, "validation_interval": 30, "keep_checkpoints": 100}
+def test_resumed_on_other_ranks_the_curve_is_that_of_one(root, train):
+    """Weights change on the way: on two ranks, then on one from the middle."""
+    settings = {"max_steps": 30, "mixture": mixture(step10=CHANGED, step20=WEIGHTS)}
+    settings |= {"micro_batch": 2, "validation_interval": 10}
     alone = losses(train(copy_inputs(root, "alone"), **settings))
-    for world, step in ((2, 18), (4, 45)):
-        ranks = worlds.start(root, world, target=partial(run_until, step), **settings)
-        worlds.until_printed(root, f"step={step} ", ranks)
-        for rank in ranks:
-            rank.kill()
-        worlds.finish(ranks)
-    stopped = max(int(p.parent.name[5:]) for p in root.glob("checkpoints/*/step-*/complete.json"))
-    assert 18 < stopped <= 45
-    resumed = train(root, **settings)
-    assert losses(resumed) == pytest.approx(alone, rel=1e-5)
-    told = json.loads((resumed / "model/config.json").read_text())["training"]["stretches"]
-    assert [one["world_size"] for one in told] == [2, 4, 1]
+    for again in (False, True):
+        resumed = train(root, **settings) if again else worlds.train(root, 2, **settings)
+        assert losses(resumed) == pytest.approx(alone, rel=1e-5)
+        for folder in root.glob("checkpoints/*/step-*"):
+            if int(folder.name[5:]) > 15:
+                shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("shuffle", ["uniform", "windowed"])
 def test_a_training_that_is_resumed_is_bitwise_the_undisturbed_one(root, train, shuffle):
     settings = {"mixture": mixture(step3=CHANGED), "shuffle": shuffle, "window_samples": 40}
     settings |= {"max_steps": 30, "micro_batch": 4, "checkpoint_interval": 7}
-    undisturbed = train(root, **settings)
-    disturbed = train(copy_inputs(root, "disturbed"), **settings)
-    for last in (30, 14):  # resumed twice, behind the change and in a later epoch
-        for folder in disturbed.glob("checkpoints/*/step-*"):
-            if int(folder.name[5:]) >= last:
-                shutil.rmtree(folder)
-        train(disturbed, **settings)
-    assert losses(undisturbed) == losses(disturbed)
-    assert same(undisturbed, disturbed)
+    undisturbed, trained = losses(train(root, **settings)), weights(root)
+    for folder in root.glob("checkpoints/*/step-*"):
+        if int(folder.name[5:]) >= 14:  # behind the change, and in a later epoch
+            shutil.rmtree(folder)
+    shutil.rmtree(root / "model")
+    train(root, **settings)
+    assert losses(root) == undisturbed and same(weights(root), trained)
 
 
-def test_with_weights_that_change_later_a_checkpoint_goes_on_as_if_it_had_been_so(root, train):
-    """A change after the checkpoint's step need not be declared, and does not alter the outcome."""
+def test_weights_that_change_later_go_on_as_if_it_had_been_so_and_earlier_ones_are_named(
+    root, train
+):
+    """A change after the checkpoint's step need not be declared, and does not alter the outcome;
+    a change before it has to be.
+    """
     short = train(root, mixture=mixture(), max_steps=5, **LATER)
     whole = train(copy_inputs(root, "whole"), mixture=mixture(step5=CHANGED), **LATER)
     settings = {"mixture": mixture(step5=CHANGED), "start_from": going_on("max_steps"), **LATER}
     extended = train(after(short, "extended"), **settings)
-    assert same(whole, extended)
-    assert losses(extended) == losses(whole)
+    assert same(weights(whole), weights(extended)) and losses(extended) == losses(whole)
 
-
-def test_weights_that_were_others_before_have_to_be_named(root, train):
-    short = train(root, mixture=mixture(), max_steps=5, **LATER)
-    settings = {"mixture": mixture(step4=CHANGED), **LATER}
-    extended = after(short, "extended")
+    other, settings = after(short, "other"), {"mixture": mixture(step4=CHANGED), **LATER}
     with pytest.raises(SystemExit):
-        train(extended, start_from=going_on("max_steps"), **settings)
-    said = (extended / "output/failure").read_text()
+        train(other, start_from=going_on("max_steps"), **settings)
+    said = (other / "output/failure").read_text()
     assert "is of another training: mixture [{'step': 0, " in said
     assert said.endswith("or add mixture to train.start_from.may_differ")
-    train(extended, start_from=going_on("max_steps", "mixture"), **settings)
-    assert 10 in losses(extended)
+    train(other, start_from=going_on("max_steps", "mixture"), **settings)
+    assert 10 in losses(other)
 
 
 def test_other_weights_and_inputs_that_changed_places_make_another_training(root, train):
-    train(root, mixture=mixture())
-    train(root, mixture=mixture(step5=CHANGED))
+    train(root, mixture=mixture(), max_steps=1)
+    train(root, mixture=mixture(step5=CHANGED), max_steps=1)
     for manifest in (root / "input/data/train").glob("manifest-*.json"):
         swapped = manifest.read_text().replace("web/", "x/").replace("code/", "web/")
         manifest.write_text(swapped.replace("x/", "code/"))
-    train(root, mixture=mixture())
+    train(root, mixture=mixture(), max_steps=1)
     assert len(list((root / "checkpoints").glob("*/history.jsonl"))) == 3
 
 

@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 from steps.train import job
-from tests.training import worlds
-from tests.training.strategies.cases import SETTINGS, container, distance, write_data
-from tests.training.trainings import arguments, evaluated, losses
-from training.config import TrainConfig
+from tests.training.strategies.cases import SETTINGS, container, write_data
+from tests.training.trainings import arguments, config, evaluated, losses
 from training.data.dataset import Dataset
 from training.export.artifact import open_artifact
 from training.optimizers import Average, build, moments
@@ -19,17 +17,8 @@ pytestmark = pytest.mark.long
 
 FINITE = torch.tensor(True)
 
-SHORT = SETTINGS | {
-    "precision": "float64",
-    "max_steps": 6,
-    "validation_interval": 3,
-    "checkpoint_interval": 3,
-}
-
-
-def config(**fields) -> TrainConfig:
-    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01}
-    return TrainConfig.model_validate(given | fields)
+SHORT = SETTINGS | {"precision": "float64", "max_steps": 6}
+SHORT |= {"validation_interval": 3, "checkpoint_interval": 3}
 
 
 def model() -> nn.Module:
@@ -103,18 +92,6 @@ def test_the_average_of_the_weights():
     assert torch.equal(trained[0].weight, last)
 
 
-def test_a_short_run_does_not_ship_its_initial_weights():
-    """Whatever the decay: it was 0.9999^20 = 99.8 % of them after twenty steps."""
-    trained = model()
-    average = Average(trained, 0.9999)
-    with torch.no_grad():
-        for parameter in trained.parameters():
-            parameter.fill_(7.0)
-    for step in range(20):
-        average.update(step, FINITE)
-    assert all(torch.allclose(t, t.new_tensor(7.0), atol=1e-5) for t in average.tensors.values())
-
-
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 def test_weights_without_a_gradient_have_a_state_too_and_frozen_ones_none(kind):
     """A checkpoint therefore holds the same names, whichever weights had a gradient so far."""
@@ -138,18 +115,6 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.mark.sweep
-@pytest.mark.slow
-def test_lamb_and_the_average_are_the_same_over_shards(data, tmp_path):
-    """Three ranks: no weight divides evenly among them, so a shard's norm is not a third."""
-    settings = SHORT | {"optimizer": "lamb", "ema_decay": 0.9, "global_batch": 12}
-    alone = container(data, tmp_path / "alone")
-    job.main(arguments(alone, settings | {"strategy": "single"}))
-    sharded = worlds.train(container(data, tmp_path / "three"), 3, **settings, strategy="fsdp")
-    for name in ("loss", "validation_loss"):
-        assert distance(losses(sharded, name), losses(alone, name)) < 1e-11
-
-
 def test_the_average_is_what_is_validated_and_handed_on_and_resumed(data, tmp_path, caplog):
     caplog.set_level("INFO", logger="training")
     root = container(data, tmp_path)
@@ -165,14 +130,3 @@ def test_the_average_is_what_is_validated_and_handed_on_and_resumed(data, tmp_pa
     job.main(arguments(root, SHORT | {"strategy": "single", "ema_decay": 0.5}))
     assert "resumed from the checkpoint of step 3" in caplog.text
     assert losses(root, "validation_loss")[6] == whole
-
-
-@pytest.mark.sweep
-def test_recomputed_activations_change_nothing(data, tmp_path):
-    settings = SHORT | {"strategy": "single", "deterministic": True}
-    curves = []
-    for policy in ("none", "selective", "true"):
-        root = container(data, tmp_path / policy)
-        job.main(arguments(root, settings | {"activation_checkpointing": policy}))
-        curves.append(losses(root))
-    assert curves[0] == curves[1] == curves[2]

@@ -37,11 +37,7 @@ def test_every_strategy_is_in_the_table_and_nothing_else_is():
 
 
 def test_what_aws_documents_is_of_strategies_that_there_are():
-    named = {
-        *config.INSTANCE_TYPES,
-        *config.LAUNCHERS,
-        *config.REQUIREMENTS,
-    } - {"mpi"}
+    named = {*config.INSTANCE_TYPES, *config.LAUNCHERS, *config.REQUIREMENTS} - {"mpi"}
     assert named <= STRATEGIES.keys()
 
 

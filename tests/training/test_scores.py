@@ -42,7 +42,6 @@ def test_a_metric_is_the_ratio_of_the_sums_and_its_error_that_of_the_groups_resi
 
 
 def test_the_standard_error_is_that_of_repeated_draws():
-    """Uses documents of unequal length, each harder or easier as a whole."""
     random = np.random.default_rng(0)
     values, errors, naive = [], [], []
     for _ in range(300):

@@ -7,11 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.test_loop import copy_inputs
-from tests.training.trainings import write_ragged
-from training.config import TrainConfig
-from training.data.dataset import Dataset
-from training.data.sample_order import create_uniform_order
+from tests.training.test_loop import poison
+from tests.training.trainings import config
 from training.microbatches import MicroBatches
 from training.optimizers import Average, build, moments, step
 from training.step_numbers import DeviceStepMetrics, Step
@@ -79,8 +76,7 @@ def test_the_samples_are_those_of_the_ranks_that_are_named(wrong, expected):
 def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01}
-    optimizer = build(TrainConfig(optimizer=kind, weight_decay=0.5, **given), model)
+    optimizer = build(config(optimizer=kind, weight_decay=0.5), model)
     average, micro = Average(model, 0.5), MicroBatches(model, 0, 8)
     dict(moments(optimizer))
 
@@ -119,28 +115,11 @@ def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
     ],
 )
 def test_a_wrong_step_is_named_late_and_never_saved(root, train, settings, saved):
-    other = copy_inputs(root, "poisoned")
-    number = poison(other)
+    poison(root, lambda place: place // 8 == 6)
     with pytest.raises(SystemExit):
-        train(other, **({"max_steps": 30, "validation_interval": 50, "micro_batch": 4} | settings))
-    message = (other / "output/failure").read_text()
-    assert message.startswith(f"loss is nan at step {number} on rank 0, in the samples at")
+        train(root, **({"max_steps": 30, "validation_interval": 50, "micro_batch": 4} | settings))
+    message = (root / "output/failure").read_text()
+    assert message.startswith("loss is nan at step 7 on rank 0, in the samples at")
     assert "nothing is saved: lower learning_rate" in message
-    found = sorted(int(p.parent.name[5:]) for p in other.glob("checkpoints/*/*/complete.json"))
-    assert found == saved
-    assert not (other / "model").exists()
-
-
-def poison(root) -> int:
-    """Make step 7's loss NaN."""
-    folder = root / "input/data/train"
-    for at in range(100):
-        for file in folder.iterdir():
-            file.unlink()
-        write_ragged(folder, 100, poison_at=at)
-        data = Dataset(folder)
-        order = create_uniform_order(data.fingerprint, 0, len(data)).indices_at(range(80))
-        bad = (data.read(order)["numbers"][:, 1] == 31).nonzero()[0]
-        if len(bad) and bad[0] // 8 == 6:
-            return 7
-    raise AssertionError("no place for the poison")
+    found = sorted(int(p.parent.name[5:]) for p in root.glob("checkpoints/*/*/complete.json"))
+    assert found == saved and not (root / "model").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from training.config import TrainConfig
 from training.data import shard_writer
 from training.data.dataset import Share
 from training.data.manifest import Field, Manifest
@@ -65,6 +66,12 @@ def read_manifests(folder: Path) -> dict[str, Manifest]:
     return found
 
 
+def config(**fields) -> TrainConfig:
+    """Return valid settings of the loop, with these."""
+    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01}
+    return TrainConfig.model_validate(given | fields)
+
+
 def arguments(root: Path, settings: dict) -> list[str]:
     given = {"workload": "toys.ragged", "root": root} | SETTINGS | settings
     return [part for name, value in given.items() for part in (f"--{name}", str(value))]
@@ -77,7 +84,6 @@ def history(root: Path) -> list[dict[str, float]]:
 
 
 def losses(root: Path, name: str = "loss") -> dict[int, float]:
-    """Return optimizer step → loss."""
     return {line["step"]: line[name] for line in history(root) if name in line}
 
 

@@ -8,11 +8,13 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from torch import distributed
 from torch.distributed import TCPStore
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 
@@ -25,6 +27,15 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
+
+
+def variables(port: int, rank: int = 0, world: int = 1) -> dict[str, str]:
+    """Return what a launcher tells a rank: by default, the only one."""
+    return {
+        **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)},
+    }
 
 
 def start(
@@ -41,15 +52,9 @@ def start(
     processes = []
     for rank in range(world):
         root = roots[rank] if isinstance(roots, list) else roots
-        environment = {
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "RANK": str(rank),
-            "LOCAL_RANK": "0" if isinstance(roots, list) else str(rank),
-            "WORLD_SIZE": str(world),
-        }
+        environment = variables(port, rank, world)
+        if isinstance(roots, list):
+            environment["LOCAL_RANK"] = "0"
         given = arguments(root, settings)
         process = context.Process(
             target=target or run_rank, args=(given, environment, root, rank), daemon=True
@@ -57,6 +62,16 @@ def start(
         process.start()
         processes.append(process)
     return processes
+
+
+@contextlib.contextmanager
+def imagined_group(rank: int, world: int) -> Iterator[None]:
+    """Be a rank of a group of which no other rank exists."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
 
 
 def until_printed(root: Path, text: str, processes: list[BaseProcess]) -> None:
@@ -79,7 +94,6 @@ def finish(processes: list[BaseProcess], seconds: float = SECONDS) -> list[int |
 
 
 def train(root: Path, world: int, *, seconds: float = SECONDS, **settings) -> Path:
-    """Run a training that is expected to succeed."""
     codes = finish(start(root, world, **settings), seconds)
     logs = [(root / f"rank-{rank}.log").read_text() for rank in range(world)]
     assert codes == [0] * world, "\n".join(logs)
@@ -87,7 +101,6 @@ def train(root: Path, world: int, *, seconds: float = SECONDS, **settings) -> Pa
 
 
 def run_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """Run the train job of one rank, in its own process."""
     import torch
 
     from steps.train import job
@@ -115,8 +128,7 @@ def train_each(
 
     In separate processes each would take seconds to start. With ``newest`` each is then trained
     once more, as if its checkpoint of that step were lost; what the first run left as model/ is in
-    first/ afterwards. Each process calls ``before`` first. ``run``, such as
-    ``run_apart``, is called in the place of ``run_rank``.
+    first/ afterwards. Each process calls ``before`` first, then ``run`` in place of ``run_rank``.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
@@ -146,14 +158,6 @@ def train_and_resume(
     train_each(cases, world, newest=newest, before=before)
 
 
-def run_apart(*given) -> None:
-    """Run ``run_rank`` in a forked process: some libraries keep state of earlier trainings."""
-    process = multiprocessing.get_context("fork").Process(target=run_rank, args=given)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-
-
 def _run_each(
     jobs: list,
     ports: list,
@@ -168,16 +172,7 @@ def _run_each(
     for (name, given), mine in zip(jobs, ports, strict=True):
         root = Path(name)
         for port in mine:
-            environment = {
-                "OMP_NUM_THREADS": "1",
-                "GLOO_SOCKET_IFNAME": "lo",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "TORCHELASTIC_USE_AGENT_STORE": "True",
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world),
-            }
+            environment = variables(port, rank, world) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
             logging.getLogger().handlers.clear()  # it writes to the log of the training before
             with contextlib.suppress(SystemExit):  # the reason is in output/failure
                 run(given, environment, root, rank)

@@ -19,13 +19,8 @@ def saved(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
     workload = load("language_model", SETTINGS)
     model = workload.model()
     description = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
-    save(
-        tmp_path,
-        LocalWeights(model.state_dict()),
-        workload,
-        description,
-        [{"step": 1, "loss": 2.5}],
-    )
+    lines = [{"step": 1, "loss": 2.5}]
+    save(tmp_path, LocalWeights(model.state_dict()), workload, description, lines)
     return tmp_path, model
 
 

@@ -1,7 +1,6 @@
 """Models with frozen, unused, tied and batch-normalised weights train, save and resume bit for bit.
 
-The sweep has all 11 models under all 11 strategies; the quick tests those of which each has failed
-in its own way, a few steps long.
+The sweep has all models under all strategies.
 """
 
 import functools
@@ -11,47 +10,22 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from steps.train import job
 from tests.training import worlds
 from tests.training.strategies.cases import distance
-from tests.training.strategies.tuned_models import MODELS, SETTINGS, STEPS, STRATEGIES, case
+from tests.training.strategies.tuned_models import MODELS, SETTINGS, STEPS, STRATEGIES
 from tests.training.torches import trains_here
 from tests.training.trainings import TOYS, arguments, losses, write_ragged
-from training.dropout import Dropout
 from training.export.artifact import open_artifact
 
 pytestmark = pytest.mark.long
 
 EXACT = 1e-12  # relative, in float64
-RANKS = {
-    2: [
-        ("all of it", "DDP × 2"),
-        ("all of it", "FSDP2 × 2"),
-        ("all of it", "tensor × 2"),
-        ("all of it", "pipeline × 2, recomputed"),
-        ("frozen body", "pipeline × 2"),
-        ("frozen BatchNorm", "FSDP2 × 2"),
-        ("torch's dropout", "DDP × 2"),
-        ("all of it", "tensor × 2, compiled"),
-        ("all of it", "DDP × 2, compiled"),
-    ],
-    3: [("all of it", "DDP × 3")],
-}
-"""World size → (model, strategy)."""
-
-
-MORE = {
-    "DDP × 3": {"strategy": "ddp", "global_batch": 12},
-    "tensor × 2, compiled": {"strategy": "ddp", "tensor_parallel": 2, "compile": True},
-    "DDP × 2, compiled": {"strategy": "ddp", "compile": True, "activation_checkpointing": "full"},
-}
 
 
 def settings_of(model: str, strategy: str) -> dict:
-    differs = MORE[strategy] if strategy in MORE else STRATEGIES[strategy][1]
-    return SETTINGS | differs | {"workload_config": json.dumps(MODELS[model])}
+    return SETTINGS | STRATEGIES[strategy][1] | {"workload_config": json.dumps(MODELS[model])}
 
 
 def compile_quickly() -> None:
@@ -67,7 +41,6 @@ def write_data(root: Path) -> Path:
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """Train a model in this process."""
     monkeypatch.syspath_prepend(str(TOYS))
 
     def run(name: str, **settings) -> Path:
@@ -92,35 +65,23 @@ def resumed_as_it_was(root: Path) -> bool:
 
 @pytest.mark.sweep
 @pytest.mark.slow
-@pytest.mark.parametrize("world", RANKS)
-def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone, tmp_path, world):
-    roots = {
-        (model, strategy): write_data(tmp_path / f"{model}, {strategy}")
-        for model, strategy in RANKS[world]
-        if trains_here(settings_of(model, strategy))
-    }
-    cases = {root: settings_of(*case) for case, root in roots.items()}
-    worlds.train_and_resume(cases, world, STEPS, compile_quickly)
-    assert roots
-    for (model, strategy), root in roots.items():
-        assert resumed_as_it_was(root), (model, strategy)
-        settings = settings_of(model, "single") | {"global_batch": cases[root]["global_batch"]}
-        expected = alone(f"{model}, {world}, {strategy}", **settings)
-        assert distance(losses(root), losses(expected)) < EXACT, (model, strategy)
-        same_state(root, expected)
-
-
-@pytest.mark.sweep
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_trains_saves_and_resumes_under_every_strategy(model, tmp_path):
-    """Eleven cases a model; python -m pytest -s prints how far the losses are off."""
-    alone = tmp_path / "single"
-    for name, (world, differs) in STRATEGIES.items():
-        off = case(tmp_path / name, MODELS[model], world, differs, alone)
-        print(f"{model}, {name}: losses off by {off:.0e}")
-        assert off < EXACT, (model, name)
+def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone, tmp_path, model):
+    for world in (1, 2, 3, 4):
+        cases = {
+            write_data(tmp_path / f"{model}, {name}"): settings_of(model, name)
+            for name, (ranks, _) in STRATEGIES.items()
+            if ranks == world and trains_here(settings_of(model, name))
+        }
+        worlds.train_and_resume(cases, world, STEPS, compile_quickly)
+        for root, settings in cases.items():
+            assert resumed_as_it_was(root), root
+            one = settings_of(model, "single") | {"global_batch": settings["global_batch"]}
+            expected = alone(f"{root.name} by one", **one)
+            for kind in ("loss", "validation_loss"):
+                assert distance(losses(root, kind), losses(expected, kind)) < EXACT, root
+            same_state(root, expected)
 
 
 def same_state(root: Path, expected: Path) -> None:
@@ -131,33 +92,14 @@ def same_state(root: Path, expected: Path) -> None:
         assert torch.allclose(mine[name], tensor, rtol=1e-9, atol=1e-12), name
 
 
-@pytest.mark.parametrize("model", ["all of it", "frozen body"])
-@pytest.mark.parametrize("micro_batch", [4, 16])
+@pytest.mark.parametrize(("model", "micro_batch"), [("all of it", 4), ("frozen body", 16)])
 def test_dropout_and_ties_do_not_depend_on_the_micro_batch(alone, model, micro_batch):
     settings = settings_of(model, "single")
     if model == "all of it":  # but for BatchNorm, which normalises by it
-        config = MODELS[model] | {"norm": ""}
-        settings |= {"workload_config": json.dumps(config)}
+        settings |= {"workload_config": json.dumps(MODELS[model] | {"norm": ""})}
     one = alone("one", **settings)
     other = alone("other", **settings | {"micro_batch": micro_batch})
     assert distance(losses(one), losses(other)) < EXACT
-
-
-@pytest.mark.parametrize("kind", [Dropout, nn.Dropout])
-def test_no_two_micro_batches_of_a_training_drop_the_same(alone, monkeypatch, kind):
-    """Holds for every step and block."""
-    masks = []
-    forward = kind.forward
-
-    def seen(self, x):
-        dropped = forward(self, torch.ones_like(x))
-        if self.training:
-            masks.append((dropped > 0).numpy().tobytes())
-        return x * dropped
-
-    monkeypatch.setattr(kind, "forward", seen)
-    alone("seen", **settings_of("dropout" if kind is Dropout else "torch's dropout", "single"))
-    assert len(masks) == len({*masks}) == STEPS * 8 * 2
 
 
 def test_a_tied_weight_is_written_once_and_read_as_it_was(alone):
@@ -184,7 +126,7 @@ def test_a_tie_that_tensor_parallel_would_tear_is_refused_before_the_first_step(
     root = write_data(tmp_path / "torn")
     config = {"tied": True, "splits": False}
     settings = settings_of("tied", "tensor × 2") | {"workload_config": json.dumps(config)}
-    worlds.train_and_resume({root: settings}, 2, STEPS)
+    worlds.train_each({root: settings}, 2)
     failure = (root / "output/failure").read_text()
     assert failure.startswith("embedding.weight and head.weight are one weight, but two")
     assert "step=1" not in (root / "rank-0.log").read_text()
@@ -212,9 +154,9 @@ def test_what_fails_after_the_last_step_leaves_its_reason(alone, tmp_path, monke
 )
 def test_the_micro_batch_makes_another_training_where_it_shapes_the_weights(alone, model, another):
     settings = {"strategy": "single", "workload_config": json.dumps(model)}
-    root = alone("one", **SETTINGS | settings | {"max_steps": 2, "checkpoint_interval": 2})
-    again = SETTINGS | settings | {"max_steps": 2, "checkpoint_interval": 2, "micro_batch": 4}
-    job.main(arguments(root, again))
+    settings |= {"max_steps": 1, "checkpoint_interval": 1, "validation_interval": 1}
+    root = alone("one", **SETTINGS | settings)
+    job.main(arguments(root, SETTINGS | settings | {"micro_batch": 4}))
     assert len([*root.glob("checkpoints/*/step-*")]) == 1 + another
 
 

@@ -5,13 +5,11 @@ from collections import Counter
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steps.train import job
-from tests.training import worlds
+from tests.training import trainings, worlds
 from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
 from tests.training.torches import since
 from tests.training.trainings import arguments, history, losses
@@ -32,10 +30,7 @@ LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 
 
 def config(**settings) -> TrainConfig:
-    loop = {"max_steps": 2, "global_batch": 4, "micro_batch": 4, "learning_rate": 1e-3}
-    return TrainConfig.model_validate(
-        loop | {"strategy": "single", "precision": "float32"} | settings
-    )
+    return trainings.config(**{"strategy": "single", "precision": "float32"} | settings)
 
 
 def converted(model: nn.Module, **settings) -> nn.Module:
@@ -77,7 +72,7 @@ def test_products_and_gradients_are_those_of_rounded_factors(float8):
 
 def test_what_is_no_plain_layer_of_the_right_width_stays_as_it_is():
     class Other(nn.Linear):
-        """A layer that may do anything."""
+        pass
 
     called, model = [], nn.Sequential(nn.Linear(32, 32), Other(32, 32), nn.Linear(32, 8))
     first = model[0]
@@ -97,14 +92,11 @@ def test_what_is_no_plain_layer_of_the_right_width_stays_as_it_is():
     [
         (nn.Linear(32, 8), {}, "no linear layer .* multiples of 16; theirs are: 8 × 32"),
         (nn.GELU(), {}, "theirs are: none. Set float8 to none"),
-        (
-            nn.Linear(32, 48),
-            {"strategy": "ddp", "tensor_parallel": 2},
-            "0, 48 × 32, cannot be shared by tensor_parallel 2 ranks in multiples of 16",
-        ),
+        (nn.Linear(32, 48), {"strategy": "ddp", "tensor_parallel": 2},
+         "0, 48 × 32, cannot be shared by tensor_parallel 2 ranks in multiples of 16"),
     ],
     ids=["narrow", "none", "split"],
-)
+)  # fmt: skip
 def test_a_model_that_has_no_such_product_is_refused(layer, settings, expected):
     with pytest.raises(TrainingError, match=expected):
         converted(nn.Sequential(layer), float8="rowwise", **settings)
@@ -119,9 +111,8 @@ def prepared(**settings) -> Strategy:
     return strategy
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_weights_names_and_validation_know_nothing_of_it(precision):
-    plain, other = prepared(precision=precision), prepared(precision=precision, float8="tensorwise")
+def test_weights_names_and_validation_know_nothing_of_it():
+    plain, other = (prepared(precision="bfloat16", float8=one) for one in ("none", "tensorwise"))
     batch = {"tokens": torch.randint(97, 123, (4, 33), dtype=torch.int32)}
     gradients = []
     for strategy in (plain, other):
@@ -162,8 +153,7 @@ class Gathers(TorchDispatchMode):
 
 def gathered(**settings) -> Counter[torch.dtype]:
     """Count what rank 0 of four gathers in a step; no other rank exists."""
-    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
-    try:
+    with worlds.imagined_group(0, 4):
         chosen = config(strategy="fsdp", micro_batch=1, **settings)
         workload = load("language_model", MODEL | {"dim": DIM})
         strategy = strategies.kind(chosen)(chosen, workload, Ranks(0, 0, 4, torch.device("cpu")))
@@ -173,8 +163,6 @@ def gathered(**settings) -> Counter[torch.dtype]:
         with Gathers() as counting:
             strategy.backward([{"tokens": tokens}], torch.full((), 32.0, dtype=torch.float64))
         return counting.found
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.slow
@@ -183,12 +171,9 @@ def test_weights_that_are_cast_before_they_are_gathered_have_the_scales_of_whole
     a weight's rounding to 8 bits.
     """
     write_data(tmp_path / "data")
-    steps = SETTINGS | {"max_steps": 2, "precision": "float32", "float8": "tensorwise"}
-    steps |= {
-        "checkpoint_interval": 2,
-        "workload_config": json.dumps(MODEL | {"layers": 2}),
-        "validation_interval": 2,
-    }
+    steps = SETTINGS | {"workload_config": json.dumps(MODEL | {"layers": 2}), "max_steps": 2}
+    steps |= {"precision": "float32", "float8": "tensorwise"}
+    steps |= {"checkpoint_interval": 2, "validation_interval": 2}
     alone, gathered = (container(tmp_path / "data", tmp_path / n) for n in ("alone", "gathered"))
     job.main(arguments(alone, steps | {"strategy": "single"}))
     worlds.train_each({gathered: steps | {"strategy": "fsdp", "float8_all_gather": True}}, 2)
@@ -196,5 +181,5 @@ def test_weights_that_are_cast_before_they_are_gathered_have_the_scales_of_whole
     assert ours["step"] == expected["step"] == 1
     assert ours["loss"] == pytest.approx(expected["loss"], rel=1e-6)
     assert ours["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
-    assert distance(losses(gathered), losses(alone)) < 1e-3
-    assert distance(losses(gathered, "validation_loss"), losses(alone, "validation_loss")) < 1e-3
+    for kind in ("loss", "validation_loss"):
+        assert distance(losses(gathered, kind), losses(alone, kind)) < 1e-3

@@ -1,6 +1,7 @@
 """float16's gradients are scaled as by torch's GradScaler, and every rank skips the same steps."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -9,25 +10,20 @@ from torch import nn
 
 from tests.training import worlds
 from tests.training.strategies.cases import SETTINGS, container, write_data
-from tests.training.test_loop import copy_inputs, same, weights
+from tests.training.test_loop import same, weights
+from tests.training.test_step_numbers import ALONE, scalar
 from tests.training.trainings import history, losses
 from training.step_numbers import DeviceStepMetrics
 from training.strategies import precision
 from training.strategies.precision import LossScale
-from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
 
-ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 LARGE = 2.0**22
 """Initial scale at which the first steps of the trainings here overflow."""
 FIRST = {"precision": "float16", "max_steps": 16, "warmup_steps": 2, "checkpoint_interval": 8}
 SHORT = SETTINGS | FIRST | {"validation_interval": 8}
-
-
-def scalar(value: float) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def test_the_scale_is_that_of_gradscaler(monkeypatch):
@@ -85,31 +81,30 @@ def test_a_loss_that_is_not_finite_is_so_by_itself():
 def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch):
     """Bit for bit, from a checkpoint of steps that changed the scale; skips leave no trace."""
     monkeypatch.setattr(precision, "INITIAL", LARGE)
-    whole = train(root, **FIRST)
-    torn = train(copy_inputs(root, "torn"), **FIRST)
-    [middle] = torn.glob("checkpoints/*/step-00000008")
+    names = ("loss", "loss_scale", "skipped_steps")
+    train(root, **FIRST)
+    whole, trained = [losses(root, name) for name in names], weights(root)
+    [middle] = root.glob("checkpoints/*/step-00000008")
     [shard] = middle.glob("*.safetensors")
     saved = load_file(shard)
     assert 1 < saved["loss_scale.scale"] <= LARGE / 2
     skipped = int(saved["loss_scale.skipped_steps"])
     assert saved["optimizer.out.weight.step"] == 8 - skipped < 8
-    [newest] = torn.glob("checkpoints/*/step-00000016")
+    [newest] = root.glob("checkpoints/*/step-00000016")
     next(newest.glob("*.safetensors")).write_bytes(b"torn")
+    shutil.rmtree(root / "model")
     monkeypatch.setattr(precision, "INITIAL", 1.0)
-    train(torn, **FIRST)
-    assert losses(torn) == losses(whole) and same(weights(torn), weights(whole))
-    for name in ("loss_scale", "skipped_steps"):
-        assert losses(torn, name) == losses(whole, name)
+    train(root, **FIRST)
+    assert [losses(root, name) for name in names] == whole and same(weights(root), trained)
 
-    lines = [line for line in history(whole) if "loss" in line]
+    lines = [line for line in history(root) if "loss" in line]
     assert lines[0]["loss_scale"] == LARGE and lines[-1]["skipped_steps"] == skipped
     assert ["grad_norm" in line for line in lines] == [False] * skipped + [True] * (16 - skipped)
     assert all(math.isfinite(value) for line in lines for value in line.values())
-    assert not any(name.startswith("watch.") for line in history(whole) for name in line)
+    assert not any(name.startswith("watch.") for line in history(root) for name in line)
 
 
 def run_watched(given, environment, root, rank):
-    """Run one rank, which records each step that it leaves out."""
     precision.INITIAL, update = LARGE, LossScale.update
     told = root / f"skipped-{rank}"
 
@@ -127,11 +122,8 @@ def run_watched(given, environment, root, rank):
 @pytest.mark.parametrize(
     "differs",
     [
-        {"strategy": "ddp"},
-        {"strategy": "fsdp"},
-        {"tensor_parallel": 2},
-        {"context_parallel": 2},
-        {"pipeline_parallel": 2},
+        *({"strategy": "ddp"}, {"strategy": "fsdp"}),
+        *({f"{kind}_parallel": 2} for kind in ("tensor", "context", "pipeline")),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.config import TrainConfig
+from tests.training.trainings import config
 from training.dropout import Dropout, name_places, sample_keys
 from training.strategies.block_wrapping import adapt_blocks
 
@@ -42,7 +42,6 @@ class LiveStorages(TorchDispatchMode):
         return results
 
     def alive_bytes(self) -> int:
-        """Return the bytes of the storages that are still alive."""
         gc.collect()
         return sum(size for storage, size in self._storages.values() if not storage.expired())
 
@@ -59,9 +58,7 @@ def count_recomputation(block: nn.Module, x: Tensor, *more: Tensor) -> tuple[int
 
 
 def apply_policy(block: nn.Module, policy: str) -> nn.Module:
-    """Return the block under a policy."""
-    settings = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
-    adapt_blocks([block], TrainConfig(**settings, activation_checkpointing=policy))
+    adapt_blocks([block], config(activation_checkpointing=policy))
     return block
 
 

@@ -9,23 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.training.trainings import SETTINGS
 from tests.training.watching.healthy import Case
 from tests.training.worlds import run_rank
 
 Rank = Callable[[list[str], dict[str, str], Path, int], None]
 
-LEARNS = {
-    "strategy": "single",
-    "max_steps": 120,
-    "micro_batch": 8,
-    "global_batch": 8,
-    "learning_rate": 0.003,
-    "warmup_steps": 5,
-    "precision": "float32",
-    "log_interval": 1,
-    "validation_interval": 20,
-    "validation_samples": 200,
-    "checkpoint_interval": 50,
+LEARNS = SETTINGS | {
+    **{"strategy": "single", "max_steps": 120, "learning_rate": 0.003, "warmup_steps": 5},
+    **{"validation_interval": 20, "validation_samples": 200, "checkpoint_interval": 50},
 }
 """A training that is healthy without its fault."""
 
@@ -36,14 +28,12 @@ class Fault:
 
     rule: str
     what: str
-    data: str = "language_model"
     settings: dict[str, Any] = field(default_factory=dict)
     rank: Rank = run_rank
     world: int = 1
 
     def case(self, number: int) -> Case:
-        """The training."""
-        return Case(f"fault-{number:02d}", self.data, self.world, LEARNS | self.settings)
+        return Case(f"fault-{number:02d}", "language_model", self.world, LEARNS | self.settings)
 
 
 def rate_times_1000(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
@@ -56,7 +46,6 @@ def rate_times_1000(given: list[str], environment: dict[str, str], root: Path, r
 
 
 def sleeping_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """Rank 1 takes a rest in each forward pass."""
     from training.strategies.single import Strategy
 
     outputs = Strategy.outputs
@@ -94,7 +83,6 @@ def full_disk(given: list[str], environment: dict[str, str], root: Path, rank: i
     run_rank(given, environment, root, rank)
 
 
-RAGGED = {"learning_rate": 0.01}
 FAULTS = (
     Fault("loss_not_falling", "learning rate × 1000", settings={"learning_rate": 3.0}),
     Fault("loss_not_falling", "learning rate × 1000 from step 61 on", rank=rate_times_1000),

@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,10 @@ PICTURES = 300
 
 
 def write_all(folder: Path) -> None:
-    """``<workload>/train`` and ``<workload>/validation``, and ``few`` with 16 samples of text."""
+    """``<workload>/train`` and ``<workload>/validation``."""
     for split, samples, seed in (("train", 4000, 1), ("validation", 200, 2)):
         write_ragged(folder / "ragged" / split, samples, seed=seed)
         _text(folder / "language_model" / split, split, samples, seed)
-        _text(folder / "few" / split, split, 16 if split == "train" else 200, seed)
         table = {"a.csv": tables.table(samples, seed)}
         tables.dataset(folder / "tabular" / split, tables.SETTINGS, table)
     out = sharded(folder / "pictures", pictures.folder(PICTURES))
@@ -36,10 +35,9 @@ def write_all(folder: Path) -> None:
 def workload(name: str) -> dict[str, Any]:
     """The job's arguments that say what is trained."""
     configs = {"language_model": LANGUAGE, "tabular": tables.SETTINGS, "image": pictures.CONFIG}
-    kind = "language_model" if name == "few" else name
-    if kind == "ragged":
+    if name == "ragged":
         return {"workload": "toys.ragged"}
-    return {"workload": kind, "workload_config": json.dumps(configs[kind])}
+    return {"workload": name, "workload_config": json.dumps(configs[name])}
 
 
 def _text(folder: Path, split: str, samples: int, seed: int) -> None:
@@ -61,19 +59,6 @@ def _text(folder: Path, split: str, samples: int, seed: int) -> None:
 RATES = {"ragged": 0.01, "language_model": 0.003, "tabular": 0.01, "image": 0.003}
 """Workload → a learning rate that suits it, for AdamW."""
 
-NARROW = ("thresholds", "reported", "unseen", "fresh", "later")
-"""The first splits: all weights from fresh ones, no float16, two micro-batches a rank at most."""
-
-FREEZE = {
-    "ragged": ("places.*", "lengths.*"),
-    "language_model": ("embedding.*", "blocks.0.*"),
-    "tabular": ("embedding.*", "hidden.*"),
-    "image": ("stem.*", "blocks.*"),
-}
-"""Workload → patterns of weights that a fine-tuning may leave as they are."""
-
-START = {"start_from": json.dumps({"model": "s3://bucket/base/model.tar.gz"})}
-
 
 @dataclass(frozen=True)
 class Case:
@@ -84,31 +69,11 @@ class Case:
     world: int
     settings: dict[str, Any]
     resumed: bool = False
-    tuned: bool = False
-    """Whether it begins with the weights of ``base``."""
 
 
-def cases(split: str, count: int) -> list[Case]:
-    """The same for the same names; thresholds are looked for on another split than reported."""
-    return [_case(split, number) for number in range(count)]
-
-
-def base(data: str) -> Case:
-    """The training whose model a fine-tuning on the same data begins with."""
-    settings = {
-        "strategy": "single",
-        "max_steps": 150 if data != "image" else 30,
-        "micro_batch": 16,
-        "global_batch": 16,
-        "learning_rate": RATES[data],
-        "precision": "float32",
-        "log_interval": 10,
-    }
-    return Case(f"base-{data}", data, 1, settings)
-
-
-def _case(split: str, number: int) -> Case:
-    choose = random.Random(f"{split} {number}")
+def case(number: int) -> Case:
+    """The same for the same number."""
+    choose = random.Random(f"unseen {number}")
     data = choose.choices(list(RATES), weights=(3, 4, 3, 1))[0]
     micro = choose.choice((4, 8, 16))
     world = 2 if number % 10 == 9 else 1
@@ -136,33 +101,4 @@ def _case(split: str, number: int) -> Case:
         "checkpoint_interval": choose.choice((25, 50)),
         "shuffle": choose.choice(("uniform", "windowed")),
     }
-    name = f"{split}-{number:03d}"
-    case = Case(name, data, world, settings, resumed=choose.random() < 0.25)
-    return case if split in NARROW else _widened(case, choose)
-
-
-def _widened(case: Case, choose: random.Random) -> Case:
-    """The same with more micro-batches, in float16, from a base, or with few weights trained."""
-    settings: dict[str, Any] = {}
-    if choose.random() < 0.3:
-        micro = case.settings["micro_batch"] // 2
-        settings |= {
-            "micro_batch": micro,
-            "global_batch": micro * case.world * choose.choice((4, 8)),
-        }
-    if choose.random() < 0.2:
-        settings["precision"] = "float16"
-    tuned = choose.random() < 0.45
-    kind = choose.choice(("all", "frozen", "frozen", "adapters", "adapters"))
-    rate = RATES[case.data] * 10 ** choose.uniform(-2, 0)
-    patterns = FREEZE[case.data]
-    frozen = patterns[: choose.randint(1, len(patterns))]
-    rank = choose.choice((2, 4, 8))
-    if tuned:
-        settings |= START | {"learning_rate": rate}
-        tuning: dict[str, Any] = {"freeze": frozen} if kind != "all" else {}
-        if kind == "adapters" and case.data == "language_model":
-            tuning = {"adapters": {"rank": rank, "dropout": choose.choice((0.0, 0.1))}}
-            settings["learning_rate"] = 3 * rate  # adapters take higher ones
-        settings["tuning"] = json.dumps(tuning)
-    return replace(case, settings=case.settings | settings, tuned=tuned)
+    return Case(f"{number:03d}", data, world, settings, resumed=choose.random() < 0.25)

@@ -71,6 +71,5 @@ WRONG: dict[str, Callable[[], Lines]] = {
 
 
 def all_events(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
-    """Return the events of a whole training's lines."""
     watcher = Watcher(settings, plan)
     return [event for line in lines for event in watcher.add(line)]

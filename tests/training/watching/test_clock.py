@@ -1,9 +1,10 @@
 """The time of a step, part by part, with two real ranks of which one is slower."""
 
-import multiprocessing
+import json
 import os
 import time
-from multiprocessing.connection import Connection
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +12,7 @@ import torch
 from torch import nn
 
 from tests.training import worlds
-from tests.training.worlds import PRELOADED, free_port
-from training.config import TrainConfig
+from tests.training.trainings import config
 from training.watching.clock import PARTS, Clock
 
 pytestmark = pytest.mark.long
@@ -39,8 +39,6 @@ def test_time_belongs_to_the_part_that_ends_with_the_mark(monkeypatch):
 
 
 class Slow(torch.autograd.Function):
-    """The identity, with a slow backward pass on rank 1."""
-
     @staticmethod
     def forward(ctx, inputs):
         return inputs.clone()
@@ -71,15 +69,14 @@ class Workload:
         return [model.first, model.second]
 
 
-def _rank(rank: int, port: int, strategy: str, answer: Connection) -> None:
+def time_a_step(strategy: str, given: list, environment: dict, root: Path, rank: int) -> None:
+    """Run one rank's backward pass over two micro-batches; write its clock's reading."""
     from training.strategies import start_strategy
 
     torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
-    given = {"strategy": strategy, "max_steps": 1, "global_batch": 4, "micro_batch": 1}
-    config = TrainConfig(**given, learning_rate=0.1, precision="float32")
-    with start_strategy(config, Workload()) as mine:
+    os.environ.update(environment)
+    settings = config(strategy=strategy, micro_batch=1, precision="float32")
+    with start_strategy(settings, Workload()) as mine:
         mine.prepare(Model())
         mine.ranks.gather(None)
         mine.clock.skip()
@@ -87,31 +84,14 @@ def _rank(rank: int, port: int, strategy: str, answer: Connection) -> None:
         mine.begin(0)
         mine.backward([{"x": torch.ones(1, 4)}] * 2, torch.tensor(4.0))
         mine.clock.mark("forward_backward")
-        answer.send(mine.clock.read())
-
-
-def measured(strategy: str) -> list[dict[str, float]]:
-    """Return both ranks' clock readings of a backward pass over two micro-batches."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    port, ends, processes = free_port(), [], []
-    for rank in range(2):
-        mine, theirs = context.Pipe()
-        process = context.Process(target=_rank, args=(rank, port, strategy, theirs), daemon=True)
-        process.start()
-        ends.append(mine)
-        processes.append(process)
-    try:
-        return [end.recv() if end.poll(worlds.SECONDS) else {} for end in ends]
-    finally:
-        for process in processes:
-            process.kill()
+        (root / f"read-{rank}.json").write_text(json.dumps(mine.clock.read()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_waiting_for_the_slower_rank_is_communication_and_its_own_work_is_not(strategy):
-    fast, slow = measured(strategy)
+def test_waiting_for_the_slower_rank_is_communication_and_its_own_work_is_not(strategy, tmp_path):
+    worlds.finish(worlds.start(tmp_path, 2, target=partial(time_a_step, strategy)))
+    fast, slow = (json.loads((tmp_path / f"read-{rank}.json").read_text()) for rank in range(2))
     assert fast["communication"] > 0.9 * SLOW > slow["communication"]
     assert slow["forward_backward"] > 2 * SLOW
     if strategy == "ddp":  # with fsdp it also waits for the slow one's weights, in the forward pass

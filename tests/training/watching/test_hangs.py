@@ -49,7 +49,6 @@ def receive_from_who_waits(rank: int, groups: dict) -> None:
 
 
 def wait_in_a_circle(rank: int, groups: dict) -> None:
-    """Each rank waits for the next one."""
     reduce_with((rank + 1) % 3, rank, groups)
 
 
@@ -82,7 +81,6 @@ def hang(given: list[str], environment: dict[str, str], root: Path, rank: int) -
 
 
 def hung(root: Path, act: Callable, waiting: int) -> list[str]:
-    """Return why each of the waiting ranks ended."""
     (root / "act").write_text(act.__name__)
     worlds.finish(worlds.start(root, 3, target=hang), 20)
     return [(root / f"said-{rank}").read_text() for rank in range(waiting)]
@@ -121,7 +119,6 @@ def test_a_rank_that_comes_late_is_named_in_the_log_once_and_all_go_on(tmp_path)
 
 
 def sleep_in_step(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """Run a rank of the job; rank 1 sleeps in its third loss."""
     losses, score = itertools.count(1), Strategy.score
 
     def sleepy(self, outputs, batch):

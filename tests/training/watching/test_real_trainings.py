@@ -7,7 +7,6 @@ ranks, and in whether they are resumed.
 import contextlib
 import shutil
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments
 from tests.training.watching.faults import FAULTS, Rank
-from tests.training.watching.healthy import Case, base, cases, workload, write_all
+from tests.training.watching.healthy import Case, case, workload, write_all
 from tests.training.worlds import run_rank
 from training.checkpoint import marker
 from training.watching.__main__ import parse_metrics
@@ -40,38 +39,29 @@ def data(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("number", range(len(FAULTS)))
 def test_a_rule_names_its_seeded_fault(number, data, tmp_path):
     fault = FAULTS[number]
-    case = fault.case(number)
-    said = {event.rule for event in judged(case, run(case, data, tmp_path / "ml", fault.rank))}
+    seeded = fault.case(number)
+    found = judged(seeded, run(seeded, data, tmp_path / "ml", fault.rank))
+    said = {event.rule for event in found}
     assert fault.rule in said
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_no_rule_speaks_of_twenty_healthy_trainings(first, data, tmp_path):
-    for case in cases("unseen", 200)[first : first + 20]:
-        assert judged(case, run(case, data, tmp_path / "ml")) == [], case.name
+    for healthy in map(case, range(first, first + 20)):
+        assert judged(healthy, run(healthy, data, tmp_path / "ml")) == [], healthy.name
 
 
-def run(
-    case: Case, data: Path, root: Path, rank: Rank = run_rank, *, keep: bool = False
-) -> list[Lines]:
-    """The metric lines of each process of the training: of two, where it is resumed.
-
-    ``keep``: its files stay in ``root``.
-    """
+def run(case: Case, data: Path, root: Path, rank: Rank = run_rank) -> list[Lines]:
+    """The metric lines of each process of the training: of two, where it is resumed."""
     shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
-    (root / "input").mkdir()
-    (root / "input/data").mkdir()
+    (root / "input/data").mkdir(parents=True)
     for split in ("train", "validation"):
         (root / "input/data" / split).symlink_to(data / case.data / split)
-    if case.tuned:
-        (root / "input/data/start").symlink_to(_base(case.data, data))
     found = [_once(case, root, rank)]
     if case.resumed:
         _forget(root, case.settings["max_steps"] // 2)
         found.append(_once(case, root, rank))
-    if not keep:
-        shutil.rmtree(root)
+    shutil.rmtree(root)
     return found
 
 
@@ -81,29 +71,12 @@ def judged(case: Case, processes: list[Lines]) -> list[Event]:
     remembered: Lines = []
     for lines in processes:
         begun = int(lines[0]["step"]) - 1 if remembered else 0
-        plan = Plan(
-            case.settings["max_steps"],
-            case.settings["warmup_steps"],
-            begun,
-            fine_tuning=case.tuned,
-        )
+        plan = Plan(case.settings["max_steps"], case.settings["warmup_steps"], begun)
         watcher = Watcher(settings, plan)
         watcher.begin([line for line in remembered if line["step"] <= begun])
         said += [event for line in lines for event in watcher.add(line)]
         remembered = lines
     return said
-
-
-def _base(name: str, data: Path) -> Path:
-    """A folder with the model of a training on these data; made when it is asked for first."""
-    folder = data / name / "base"
-    if not folder.exists():
-        root = data / name / "trained"
-        run(base(name), data, root, keep=True)
-        folder.mkdir()
-        with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
-            tar.add(root / "model", ".")
-    return folder
 
 
 def _once(case: Case, root: Path, rank: Rank) -> Lines:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training import worlds
@@ -35,7 +35,7 @@ def noisy(random: np.random.Generator, ranks: int, deviation: float) -> np.ndarr
     return np.array(list(MEANS.values())) * whole
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 8, 64, 512])
+@pytest.mark.parametrize("ranks", [2, 3, 64])
 def test_noise_names_nobody_in_1000_lines(ranks):
     """Has 10 % noise per line, and a rank delayed by a checkpoint or page fault in each tenth
     line.
@@ -48,7 +48,6 @@ def test_noise_names_nobody_in_1000_lines(ranks):
         assert found.add(table.tolist()) == []
 
 
-@settings(max_examples=20)
 @given(st.data())
 def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
     ranks, stages = data.draw(st.integers(2, 40)), data.draw(st.integers(1, 4))

@@ -140,5 +140,5 @@ def test_the_trace_holds_the_steps_that_were_asked_for(root, train):
     assert len(updates) == 2
 
 
-def test_without_traced_steps_there_is_no_file(root, train):
-    assert not (train(root) / "output/data").exists()
+def test_without_traced_steps_there_is_no_file(alone):
+    assert not (alone / "output/data").exists()

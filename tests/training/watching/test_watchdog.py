@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,7 @@ FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
 @pytest.fixture
 def notes(monkeypatch) -> Iterator[dist.Store]:
     """Return the store of a group of this process alone, in which it can imitate other ranks."""
-    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-             "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
-    for name, value in names.items():
+    for name, value in worlds.variables(worlds.free_port()).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(watchdog, "BEAT", 0.05)
     with join_group(30):
@@ -111,7 +109,8 @@ def test_a_process_that_waits_for_a_silent_rank_is_ended_by_its_watchdog(notes, 
     assert str(ends[0]).startswith(
         f"{NAME} fell silent for 1 s; last seen in step 7, rank 0 in step 8; "
     )
-    assert list(tmp_path.glob("attempt-0-rank-0.json"))
+    dump = tmp_path / "attempt-0-rank-0.json"
+    assert str(dump) in str(ends[0]) and dump.is_file()
 
 
 def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
@@ -157,30 +156,27 @@ def again(notes, monkeypatch) -> Callable[[], None]:
     return lambda: notes.set(started_key(1), "")
 
 
-def followed(folder: Path, again: Callable[[], None]) -> str:
-    """Return why a rank ends if the other ranks are in the next attempt."""
+@pytest.mark.parametrize(
+    ("lives", "reason", "expected"),
+    [
+        (False, "", f"{NAME} is gone, killed or crashed"),
+        (True, "ValueError: no", f"{NAME} ended with ValueError: no"),
+        (True, "", "the ranks of another machine were started again"),
+    ],
+)
+def test_a_rank_ends_when_the_others_are_in_the_next_attempt(
+    notes, tmp_path, again, lives, reason, expected
+):
+    """It names the rank that was replaced at once, or why it ended, or follows the others."""
     ends: list[LostRankError] = []
-    with watch(folder, end=ends.append):
+    if reason:
+        say(notes, "0/end-1", reason=reason, lost=False)
+    second(notes)
+    alive = second_lives(notes, step=6) if lives else nullcontext()
+    with alive, watch(tmp_path, end=ends.append):
         again()
         until(lambda: ends, 60)
-    return str(ends[0]).partition(";")[0]
-
-
-def test_a_rank_that_was_replaced_at_once_is_named(notes, tmp_path, again):
-    second(notes)
-    assert followed(tmp_path, again) == f"{NAME} is gone, killed or crashed"
-
-
-def test_the_reason_of_a_rank_that_was_replaced_is_told(notes, tmp_path, again):
-    say(notes, "0/end-1", reason="ValueError: no", lost=False)
-    with second_lives(notes, step=6):
-        assert followed(tmp_path, again) == f"{NAME} ended with ValueError: no"
-
-
-def test_ranks_follow_those_that_were_started_again(notes, tmp_path, again):
-    with second_lives(notes, step=6):
-        found = followed(tmp_path, again)
-    assert found == "the ranks of another machine were started again"
+    assert str(ends[0]).partition(";")[0] == expected
     with pytest.raises(LostRankError, match="attempt 0 is over"), join_group(30):
         pass
 
@@ -196,30 +192,13 @@ def test_ranks_follow_those_that_were_started_again(notes, tmp_path, again):
 )
 def test_a_restart_says_why(notes, tmp_path, monkeypatch, ends, expected):
     second(notes)
+    with watch(tmp_path) as one:
+        assert one.previous() == ""  # the first start needs no reason
     for rank, (reason, lost) in ends.items():
         say(notes, f"0/end-{rank}", reason=reason, lost=lost)
     attempt(monkeypatch, 1)
     with watch(tmp_path) as one:
         assert one.previous() == f"restart 1 of 3: {expected}"
-
-
-def test_the_first_start_needs_no_reason(notes, tmp_path):
-    with watch(tmp_path) as one:
-        assert one.previous() == ""
-
-
-LONG = {"strategy": "ddp", "micro_batch": 2, "max_steps": 10**6, "checkpoint_interval": 10**6,
-        "validation_interval": 10**6, "log_interval": 20}  # fmt: skip
-SECONDS = 3  # the collectives' limit in these tests
-
-
-def run_until_step_20(root: Path, **settings) -> list:
-    processes = worlds.start(root, 2, **LONG | settings)
-    end = time.monotonic() + 60
-    while "step=20 " not in log(root, 0):
-        assert time.monotonic() < end and processes[0].is_alive(), log(root, 0)
-        time.sleep(0.02)
-    return processes
 
 
 def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):
@@ -253,54 +232,30 @@ def wait_in_pairs(given: list[str], environment: dict[str, str], root: Path, ran
             end(error)
 
 
-def log(root: Path, rank: int) -> str:
-    path = root / f"rank-{rank}.log"
-    return path.read_text() if path.exists() else ""
-
-
-@pytest.mark.sweep
-@pytest.mark.slow
-def test_a_rank_that_stops_is_named_with_its_last_step(root: Path):
-    ranks = run_until_step_20(root, collective_timeout_seconds=SECONDS)
-    os.kill(ranks[1].pid, signal.SIGSTOP)
-    began = time.monotonic()
-    ranks[0].join(60)
-    assert time.monotonic() - began >= SECONDS
-    assert worlds.finish(ranks, 0.1) == [1, None]
-    message = (root / "output/failure").read_text()
-    name = rf"rank 1 \(pid {ranks[1].pid} on \S+, local rank 1\)"
-    found = re.match(
-        rf"{name} fell silent for {SECONDS} s; last seen in step (\d+), rank 0 in step (\d+)",
-        message,
-    )
-    assert found and int(found[1]) <= int(found[2]) >= 20, message
-    dump = root / "checkpoints/flight-recorder/attempt-0-rank-0.json"
-    assert str(dump) in message
-    collectives = [entry["profiling_name"] for entry in json.loads(dump.read_bytes())["entries"]]
-    assert "gloo:all_reduce" in collectives
-
-
 @pytest.mark.slow
 def test_a_rank_that_is_killed_is_told_from_a_silent_one(root: Path):
-    ranks = run_until_step_20(root)
+    never = dict.fromkeys(("max_steps", "checkpoint_interval", "validation_interval"), 10**6)
+    ranks = worlds.start(root, 2, strategy="ddp", micro_batch=2, log_interval=20, **never)
+    worlds.until_printed(root, "step=20 ", ranks)
     ranks[1].kill()
     assert worlds.finish(ranks, 30) == [1, -signal.SIGKILL]
     message = (root / "output/failure").read_text()
     assert f"rank 1 (pid {ranks[1].pid} on " in message
     assert "is gone, killed or crashed; last seen in step" in message and "silent" not in message
+    assert not list(root.glob("checkpoints/*/step-*/complete.json"))
 
 
 @pytest.mark.slow
 def test_machines_with_their_own_ranks_files_only_go_on_together(root: Path, tmp_path: Path):
     """After a restart in place nothing has come back from S3: each machine has its own files."""
     settings = {"strategy": "fsdp", "micro_batch": 2}
-    undisturbed = losses(worlds.train(copy_inputs(root, "undisturbed"), 2, **settings))
     machines = [copy_inputs(root, f"machine-{n}") for n in range(2)]
     assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
+    undisturbed = losses(machines[0])
     for machine in machines:
         [newest] = machine.glob("checkpoints/*/step-00000010")
         assert len([*newest.glob("*.safetensors")]) == 1
         (newest / "complete.json").unlink()
     assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
     assert losses(machines[0]) == undisturbed
-    assert "comes from rank" in log(machines[0], 0)
+    assert "comes from rank" in (machines[0] / "rank-0.log").read_text()

@@ -39,7 +39,7 @@ def test_ranks_that_hold_other_weights_are_put_together():
     assert update_metrics([1e-3, float("nan"), 3e-3]) == {"update_ratio": 2e-3}
 
 
-@pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (2, 10**5), (300, 7, 5, 5)])
+@pytest.mark.parametrize("shape", [(3000, 40), (2, 10**5), (300, 7, 5, 5)])
 def test_of_a_large_matrix_rows_are_as_good_as_all(shape: tuple[int, ...], monkeypatch):
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(shape))

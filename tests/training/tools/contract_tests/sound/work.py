@@ -52,10 +52,7 @@ class Workload(Simple):
         counted, targets = self.counted(batch), batch["numbers"][:, 1:].long()
         hits = (outputs.argmax(-1) == targets) & counted
         units = counted.sum(1)
-        return {
-            "loss": (self.nats(outputs, batch).sum(1), units),
-            "accuracy": (hits.sum(1), units),
-        }
+        return {"loss": (self.nats(outputs, batch).sum(1), units), "accuracy": (hits.sum(1), units)}
 
     def counted(self, batch):
         import torch
