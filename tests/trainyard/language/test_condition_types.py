@@ -19,19 +19,19 @@ PYTHON = {
     "LessThanOrEqualTo": operator.le,
 }
 numbers = st.integers(-3, 3) | st.sampled_from([-1.5, 0.0, 0.5, 2.0])
-pairs = st.tuples(numbers, numbers) | st.tuples(st.text(max_size=2), st.text(max_size=2))
+words = st.text("ab", max_size=2)
 comparisons = st.builds(
     lambda kind, pair: {"Type": kind, "LeftValue": pair[0], "RightValue": pair[1]},
     st.sampled_from(sorted(PYTHON)),
-    pairs,
+    st.tuples(numbers, numbers) | st.tuples(words, words),
+)
+memberships = st.builds(
+    lambda value, values: {"Type": "In", "QueryValue": value, "Values": values},
+    numbers,
+    st.lists(numbers, max_size=3),
 )
 conditions = st.recursive(
-    comparisons
-    | st.builds(
-        lambda value, values: {"Type": "In", "QueryValue": value, "Values": values},
-        numbers,
-        st.lists(numbers, max_size=3),
-    ),
+    comparisons | memberships,
     lambda inner: (
         st.builds(lambda c: {"Type": "Not", "Condition": c}, inner)
         | st.builds(lambda cs: {"Type": "Or", "Conditions": cs}, st.lists(inner, max_size=3))

@@ -20,10 +20,8 @@ ARN = "arn:aws:sagemaker:us-east-1:111122223333:pipeline/mine/execution/abc"
 PARAMETERS = {"Bucket": "s3://b", "Steps": 7, "Rate": 0.5, "Debug": True, "Dot": "."}
 FOLDER = {"Std:Join": {"On": "/", "Values": [{"Get": "Parameters.Bucket"}, "train"]}}
 FRESH = {"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Execution.PipelineExecutionId"}]}}
-OUTPUTS = [
-    {"OutputName": name, "S3Output": {"S3Uri": uri}}
-    for name, uri in {"same": FOLDER, "fresh": FRESH}.items()
-]
+PLACES = {"same": FOLDER, "fresh": FRESH}
+OUTPUTS = [{"OutputName": name, "S3Output": {"S3Uri": uri}} for name, uri in PLACES.items()]
 SHARD = {"ProcessingOutputConfig": {"Outputs": OUTPUTS}, "Environment": {"A": "1"}}
 DOCUMENT = {
     "Parameters": [{"Name": name, "DefaultValue": value} for name, value in PARAMETERS.items()],
@@ -66,13 +64,13 @@ def values(leaves: st.SearchStrategy) -> st.SearchStrategy:
 
 def emulator() -> ExecutionScope:
     """The scope that a step of a real execution has."""
-    answer = {
-        "CreationTime": 0.0,
-        "PipelineArn": ARN.partition("/execution/")[0],
-        "PipelineExecutionArn": ARN,
+    pipeline = {"PipelineArn": ARN.partition("/execution/")[0], "PipelineExecutionArn": ARN}
+    record = {
+        "parameters": PARAMETERS,
+        "answer": {"CreationTime": 0.0, **pipeline},
+        "pipeline": "mine",
+        "steps": {"Shard": {"Metadata": {}}},
     }
-    steps = {"Shard": {"Metadata": {}}}
-    record = {"parameters": PARAMETERS, "answer": answer, "pipeline": "mine", "steps": steps}
     describe = lambda _: evaluate(SHARD, scope) | JOB  # noqa: E731
     shard = Step("Shard", "Processing", SHARD, {"Name": "Shard", "Type": "Processing"})
     scope = ExecutionScope(record, Definition({}, {"Shard": shard}), describe, None, {})
@@ -162,7 +160,5 @@ def test_a_json_file_is_unknown_where_its_place_is() -> None:
 def test_what_fails_in_a_run_is_an_error_or_leniently_unknown(value: dict) -> None:
     with pytest.raises(ExpressionError) as error:
         evaluate({"x": value}, NEXT)
-    assert evaluate({"x": value, "y": 1}, NEXT, lenient=True) == {
-        "x": Unknown(str(error.value)),
-        "y": 1,
-    }
+    unknown = Unknown(str(error.value))
+    assert evaluate({"x": value, "y": 1}, NEXT, lenient=True) == {"x": unknown, "y": 1}

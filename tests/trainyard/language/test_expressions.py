@@ -79,7 +79,7 @@ def test_join_is_join(on: str, literals: list[str], parameters: dict) -> None:
     gets = [{"Get": f"Parameters.{name}"} for name in parameters]
     joined = evaluate({"Std:Join": {"On": on, "Values": [*literals, *gets]}}, World(parameters))
     texts = [
-        value if isinstance(value, str) else json.dumps(value) for value in parameters.values()
+        given if isinstance(given, str) else json.dumps(given) for given in parameters.values()
     ]
     assert joined == on.join([*literals, *texts])
 
@@ -96,20 +96,18 @@ def test_every_reference_is_found_however_deep(parameters: list[str], filler: An
     for name in parameters:
         get = {"Get": f"Parameters.{name}"}
         value = {"x": [{"Std:Join": {"On": "", "Values": ["a", get]}}, {"y": value}]}
-    found = {reference.name for reference in references(value)}
-    assert found == set(parameters)
+    assert {reference.name for reference in references(value)} == set(parameters)
 
 
 def test_properties_by_path_index_and_name() -> None:
-    steps = {
-        "Shard": {
-            "ProcessingOutputConfig": {
-                "Outputs": [{"OutputName": "train", "S3Output": {"S3Uri": "s3://b/t"}}]
-            }
-        },
-        "Train": {"FinalMetricDataList": [{"MetricName": "val:loss", "Value": 0.5}]},
-    }
-    get = lambda path: evaluate({"Get": f"Steps.{path}"}, World(steps=steps))  # noqa: E731
+    outputs = [{"OutputName": "train", "S3Output": {"S3Uri": "s3://b/t"}}]
+    metrics = [{"MetricName": "val:loss", "Value": 0.5}]
+    shard = {"ProcessingOutputConfig": {"Outputs": outputs}}
+    world = World(steps={"Shard": shard, "Train": {"FinalMetricDataList": metrics}})
+
+    def get(path: str) -> Any:
+        return evaluate({"Get": f"Steps.{path}"}, world)
+
     assert get("Shard.ProcessingOutputConfig.Outputs['train'].S3Output.S3Uri") == "s3://b/t"
     assert get("Shard.ProcessingOutputConfig.Outputs[0].S3Output.S3Uri") == "s3://b/t"
     assert get("Train.FinalMetricDataList['val:loss'].Value") == 0.5
@@ -117,15 +115,13 @@ def test_properties_by_path_index_and_name() -> None:
         get("Shard.nope")
     with pytest.raises(ExpressionError, match="has no 'test'"):
         get("Shard.ProcessingOutputConfig.Outputs['test']")
+    with pytest.raises(ExpressionError, match=r"where: 'a\[3\]' has no 3"):
+        lookup({"a": [1]}, "a[3]", "where")
 
 
 def test_reference_kinds() -> None:
-    text = [
-        {"Get": "Steps.A.B.C"},
-        {"Get": "Steps.A.PropertyFiles.f"},
-        {"Get": "Execution.PipelineName"},
-    ]
-    assert list(references(text)) == [
+    texts = ("Steps.A.B.C", "Steps.A.PropertyFiles.f", "Execution.PipelineName")
+    assert list(references([{"Get": text} for text in texts])) == [
         Reference("Steps", "A", "B.C"),
         Reference("PropertyFiles", "A", "f"),
         Reference("Execution", "PipelineName"),
@@ -161,8 +157,3 @@ def test_malformed_expressions_are_refused(value: dict, message: str) -> None:
 def test_paths_outside_the_subset_are_refused(path: str) -> None:
     with pytest.raises(ExpressionError):
         split_path(path)
-
-
-def test_lookup_names_the_missing_part() -> None:
-    with pytest.raises(ExpressionError, match=r"where: 'a\[3\]' has no 3"):
-        lookup({"a": [1]}, "a[3]", "where")

@@ -58,13 +58,16 @@ def test_the_same_in_other_words_is_the_same():
     assert told(NEEDED, [*other, allow("s3:GetObject", "arn:aws:s3:::b/in/part/*")]) == []
 
 
+IN, CODE = NEEDED[0]["Resource"]
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda s: s[0]["Resource"].pop(), ["shortage s3:GetObject arn:aws:s3:::b/code/*"]),
+        (lambda s: s[0]["Resource"].pop(), [f"shortage s3:GetObject {CODE}"]),
         (
             lambda s: s[0].update(Action=["s3:Get*"]),
-            ["excess s3:Get* arn:aws:s3:::b/in/*", "excess s3:Get* arn:aws:s3:::b/code/*"],
+            [f"excess s3:Get* {IN}", f"excess s3:Get* {CODE}"],
         ),
         (lambda s: s[0].update(Resource="*"), ["excess s3:GetObject *"]),
         (
@@ -73,7 +76,7 @@ def test_the_same_in_other_words_is_the_same():
         ),
         (lambda s: s[1].pop("Condition"), ["excess s3:ListBucket arn:aws:s3:::b"]),
         (
-            lambda s: s[1]["Condition"]["StringLike"].update({"s3:prefix": ["in/*"]}),
+            lambda s: s[1]["Condition"]["StringLike"]["s3:prefix"].pop(),
             ["shortage s3:ListBucket arn:aws:s3:::b"],
         ),
         (
@@ -82,16 +85,15 @@ def test_the_same_in_other_words_is_the_same():
         ),
         (
             lambda s: s[0].update(Condition={"Bool": {"aws:SecureTransport": "true"}}),
-            ["shortage s3:GetObject arn:aws:s3:::b/in/*",
-             "shortage s3:GetObject arn:aws:s3:::b/code/*"],
+            [f"shortage s3:GetObject {IN}", f"shortage s3:GetObject {CODE}"],
         ),
         (
-            lambda s: s.append(allow("s3:*", "arn:aws:s3:::b/in/*") | {"Effect": "Deny"}),
-            ["shortage s3:GetObject arn:aws:s3:::b/in/*"],
+            lambda s: s.append(allow("s3:*", IN) | {"Effect": "Deny"}),
+            [f"shortage s3:GetObject {IN}"],
         ),
         (lambda s: s.append(allow("iam:PassRole", "*")), ["excess iam:PassRole *"]),
     ],
-)  # fmt: skip
+)
 def test_shortage_and_excess(change, expected):
     changed = copy.deepcopy(NEEDED)
     change(changed)

@@ -8,18 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.permissions.policy_documents import (
-    MalformedPolicy,
-    Policy,
-    expression,
-    read_policy,
-)
-from trainyard.permissions.policy_evaluation import (
-    Policies,
-    Principal,
-    Request,
-    evaluate,
-)
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, expression, read_policy
+from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("published_examples.yaml").read_text())
 CASES = [
@@ -48,8 +38,7 @@ def principal(who: str) -> Principal:
 def test_as_the_guide_says(example: dict, case: dict):
     kinds = {
         kind: policy(*example[kind], version=example.get("version", "2012-10-17"))
-        for kind in ("identity", "boundary", "session", "control", "resource")
-        if kind in example
+        for kind in {"identity", "boundary", "session", "control", "resource"} & example.keys()
     }
     several = {k: (kinds.pop(k),) for k in ("identity", "session", "control") if k in kinds}
     who = case.get("who", "user/ann")
@@ -66,10 +55,6 @@ def test_as_the_guide_says(example: dict, case: dict):
         assert decision.is_allowed, decision.says
     else:
         assert (decision.is_allowed, decision.sid, decision.kind) == (False, "", case["is"])
-
-
-def test_there_are_enough_published_cases():
-    assert len(CASES) >= 30
 
 
 # properties
@@ -121,12 +106,10 @@ def test_a_further_allow_takes_nothing_away(request, document, allow):
 
 @given(requests, documents, documents)
 def test_a_boundary_a_session_and_a_control_policy_only_narrow(request, document, limit):
+    both = allowed(request, document) and allowed(request, limit)
     for kind in ("boundary", "session", "control"):
         limits = {kind: policy(*limit) if kind == "boundary" else (policy(*limit),)}
-        assert allowed(request, document, **limits) <= allowed(request, document)
-        assert allowed(request, document, **limits) == (
-            allowed(request, document) and allowed(request, limit)
-        )
+        assert allowed(request, document, **limits) == both
 
 
 @given(requests, documents.flatmap(lambda d: st.tuples(st.just(d), st.permutations(d))))
@@ -134,10 +117,7 @@ def test_the_order_of_statements_is_irrelevant(request, pair):
     assert allowed(request, pair[0]) == allowed(request, list(pair[1]))
 
 
-@given(
-    st.text(alphabet="ab/:*?[]", max_size=8),
-    st.text(alphabet="ab/:[]", max_size=8),
-)
+@given(st.text("ab/:*?[]", max_size=8), st.text("ab/:[]", max_size=8))
 def test_wildcards_are_those_of_fnmatch(pattern, text):
     literal = pattern.replace("[", "[[]")  # fnmatch's own wildcard, which IAM has not
     found = expression(pattern, {}, variables=True)
@@ -182,10 +162,7 @@ def test_an_operator_that_does_not_exist_is_named():
         ({"Version": "2012-10-17"}, "has no Statement"),
         ({"Statement": {"Effect": "allow", "Action": "*"}}, "Effect must be Allow or Deny"),
         ({"Statement": {"Effect": "Allow", "Resource": "*"}}, "has no Action"),
-        (
-            {"Statement": {"Effect": "Allow", "Action": "*", "NotAction": "a:b"}},
-            "has both Action and NotAction",
-        ),
+        ({"Statement": ALL | {"NotAction": "a:b"}}, "has both Action and NotAction"),
         ({"Statement": ALL | {"Ressource": "*"}}, "there is no element Ressource"),
     ],
 )

@@ -3,12 +3,12 @@
 python -m tests.trainyard.plan.pictures      # draws pictures/*.txt anew; look at what changed
 """
 
+import hashlib
 import json
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,32 +35,32 @@ ROOMS = ("steps", "training", "conditions", "trainyard/common")
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/trainyard-dev"
 SECONDS = {"Shard": 2520, "Train": 30600, "Evaluate": 1260, "Gate": 190, "Register": 2}
 
+Edit = Callable[[Path], None]
+
 
 @dataclass(frozen=True)
 class Change:
     """A change of the recipe, of the code, or of the definition itself."""
 
     overrides: tuple[str, ...] = ()
-    edit: Callable[[Path], None] = lambda checkout: None
+    edit: Edit = lambda checkout: None
     body: Callable[[dict], None] = lambda body: None
     drift: Callable[[dict], None] | None = None
     """What somebody did to the deployed pipeline."""
 
     is_new: bool = False
-
     is_foreseen: bool = False
     """Whether somebody foresees the training, as FORESIGHT has it."""
-
     went_back: bool = False
     """Whether what is deployed is the change, and what is wanted is what ran before."""
 
 
-def comment(path: str) -> Callable[[Path], None]:
+def comment(path: str) -> Edit:
     """A comment at the end of a file of the checkout."""
 
     def edit(checkout: Path) -> None:
-        with (checkout / path).open("a") as file:
-            file.write("# a comment\n")
+        file = checkout / path
+        file.write_text(f"{file.read_text()}# a comment\n")
 
     return edit
 
@@ -112,10 +112,8 @@ CHANGES: Mapping[str, Change] = {
     "foreseen": Change(is_new=True, is_foreseen=True),
     "foreseen-beside": Change(("train.loop.learning_rate=0.0008",), is_foreseen=True),
     "learning-rate": Change(("train.loop.learning_rate=0.0008",)),
-    "comment-in-training": Change(edit=comment("training/loop.py")),
     "evaluate-job": Change(edit=comment("steps/evaluate/job.py")),
     "instance-type": Change(("train.instance_type=ml.p4d.24xlarge",)),
-    "instance-count": Change(("shard.instance_count=8",)),
     "threshold": Change(("gate.max_bits_per_byte=1.35",)),
     "tag": Change(("aws.tags={project: trainyard, cost-center: ml}",)),
     "dataset": Change(("data.input=s3://example-corpus/web-2026-10",)),
@@ -125,7 +123,6 @@ CHANGES: Mapping[str, Change] = {
     "more-steps": Change((f"train.start_from={GOING_ON}", "train.loop.max_steps=40000")),
     "strategy": Change(("train.loop.strategy=fsdp", "train.loop.shard_degree=4")),
     "retry-policy": Change(("retry.max_attempts=3",)),
-    "model-size": Change(("workload.config.dim=1024", "workload.config.heads=16")),
     "added-step": Change(body=report_step),
     "removed-step": Change(body=no_reject),
     "drift": Change(("train.loop.max_steps=30000",), drift=console),
@@ -146,23 +143,29 @@ class Studio:
         (self.checkout / "locks").mkdir()
         ray = f"ray==2.60.0 --hash=sha256:{'0' * 64}\n"  # of a recipe with several instances
         (self.checkout / "locks/packages.txt").write_text(ray)
-        self._compiled: dict[Change, CompiledPipeline] = {}
+        self._compiled: dict[tuple, CompiledPipeline] = {}
         self.base = self.compiled(Change())
 
     def compiled(self, change: Change) -> CompiledPipeline:
-        if change not in self._compiled:
-            self._compiled[change] = self._compile(change)
-        return self._compiled[change]
-
-    def _compile(self, change: Change) -> CompiledPipeline:
-        checkout = self.checkout.with_name("changed")
-        shutil.copytree(self.checkout, checkout)
-        change.edit(checkout)
-        with _checkout(checkout):
-            recipe = load(HERE / "recipe.yaml", change.overrides)
-            made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
-        shutil.rmtree(checkout)
+        key = (change.overrides, change.edit)
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(*key)
+        made = self._compiled[key]
         return replace(made, body=_edited(made.body, change.body))
+
+    def _compile(self, overrides: tuple[str, ...], edit: Edit) -> CompiledPipeline:
+        checkout = self.checkout
+        if edit is not Change.edit:
+            checkout = checkout.with_name("changed")
+            shutil.copytree(self.checkout, checkout)
+            edit(checkout)
+        original, definition.CHECKOUT = definition.CHECKOUT, checkout
+        try:
+            recipe = load(HERE / "recipe.yaml", overrides)
+            return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+        finally:
+            definition.CHECKOUT = original
+            shutil.rmtree(checkout.with_name("changed"), ignore_errors=True)
 
     def plan(self, change: Change) -> Plan:
         wanted, before = self.compiled(change), self.base
@@ -196,7 +199,7 @@ class Studio:
         folders: dict[str, Asset] = {a.uri: a for one in made for a in one.assets}
 
         def note(old: str, new: str) -> str:
-            there = {n: (len(b), _md5(b)) for n, b in folders[old].files.items()}
+            there = {n: (len(b), hashlib.md5(b).hexdigest()) for n, b in folders[old].files.items()}
             return changed_files(there, folders[new].files, None)
 
         return note
@@ -230,25 +233,10 @@ def _miniature(room: Path, into: Path) -> None:
             copy.write_text("")
 
 
-@contextmanager
-def _checkout(folder: Path):
-    original, definition.CHECKOUT = definition.CHECKOUT, folder
-    try:
-        yield
-    finally:
-        definition.CHECKOUT = original
-
-
 def _edited(body: str, edit: Callable[[dict], None]) -> str:
     tree = json.loads(body)
     edit(tree)
     return json.dumps(tree, indent=1)
-
-
-def _md5(body: bytes) -> str:
-    import hashlib
-
-    return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def without_hashes(text: str) -> str:

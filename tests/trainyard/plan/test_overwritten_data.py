@@ -19,33 +19,31 @@ pytestmark = pytest.mark.long
 NAME = "reads"
 
 
+CODE = f"prefix/code/{'0' * 32}"
+
+
 def document() -> dict:
     """Read takes raw data, a folder of code and a record; Next what Read made."""
-    code = f"s3://bkt/prefix/code/{'0' * 32}/"
-    inputs = [
-        ("raw", {"Get": "Parameters.InputUri"}),
-        ("code", code),
-        ("provenance", "s3://bkt/of"),
-    ]
-    lasting = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P30D"}}  # test_caching's changes
-    read = step("Read", *inputs, to=join("s3://bkt/runs", EXECUTION, "read"), **lasting)
-    made = ("made", output("Read"))
-    after = step("Next", made, to=join("s3://bkt/runs", EXECUTION, "next"), **lasting)
+    code, of = ("code", f"s3://bkt/{CODE}/"), ("provenance", "s3://bkt/of")
+    raw = ("raw", {"Get": "Parameters.InputUri"})
+    read = step("Read", raw, code, of, to=join("s3://bkt/runs", EXECUTION, "read"))
+    after = step("Next", ("made", output("Read")), to=join("s3://bkt/runs", EXECUTION, "next"))
     entry = {"Name": "InputUri", "Type": "String", "DefaultValue": "s3://bkt/raw"}
     return pipeline([read, after], Parameters=[entry])
+
+
+def create(aws: Cloud, name: str, body: dict) -> None:
+    request = {"PipelineName": name, "PipelineDefinition": json.dumps(body), "RoleArn": ROLE}
+    aws.sm.create_pipeline(**request, ClientRequestToken=name.ljust(32, "t"))
 
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):
     """One run, and then nothing changed."""
     with cloud(tmp_path_factory.mktemp("aws")) as running:
-        for key in ("raw/a", "raw/b", "raw-2/a", f"prefix/code/{'0' * 32}/x", "of/x"):
-            running.put(key, "text")
-        running.put("of/recipe.json", "{}")
-        body = json.dumps(document())
-        running.sm.create_pipeline(
-            PipelineName=NAME, PipelineDefinition=body, RoleArn=ROLE, ClientRequestToken="t" * 32
-        )
+        for key in ("raw/a", "raw/b", "raw-2/a", f"{CODE}/x", "of/x", "of/recipe.json"):
+            running.put(key, "{}")
+        create(running, NAME, document())
         time.sleep(1.1)  # S3 tells times in whole seconds
         answer, _ = running.run(NAME)
         assert answer["PipelineExecutionStatus"] == "Succeeded", answer
@@ -53,10 +51,11 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-def found(aws: Cloud, **given: str) -> list[str]:
-    body = started_with(document(), given)
-    outcomes = predict(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
-    return [str(each) for each in overwritten(aws.s3, body, outcomes)]
+def found(aws: Cloud, body: dict | None = None, name: str = NAME, **given: str) -> list[str]:
+    started = started_with(body or document(), given)
+    outcomes = predict(started, name, History(aws.sm, name), datetime.now(UTC))
+    assert body is None or {each.answer for each in outcomes} == {"cached"}
+    return [str(each) for each in overwritten(aws.s3, started, outcomes)]
 
 
 def test_what_nobody_wrote_to_since_is_as_it_was_read(aws: Cloud):
@@ -64,22 +63,20 @@ def test_what_nobody_wrote_to_since_is_as_it_was_read(aws: Cloud):
     assert found(aws, InputUri="s3://bkt/nowhere") == []  # no earlier run read that
 
 
-def test_what_was_overwritten_or_added_is_counted_and_the_newest_named(aws: Cloud):
+def test_what_was_overwritten_or_added_is_counted_and_the_newest_named(
+    aws: Cloud, monkeypatch: pytest.MonkeyPatch
+):
     before = aws.s3.get_object(Bucket="bkt", Key="raw/b")["LastModified"]
     aws.put("raw/b", "tex2")
     aws.put("raw/c/d", "text")
     aws.put("raw-2/b", "text")  # another folder
-    aws.put("prefix/code/" + "0" * 32 + "/x", "text")  # named by its content
+    aws.put(f"{CODE}/x", "text")  # named by its content
     (said,) = found(aws)
     assert said.startswith("Read is cached, but 2 of 3 objects under s3://bkt/raw were written")
     assert "raw/c/d at 20" in said or "raw/b at 20" in said
     assert said.endswith("; put new data under a new prefix, or turn the step's cache off")
     assert aws.s3.get_object(Bucket="bkt", Key="raw/b")["LastModified"] > before
-
-
-def test_no_more_is_listed_than_is_said(aws: Cloud, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(looking, "MOST", 2)
-    aws.put("raw/a", "text")
     (said,) = found(aws)
     assert "of the first 2 objects under s3://bkt/raw" in said
 
@@ -115,10 +112,8 @@ def test_a_step_whose_result_was_deleted_runs_and_so_does_what_follows(aws: Clou
     gone = planned()["Read"][1].rpartition(" ")[2]
     for key in aws.keys(f"runs/{gone}/read"):
         aws.s3.delete_object(Bucket="bkt", Key=key)
-    assert planned()["Read"] == (
-        "runs",
-        f"its result is gone: nothing is left in s3://bkt/runs/{gone}/read",
-    )
+    why = f"its result is gone: nothing is left in s3://bkt/runs/{gone}/read"
+    assert planned()["Read"] == ("runs", why)
     assert planned()["Next"][0] == "runs"
     after = aws.steps(aws.run(NAME)[0]["PipelineExecutionArn"])
     assert not [name for name, step in after.items() if "CacheHitResult" in step]
@@ -134,34 +129,21 @@ def test_a_result_that_another_run_wrote_over_is_not_passed_on_unsaid(aws: Cloud
     ]
     train = train_step("Train", "echo 1 > /opt/ml/model/x", **cache())  # a folder for each job
     body = pipeline([make, train], Parameters=[entry])
-    aws.sm.create_pipeline(
-        PipelineName="fixed",
-        PipelineDefinition=json.dumps(body),
-        RoleArn=ROLE,
-        ClientRequestToken="f" * 32,
-    )
-
-    def notes(rate: str) -> list[str]:
-        document = started_with(body, {"Rate": rate})
-        outcomes = predict(document, "fixed", History(aws.sm, "fixed"), datetime.now(UTC))
-        assert [each.answer for each in outcomes] == ["cached", "cached"]
-        return [str(each) for each in overwritten(aws.s3, document, outcomes)]
+    create(aws, "fixed", body)
 
     first = aws.run("fixed")[0]["PipelineExecutionArn"].rpartition("/")[2]
     time.sleep(1.1)
-    assert notes("1") == []
+    assert found(aws, body, "fixed", Rate="1") == []
     aws.run("fixed", {"Rate": "2"})
     time.sleep(1.1)
-    assert notes("2") == []
-    (note,) = notes("1")
-    assert note.startswith(
-        "Make is cached, but 1 of 1 objects under s3://bkt/fixed/all were written after run "
-        f"{first} made them (fixed/all/x at 20"
-    )
+    assert found(aws, body, "fixed", Rate="2") == []
+    (note,) = found(aws, body, "fixed", Rate="1")
+    many = "1 of 1 objects under s3://bkt/fixed/all were written after run"
+    assert note.startswith(f"Make is cached, but {many} {first} made them (fixed/all/x at 20")
     assert note.endswith(f"; {looking.FIX_OUTPUT}")
     steps = aws.steps(aws.run("fixed", {"Rate": "1"})[0]["PipelineExecutionArn"])
     assert "CacheHitResult" not in steps["Make"] and "CacheHitResult" in steps["Train"]
     time.sleep(1.1)
     aws.put("fixed/all/y", "by hand")
-    (note,) = notes("1")
+    (note,) = found(aws, body, "fixed", Rate="1")
     assert "1 of 2 objects under s3://bkt/fixed/all" in note

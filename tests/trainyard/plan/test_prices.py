@@ -1,9 +1,6 @@
 """The table of prices, and its refresh from a Price List API that is spoken to over HTTP."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,9 +33,13 @@ def test_a_price_is_marked_where_it_was_derived():
     assert load("mars-north-1").hourly("training", "ml.m5.large") is None
 
 
-def product(usage: str, usd: str, unit: str = "Hrs", description: str = "") -> str:
+def product(usage: str, usd: str, storage: str = "") -> str:
     """One item of PriceList: a JSON text, as the service has it."""
-    dimension = {"unit": unit, "pricePerUnit": {"USD": usd}, "description": description}
+    dimension = {
+        "unit": "GB-Mo" if storage else "Hrs",
+        "pricePerUnit": {"USD": usd},
+        "description": f"${usd} per GB-Mo of {storage}" if storage else "",
+    }
     return json.dumps(
         {
             "product": {"attributes": {"usagetype": usage, "regionCode": "eu-west-1"}},
@@ -55,12 +56,12 @@ PAGES = [
         product("EU-Train:ml.m5.large", "0.0000000000"),
     ],
     [
-        product("EU-x", "0.154", "GB-Mo", "$0.154 per GB-Mo of Training Job ML storage"),
-        product("EU-x", "0.11", "GB-Mo", "$0.110 per GB-Mo of Processing ML storage"),
-        product("EU-y", "0.5", "GB-Mo", "$0.5 per GB-Mo of Endpoint ML storage"),
+        product("EU-x", "0.154", "Training Job ML storage"),
+        product("EU-x", "0.11", "Processing ML storage"),
+        product("EU-y", "0.5", "Endpoint ML storage"),
         product("EU-Train:ml.p4d.24xlarge", "27.7"),
     ],
-]  # fmt: skip
+]
 
 
 class PriceList(BaseHTTPRequestHandler):
@@ -77,7 +78,6 @@ class PriceList(BaseHTTPRequestHandler):
         answer |= {"NextToken": "1"} if known and page == 0 else {}
         body = json.dumps(answer).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "application/x-amz-json-1.1")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -90,7 +90,7 @@ class PriceList(BaseHTTPRequestHandler):
 def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict]]:
     PriceList.asked = []
     with ThreadingHTTPServer(("127.0.0.1", 0), PriceList) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
         monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", url)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
@@ -109,30 +109,19 @@ def test_a_refresh_replaces_the_prices_of_a_region_and_no_others(tmp_path: Path,
     assert not prices.hourly("processing", "ml.m5.xlarge").is_estimated
     assert prices.hourly("training", "ml.g5.xlarge") is None  # it is listed no more
     assert (prices.storage("training").usd, prices.storage("processing").usd) == (0.154, 0.11)
-    after = json.loads(table.read_text())
-    assert after["regions"]["us-east-1"] == before["regions"]["us-east-1"]
-    assert '"ml.m5.xlarge": {"usd": 0.257, "source": "GetProducts"}' in table.read_text()
+    after = table.read_text()
+    assert json.loads(after)["regions"]["us-east-1"] == before["regions"]["us-east-1"]
+    assert '"ml.m5.xlarge": {"usd": 0.257, "source": "GetProducts"}' in after
     assert [path.name for path in tmp_path.iterdir()] == ["prices.json"]
+    with pytest.raises(ServiceError, match="AWS lists no training or no processing there"):
+        refresh("mars-north-1", table)
+    assert table.read_text() == after
 
 
-def test_the_table_may_be_a_file_of_ones_own(tmp_path: Path):
+def test_the_table_may_be_a_file_of_ones_own(tmp_path: Path, run_python):
     program = "from trainyard.plan.prices import TABLE, load; print(load('eu-west-1').date, TABLE)"
     own = tmp_path / "own.json"
     tree = json.loads(TABLE.read_text()) | {"regions": {"eu-west-1": {"date": "2026-11-27"}}}
     own.write_text(json.dumps(tree))
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"TRAINYARD_PRICES": str(own)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", program, env={"TRAINYARD_PRICES": str(own)})
     assert done.stdout == f"2026-11-27 {own}\n"
-
-
-def test_a_region_without_prices_leaves_the_table_as_it_was(tmp_path: Path, price_list):
-    table = tmp_path / "prices.json"
-    table.write_text(TABLE.read_text())
-    with pytest.raises(ServiceError, match="AWS lists no training or no processing there"):
-        refresh("mars-north-1", table)
-    assert table.read_text() == TABLE.read_text()

@@ -1,9 +1,11 @@
 """Ranges of time and cost."""
 
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,18 @@ from tests.trainyard.plan.pictures import HERE, SECONDS, Change, Studio, _run
 from trainyard.foresight.interval import Spread
 from trainyard.plan.cache_prediction import History, predict
 from trainyard.plan.prices import HOURS_A_MONTH, load
-from trainyard.plan.run_cost import NOTHING, UNKNOWN, Foreseen, NotForeseen, Range, estimate, total
+from trainyard.plan.run_cost import (
+    NOTHING,
+    UNKNOWN,
+    Cost,
+    Foreseen,
+    Jobs,
+    NotForeseen,
+    Range,
+    estimate,
+    jobs_of,
+    total,
+)
 
 pytestmark = pytest.mark.long
 
@@ -40,59 +53,62 @@ def costs(
     return {cost.step: cost for cost in found}, total(made.document, found), found
 
 
+DISKS = 2 * 200 * 0.14 / HOURS_A_MONTH
+"""An hour of Train's disks, in dollars."""
+CHANGED = ("train.loop.learning_rate=0.001",)
+HOURS = Foreseen(seconds=Spread(3600, 7200, 14400), grounds="20,000 steps of 0.36 s")
+
+
 def test_a_limit_is_instances_times_hours_times_price_and_the_disks(studio: Studio):
     found, whole, _ = costs(studio)
-    shard = 4 * 4 * 0.922 + 4 * 200 * 0.1 * 4 / HOURS_A_MONTH
-    train = 2 * 12 * 7.09 + 2 * 200 * 0.14 * 12 / HOURS_A_MONTH
-    assert found["Shard"].usd_limit == pytest.approx(shard)
-    assert found["Train"].usd_limit == pytest.approx(train)
-    assert (found["Shard"].estimated, found["Train"].estimated) == (False, True)
-    assert found["Train"].seen == UNKNOWN and found["Train"].limit == 12 * 3600
+    shard, train = found["Shard"], found["Train"]
+    assert shard.usd_limit == pytest.approx(4 * 4 * 0.922 + 4 * 200 * 0.1 * 4 / HOURS_A_MONTH)
+    assert train.usd_limit == pytest.approx(12 * (2 * 7.09 + DISKS))
+    assert (shard.estimated, train.estimated) == (False, True)
+    assert train.seen == UNKNOWN and train.limit == 12 * 3600
     assert whole.limit == (4 + 12 + 2 + 1) * 3600
-    assert (
-        whole.usd_limit
-        == whole.usd_uncached
-        == pytest.approx(sum(cost.usd_limit for cost in found.values()))
-    )
+    in_all = pytest.approx(sum(cost.usd_limit for cost in found.values()))
+    assert whole.usd_limit == whole.usd_uncached == in_all
     assert found["Verdict"].usd_limit == found["Register"].usd_limit == 0
 
 
 def test_what_was_seen_is_from_the_shortest_to_the_longest_run_on_the_same_machines(
     studio: Studio,
 ):
-    changed = ("train.loop.learning_rate=0.001",)
-    found, whole, _ = costs(studio, *changed, seconds=(3600, 7200, 5400))
-    assert (found["Train"].seen.low, found["Train"].seen.high) == (3600, 7200)
-    assert found["Train"].runs_seen == 3
-    assert found["Train"].usd_seen.low == pytest.approx(2 * 7.09 + 2 * 200 * 0.14 / HOURS_A_MONTH)
-    assert found["Train"].usd_seen.high == pytest.approx(2 * found["Train"].usd_seen.low)
+    found, whole, _ = costs(studio, *CHANGED, seconds=(3600, 7200, 5400))
+    train = found["Train"]
+    assert train.seen == Range(3600, 7200) and train.runs_seen == 3
+    assert train.usd_seen.low == pytest.approx(2 * 7.09 + DISKS)
+    assert train.usd_seen.high == pytest.approx(2 * train.usd_seen.low)
     assert whole.seen.low == 3600 + SECONDS["Evaluate"] + SECONDS["Gate"]
-    others, _, _ = costs(studio, *changed, "train.instance_count=4", seconds=(3600,))
+    others, _, _ = costs(studio, *CHANGED, "train.instance_count=4", seconds=(3600,))
     assert others["Train"].seen == UNKNOWN
 
 
-def test_a_step_from_the_cache_costs_nothing(studio: Studio):
-    found, whole, _ = costs(studio, seconds=(3600,))
-    assert found["Train"].usd_limit == 0 and found["Train"].usd_seen == NOTHING
+def test_a_step_from_the_cache_costs_nothing_and_is_not_foreseen(studio: Studio):
+    found, whole, _ = costs(studio, seconds=(3600,), foresight={"Train": HOURS})
+    train = found["Train"]
+    assert train.usd_limit == 0 and train.usd_seen == NOTHING
+    assert train.foreseen is None and train.expected_seconds == NOTHING
     assert whole.usd_limit == 0 and whole.limit == 0
     assert whole.usd_uncached > 170
 
 
 def test_spot_costs_from_a_tenth_to_all_of_it(studio: Studio):
     spot = ("train.spot=true", "train.max_wait_minutes=900", "train.loop.seed=1")
-    found, _, _ = costs(studio, *spot, seconds=(3600,))
-    disks = 2 * 200 * 0.14 / HOURS_A_MONTH
-    assert found["Train"].spot
-    assert found["Train"].usd_seen.low == pytest.approx(0.1 * 2 * 7.09 + disks)
-    assert found["Train"].usd_seen.high == pytest.approx(2 * 7.09 + disks)
-    assert found["Train"].usd_limit == costs(studio)[0]["Train"].usd_limit
+    train = costs(studio, *spot, seconds=(3600,))[0]["Train"]
+    assert train.spot
+    assert train.usd_seen.low == pytest.approx(0.1 * 2 * 7.09 + DISKS)
+    assert train.usd_seen.high == pytest.approx(2 * 7.09 + DISKS)
+    assert train.usd_limit == costs(studio)[0]["Train"].usd_limit
 
 
 def test_a_warm_pool_costs_until_its_end(studio: Studio):
-    found, _, _ = costs(studio, "train.keep_alive_minutes=60")
-    without = costs(studio)[0]["Train"]
-    assert found["Train"].usd_limit == pytest.approx(without.usd_limit * 13 / 12)
-    assert found["Train"].limit == without.limit
+    train, without = (
+        costs(studio, *given)[0]["Train"] for given in (("train.keep_alive_minutes=60",), ())
+    )
+    assert train.usd_limit == pytest.approx(without.usd_limit * 13 / 12)
+    assert train.limit == without.limit
 
 
 def test_a_machine_without_a_price_has_no_cost(studio: Studio):
@@ -101,51 +117,47 @@ def test_a_machine_without_a_price_has_no_cost(studio: Studio):
     assert whole.usd_limit is None and whole.limit == 19 * 3600
 
 
-def test_a_job_without_a_limit_has_no_upper_bound(studio: Studio):
-    def unlimited(body: dict) -> None:
-        del body["Steps"][0]["Arguments"]["StoppingCondition"]
-
-    found, whole, _ = costs(studio, body=unlimited)
-    assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
+LATER = {"Get": "Execution.PipelineName"}
 
 
 @pytest.mark.parametrize(
-    ("field", "machines"),
+    ("field", "value", "machines"),
     [
-        (("StoppingCondition",), "4 × ml.m5.4xlarge"),
-        (("StoppingCondition", "MaxRuntimeInSeconds"), "4 × ml.m5.4xlarge"),
-        (("ProcessingResources",), ""),
-        (("ProcessingResources", "ClusterConfig", "InstanceCount"), ""),
+        (("StoppingCondition",), None, "4 × ml.m5.4xlarge"),
+        (("StoppingCondition",), LATER, "4 × ml.m5.4xlarge"),
+        (("StoppingCondition", "MaxRuntimeInSeconds"), LATER, "4 × ml.m5.4xlarge"),
+        (("ProcessingResources",), LATER, ""),
+        (("ProcessingResources", "ClusterConfig", "InstanceCount"), LATER, ""),
     ],
 )
-def test_what_only_a_run_knows_is_not_known_of_a_cost(field, machines, studio: Studio):
-    def later(body: dict) -> None:
+def test_where_no_limit_stands_or_only_a_run_knows_it_there_is_no_upper_bound(
+    field: tuple[str, ...], value: dict | None, machines: str, studio: Studio
+):
+    def changed(body: dict) -> None:
         inside = body["Steps"][0]["Arguments"]
         for key in field[:-1]:
             inside = inside[key]
-        inside[field[-1]] = {"Get": "Execution.PipelineName"}
+        inside.pop(field[-1]) if value is None else inside.update({field[-1]: value})
 
-    found, whole, _ = costs(studio, body=later)
+    found, whole, _ = costs(studio, body=changed)
     assert found["Shard"].machines == machines
     assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
-
-
-HOURS = Foreseen(seconds=Spread(3600, 7200, 14400), grounds="20,000 steps of 0.36 s")
 
 
 def test_what_is_foreseen_counts_where_nobody_saw_the_step(studio: Studio):
     found, _, _ = costs(studio, foresight={"Train": HOURS})
     train = found["Train"]
     assert train.is_foreseen and train.expected_seconds == Range(3600, 14400)
-    assert train.usd_expected.low == pytest.approx(2 * 7.09 + 2 * 200 * 0.14 / HOURS_A_MONTH)
+    assert train.usd_expected.low == pytest.approx(2 * 7.09 + DISKS)
     assert train.usd_expected.high == pytest.approx(4 * train.usd_expected.low)
     assert train.seen == UNKNOWN  # it was not seen for that
     assert not found["Shard"].is_foreseen and found["Shard"].expected_seconds == UNKNOWN
+    unknown = costs(studio, foresight={"Train": NotForeseen("it has no GPU")})[0]["Train"]
+    assert unknown.foreseen is None and unknown.expected_seconds == UNKNOWN
 
 
 def test_what_was_seen_goes_before_what_is_foreseen(studio: Studio):
-    changed = ("train.loop.learning_rate=0.001",)
-    found, whole, _ = costs(studio, *changed, seconds=(5000,), foresight={"Train": HOURS})
+    found, whole, _ = costs(studio, *CHANGED, seconds=(5000,), foresight={"Train": HOURS})
     train = found["Train"]
     assert train.expected_seconds == Range(5000, 5000) and train.usd_expected == train.usd_seen
     assert train.foreseen == HOURS.seconds  # and stands beside
@@ -159,8 +171,49 @@ def test_nothing_takes_longer_than_it_may_though_it_is_foreseen_to(studio: Studi
     assert train.usd_expected.high == pytest.approx(train.usd_limit)
 
 
-def test_of_a_step_from_the_cache_and_of_what_cannot_be_foreseen_nothing_is(studio: Studio):
-    cached = costs(studio, seconds=(3600,), foresight={"Train": HOURS})[0]["Train"]
-    assert cached.foreseen is None and cached.expected_seconds == NOTHING
-    unknown = costs(studio, foresight={"Train": NotForeseen("it has no GPU")})[0]["Train"]
-    assert unknown.foreseen is None and unknown.expected_seconds == UNKNOWN
+# A tuning step: at most so many jobs, each as long as it may take.
+
+
+def tuning(**limits: Any) -> Cost:
+    machine = {"InstanceType": "ml.g5.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 0}
+    arguments = {
+        "HyperParameterTuningJobConfig": {"Strategy": "Random", "ResourceLimits": limits},
+        "TrainingJobDefinition": {
+            "ResourceConfig": machine,
+            "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+        },
+    }
+    count = {"Name": "Count", "Type": "Integer", "DefaultValue": 7}
+    step = {"Name": "Tune", "Type": "Tuning", "Arguments": arguments}
+    document = {"Version": "2020-12-01", "Parameters": [count], "Steps": [step]}
+    history = History(None, None)
+    [cost] = estimate(document, predict(document, "p", history, datetime.now(UTC)), history, PRICES)
+    return cost
+
+
+def test_a_tuning_costs_at_most_all_its_jobs_and_takes_as_long_as_their_turns():
+    cost = tuning(MaxNumberOfTrainingJobs={"Get": "Parameters.Count"}, MaxParallelTrainingJobs=3)
+    assert cost.machines == "at most 7 jobs × 2 × ml.g5.12xlarge"
+    assert cost.usd_limit == pytest.approx(7 * 2 * 7.09)
+    assert cost.limit == 3 * 3600
+
+
+def test_the_tuning_jobs_own_limit_counts():
+    cost = tuning(MaxNumberOfTrainingJobs=7, MaxParallelTrainingJobs=3, MaxRuntimeInSeconds=1800)
+    assert cost.limit == 1800
+    assert cost.usd_limit == pytest.approx(3 * 0.5 * 2 * 7.09)
+
+
+def test_where_only_a_run_can_tell_a_tunings_jobs_nothing_is_told():
+    assert tuning(MaxNumberOfTrainingJobs=LATER, MaxParallelTrainingJobs=3).limit is None
+    assert tuning(MaxParallelTrainingJobs=3).usd_limit is None
+
+
+def test_a_grid_has_as_many_jobs_as_combinations():
+    ranges = [{"Name": "a", "Values": ["1", "2"]}, {"Name": "b", "Values": ["1", "2", "3"]}]
+    config = {
+        "Strategy": "Grid",
+        "ResourceLimits": {"MaxParallelTrainingJobs": 4},
+        "ParameterRanges": {"CategoricalParameterRanges": ranges},
+    }
+    assert jobs_of(config) == Jobs(6, 4, math.inf)

@@ -1,92 +1,440 @@
-"""Every seeded fault, and which of them validation catches.
+"""The mistakes that are seeded in the definitions, by the rule that says so."""
 
-python -m tests.trainyard.validate.corpus
-"""
+from tests.trainyard.validate.faults import (
+    add,
+    around,
+    at,
+    both,
+    drop,
+    get,
+    of,
+    put,
+    rename,
+    warned,
+    within,
+)
 
-import json
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
-
-from pipelines.validate import of_recipe
-from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
-from tests.trainyard.validate import corpus_generated, corpus_references, corpus_shapes
-from tests.trainyard.validate.corpus_generated import Generated
-from tests.trainyard.validate.faults import Fault
-from tests.trainyard.validate.rules.faults import FAULTS as OF_RULES
-from trainyard.validate import Finding, check
-
-
-@dataclass(frozen=True, slots=True)
-class OfRule:
-    """A fault of the rules table, in the form of the others."""
-
-    name: str
-    rule: str
-    path: str
-    body: str
-
-    def found(self) -> list[Finding]:
-        return check(self.body)
-
-    def caught(self) -> bool:
-        return any(finding.rule == self.rule for finding in self.found())
+URI = "ProcessingInputs/0/S3Input/S3Uri"
+SECOND, THIRD = f"processing_chain/1/{URI}", f"processing_chain/2/{URI}"
+OUT = "Steps.First.ProcessingOutputConfig.Outputs"
+RETRY = "processing_chain/Steps/0/RetryPolicies/0"
+CLUSTER = "processing/0/ProcessingResources/ClusterConfig"
+CONTAINER_ARGUMENTS = "processing/0/AppSpecification/ContainerArguments"
+JSON_GET = "gate/1/Conditions/0/LeftValue/Std:JsonGet"
+SHORT = "nested_conditions/0/IfSteps/0/Arguments/ElseSteps/0"
+MODEL_DATA = "model/1/PrimaryContainer/ModelDataUrl"
+DATA_SOURCES = "AdditionalModelDataSources"
+LONG = "x" * 5000
+S3 = {"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/k"}}}
 
 
-@dataclass(frozen=True, slots=True)
-class OfRecipe:
-    """A mistake in a recipe; ``test_recipes`` has them all tested, quicker than one by one."""
-
-    fault: RecipeFault
-
-    @property
-    def name(self) -> str:
-        return f"{self.fault.recipe} {' '.join(self.fault.overrides)}"
-
-    @property
-    def rule(self) -> str:
-        return self.fault.rule or "recipe"
-
-    @property
-    def path(self) -> str:
-        return self.fault.field
-
-    def found(self) -> list[Finding]:
-        return of_recipe(Path(f"recipes/{self.fault.recipe}.yaml"), self.fault.overrides)[1]
-
-    def caught(self) -> bool:
-        hits = [finding for finding in self.found() if finding.rule == self.rule]
-        return any(self.path in f"{hit.path} {hit.problem}" for hit in hits)
+def told(reference: str) -> dict:
+    """One more step, which is given what ``reference`` says."""
+    return {"Name": "N", "Type": "Lambda", "FunctionArn": "x", "Arguments": {"p": get(reference)}}
 
 
-LISTS: dict[str, list[Fault | Generated | OfRule]] = {
-    "form": corpus_shapes.FORM,
-    "step fields": corpus_shapes.FIELDS,
-    "arguments": corpus_shapes.ARGUMENTS,
-    "references": corpus_references.REFERENCES,
-    "conditions": corpus_references.CONDITIONS,
-    "quotas": corpus_references.QUOTAS,
-    "rules table": [OfRule(f.name, f.rule, "", json.dumps(f.apply())) for f in OF_RULES],
-    "generated": corpus_generated.FAULTS,
-}
-"""Further lists of faults are added here: what has ``name``, ``rule``, ``found`` and ``caught``."""
-
-
-def main() -> None:
-    """Print a table, and every fault that was not caught, with what was said instead."""
-    total = Counter[str]()
-    recipes = [OfRecipe(fault) for fault in RECIPE_FAULTS]
-    for name, faults in {**LISTS, "recipes": recipes}.items():
-        caught = [fault.caught() for fault in faults]
-        total.update(faults=len(faults), caught=sum(caught))
-        rules = len({fault.rule for fault in faults})
-        print(f"{name:12} {len(faults):4} faults of {rules:2} rules, {sum(caught):4} caught")
-        for fault, hit in zip(faults, caught, strict=True):
-            if not hit:
-                said = [f"{f.rule} {f.path}" for f in fault.found()]
-                print(f"    not caught: {fault.name} ({fault.rule} at {fault.path}); said: {said}")
-    print(f"{'all':12} {total['faults']:4} faults, {total['caught']:4} caught")
-
-
-if __name__ == "__main__":
-    main()
+FAULTS = (
+    *of(
+        "version",
+        put("training/Version", "2020-12-02"),
+        within(drop("training/Version"), "Version"),
+    ),
+    *of(
+        "unknown-member",
+        rename("training/Steps", "Step"),
+        put("training/Tags", []),
+        rename("experiment/PipelineExperimentConfig/TrialName", "Trial"),
+        rename("training/Parameters/1/DefaultValue", "Default"),
+        rename("processing_chain/Steps/2/DependsOn", "DependOn"),
+        rename("training/Steps/0/CacheConfig/ExpireAfter", "ExpiresAfter"),
+        put("gate/1/ElseSteps/0/CacheConfig", {"Enabled": True}),
+        put("lambdas/Steps/0/RetryPolicies", []),
+        put("training/Steps/0/PropertyFiles", []),
+        rename("training/0/StoppingCondition", "StopingCondition"),
+        rename("training/0/InputDataConfig/0/DataSource/S3DataSource/S3Uri", "S3uri"),
+        put("emr_cluster/0/ClusterConfig/Name", "mine"),
+        within(put("emr_serverless/0/JobConfig/jobDriver", {"spark": {}}), "spark"),
+        rename("gate/1/ElseSteps/0/Arguments/ErrorMessage", "Message"),
+        rename("triggers/Steps/1/DependsOn/0/Trigger", "On"),
+        rename("gate/Steps/0/PropertyFiles/0/FilePath", "Path"),
+        rename(f"{JSON_GET}/Path", "JsonPath"),
+        rename("gate/1/Conditions/0/RightValue", "Right"),
+        within(put("conditions/1/Conditions/5", {"Type": "Not", "Expression": {}}), "Expression"),
+    ),
+    *of(
+        "form",
+        put("training/Steps", []),
+        put("training/Steps", {}),
+        add("training/Steps", "Train"),
+        put("training/Parameters", {}),
+        put("training/Metadata", []),
+        put("training/Steps/0/Arguments", []),
+    ),
+    *of(
+        "name",
+        put("training/Steps/0/Name", "My Train"),
+        put("training/Steps/0/Name", "a" * 65),
+        put("training/Steps/0/Name", ""),
+        within(drop("training/Steps/0/Name"), "Name"),
+        within(add("training/Parameters", {"Name": "a.b", "Type": "String"}), "Name"),
+        within(drop("training/Parameters/0/Name"), "Name"),
+    ),
+    *of(
+        "duplicate-name",
+        put("processing_chain/Steps/1/Name", "First"),
+        put("gate/1/IfSteps/0/Name", "Process"),
+        within(add("training/Parameters", {"Name": "Kind", "Type": "String"}), "Name"),
+        within(
+            add("gate/Steps/0/PropertyFiles", {"PropertyFileName": "Report"}), "PropertyFileName"
+        ),
+    ),
+    *of(
+        "step-type",
+        put("training/Steps/0/Type", "Trainig"),
+        within(drop("training/Steps/0/Type"), "Type"),
+    ),
+    *of(
+        "missing-member",
+        drop("training/Steps/0/Arguments"),
+        drop(f"{RETRY}/ExceptionType"),
+        drop("lambdas/Steps/0/FunctionArn"),
+        drop("callback/Steps/0/SqsQueueUrl"),
+        drop("training/0/RoleArn"),
+        around(put("training/0/RoleArn", None)),
+        drop("training/0/InputDataConfig/1/DataSource/S3DataSource/S3DataType"),
+        drop("emr/0/StepConfig/HadoopJarStep/Jar"),
+        drop("lineage/0/Artifacts/0/Source"),
+        drop("gate/1/Conditions/0/RightValue"),
+    ),
+    *of("parameter-type", put("training/Parameters/0/Type", "Int")),
+    *of(
+        "parameter-default",
+        put("training/Parameters/1/DefaultValue", "100"),
+        put("training/Parameters/1/DefaultValue", 1.5),
+        put("data_quality/Parameters/0/DefaultValue", "false"),
+    ),
+    *of(
+        "parameter-enum",
+        put("training/Parameters/0/DefaultValue", "ml.g5.4xlarge"),
+        put("training/Parameters/0/EnumValues", "ml.g5.xlarge"),
+        add("training/Parameters/0/EnumValues", 3),
+    ),
+    *of(
+        "type",
+        put("training/Steps/0/CacheConfig/Enabled", "true"),
+        put("data_quality/Steps/0/FailOnViolation", "True"),
+        put("training/0/ResourceConfig/InstanceCount", "1"),
+        put("training/0/ResourceConfig/InstanceCount", 1.5),
+        put("training/0/ResourceConfig/InstanceCount", True),
+        put("training/0/HyperParameters/steps", 100),
+        put("training/0/Environment/RUN", {"Gett": "Execution.PipelineName"}),
+        put("training/0/RoleArn", ["arn:aws:iam::111122223333:role/x"]),
+        put("training/0/InputDataConfig", {}),
+        put("job/0/JobConfigDocument", {}),
+        put("gate/1/ElseSteps/0/Arguments/ErrorMessage", 3),
+        put("processing_chain/Steps/2/DependsOn", "Second"),
+    ),
+    *of("cache-duration", put("training/Steps/0/CacheConfig/ExpireAfter", "30 days")),
+    *warned(
+        "cache-duration",
+        put("training/Steps/0/CacheConfig/ExpireAfter", "30d"),
+        put("training/Steps/0/CacheConfig/ExpireAfter", "PT0S"),
+    ),
+    *warned("cache-without-expiry", drop("training/Steps/0/CacheConfig/ExpireAfter")),
+    *of(
+        "enum",
+        within(put(f"{RETRY}/ExceptionType", ["Step.THROTTLED"]), 0),
+        within(put(f"{RETRY}/ExceptionType", ["SageMaker.JOB_CAPACITY_ERROR"]), 0),
+        put("lambdas/Steps/0/OutputParameters/0/OutputType", "Int"),
+        put("data_quality/Steps/0/CheckType", "DATA_BIAS"),
+        put(f"{CLUSTER}/InstanceType", "ml.m5.xlrge"),
+        at(
+            "0/ResourceConfig/InstanceType",
+            put(
+                "training/Parameters/0",
+                {"Name": "Kind", "Type": "String", "DefaultValue": "ml.g55"},
+            ),
+        ),
+        at("0/ResourceConfig/InstanceType", add("training/Parameters/0/EnumValues", "ml.nothing")),
+        put("training/0/AlgorithmSpecification/TrainingInputMode", "Fast"),
+        at("1/ModelApprovalStatus", put("registration/Parameters/0/DefaultValue", "Pending")),
+        put("lineage/0/Associations/0/AssociationType", "Made"),
+        put("for_each/0/Selector/Pick", "Max"),
+    ),
+    *of(
+        "range",
+        put(f"{RETRY}/MaxAttempts", 21),
+        put(f"{RETRY}/IntervalSeconds", 0),
+        put(f"{CLUSTER}/VolumeSizeInGB", 0),
+        put(f"{CLUSTER}/VolumeSizeInGB", 20000),
+        put("for_each/0/MaxConcurrency", 51),
+    ),
+    *warned("one-of", drop(f"{RETRY}/MaxAttempts")),
+    *of(
+        "one-of",
+        around(put(f"{RETRY}/ExpireAfterMin", 5)),
+        around(put("training/0/AlgorithmSpecification/AlgorithmName", "mine")),
+        drop("training/0/AlgorithmSpecification/TrainingImage"),
+        drop("training/0/StoppingCondition"),
+        drop("training/0/ResourceConfig"),
+        drop(f"{CLUSTER}/InstanceType"),
+        put("training/0/InputDataConfig/0/DataSource", {}),
+        drop("processing/0/ProcessingInputs/0/S3Input"),
+        around(put("registration/1/ModelPackageName", "x")),
+        drop("model/1/PrimaryContainer"),
+        around(put("tuning/0/TrainingJobDefinitions", [])),
+        around(put("automl_v2/0/AutoMLProblemTypeConfig/TextClassificationJobConfig", {})),
+        around(put("emr/0/ClusterConfig", {"Instances": {}})),
+    ),
+    *warned(
+        "retry-twice",
+        put("processing_chain/Steps/0/RetryPolicies/1/ExceptionType", ["Step.THROTTLING"]),
+    ),
+    *of(
+        "length",
+        put("training/Steps/0/Description", LONG),
+        put("training/0/InputDataConfig", []),
+        put("training/0/InputDataConfig", [{"ChannelName": f"c{n}", **S3} for n in range(21)]),
+        put("training/0/HyperParameters", {f"h{n}": "1" for n in range(101)}),
+        put("training/0/HyperParameters/name", LONG),
+        within(put(CONTAINER_ARGUMENTS, ["x" * 257]), 0),
+        put("for_each/0/ForEachBody", []),
+    ),
+    *of(
+        "pattern",
+        put("training/0/RoleArn", "my-role"),
+        put("training/0/OutputDataConfig/S3OutputPath", "/tmp/models"),
+        at(f"0/{URI}", put("processing/Parameters/0/DefaultValue", "bucket/raw")),
+        put(THIRD, {"Std:Join": {"On": "/", "Values": ["s3:", "bucket"]}}),
+        put("processing/0/Environment/my-var", "1"),
+        put("registration/1/CustomerMetadataProperties/n", "a{b}"),
+        put(
+            THIRD,
+            {"Std:Join": {"On": "/", "Values": ["s3:", get("Execution.PipelineExecutionId")]}},
+        ),
+    ),
+    *of(
+        "number-in-string",
+        put("training/0/HyperParameters/steps", get("Parameters.Steps")),
+        put("data_quality/1/Environment/MODE", get("Parameters.Skip")),
+        put(f"{CONTAINER_ARGUMENTS}/1", get("Parameters.Count")),
+        put("lambdas/1/Environment/MODE", get("Steps.Function.OutputParameters['count']")),
+    ),
+    *of(
+        "expression-type",
+        put("training/0/ResourceConfig/InstanceCount", get("Parameters.Kind")),
+        put("training/0/ResourceConfig/InstanceCount", {"Std:Join": {"On": "", "Values": ["2"]}}),
+        within(
+            put(
+                "processing/0/NetworkConfig",
+                {"VpcConfig": {"Subnets": get("Parameters.Uri"), "SecurityGroupIds": ["sg-1"]}},
+            ),
+            "VpcConfig",
+            "Subnets",
+        ),
+        put("registration/1/CustomerMetadataProperties/job", get("Steps.Train.ModelArtifacts")),
+    ),
+    *of(
+        "duplicate-item",
+        put("training/0/InputDataConfig/1/ChannelName", "train"),
+        within(
+            put("training/0/Tags", [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]),
+            1,
+            "Key",
+        ),
+        within(add("processing/0/ProcessingInputs", {"InputName": "data"}), "InputName"),
+    ),
+    *of(
+        "not-in-a-pipeline",
+        within(put("training/0/ExperimentConfig", {"ExperimentName": "e"}), "ExperimentName"),
+        put(f"model/1/PrimaryContainer/{DATA_SOURCES}", []),
+        within(
+            put("model/1/Containers", [{"Image": "a"}, {"Image": "a", DATA_SOURCES: []}]),
+            1,
+            DATA_SOURCES,
+        ),
+        put("automl/0/ModelDeployConfig", {}),
+        put("registration/1/CertifyForMarketplace", True),
+    ),
+    *of(
+        "property",
+        put(SECOND, get(f"{OUT}.out.S3Output.S3Uri")),
+        put("for_each/1/first", get("Steps.Loop.IterationOutputs[0].Score.OutputParameters.score")),
+        both(
+            put("cleanup/0/HyperParameters", {"epochs": "3"}),
+            put("cleanup/1/Environment/MODE", get("Steps.Train.HyperParameters.epochs")),
+        ),
+        put(
+            "automl/1/PrimaryContainer/Image",
+            get("Steps.Auto.BestCandidate.InferenceContainers[40].Image"),
+        ),
+        put(MODEL_DATA, get("Steps.Train.ModelArtifact.S3ModelArtifacts")),
+        put(MODEL_DATA, get("Steps.Train.ModelArtifacts.S3ModelArtifact")),
+        put(SECOND, get("Steps.First.ModelArtifacts.S3ModelArtifacts")),
+        put(SECOND, get(f"{OUT}['ot'].S3Output.S3Uri")),
+        put(SECOND, get(f"{OUT}[1].S3Output.S3Uri")),
+        put(SECOND, get("Steps.First.RoleArn.Name")),
+        put(f"lambdas/1/{URI}", get("Steps.Function.OutputParameters['url']")),
+        put(f"lambdas/1/{URI}", get("Steps.Function.Outputs.uri")),
+        put(f"data_quality/1/{URI}", get("Steps.Quality.CalculatedBaseline")),
+        put("gate/1/IfSteps/0/Arguments/ModelPackageGroupName", get("Steps.Bad.ErrorMessage")),
+        within(add("callback/Steps", told("Steps.Answered.Result")), "Arguments", "p"),
+        put("cleanup/1/Environment/MODE", get("Steps.Clean.Done")),
+        put("for_each/1/failed", get("Steps.Loop.Failed")),
+        put(
+            "for_each/1/first", get("Steps.Loop.IterationOutputs[0].Scor.OutputParameters['score']")
+        ),
+        put("for_each/1/first", get("Steps.Loop.IterationOutputs.Score")),
+    ),
+    *of(
+        "loop-items",
+        at(
+            "0/IterableItems",
+            put("for_each/Parameters/0", {"Name": "Items", "Type": "Integer", "DefaultValue": 3}),
+        ),
+        at("0/IterableItems", put("for_each/Parameters/0/DefaultValue", "a,b")),
+        put("for_each/0/IterableItems", 3),
+        put("for_each/0/IterableItems", ["x"] * 101),
+    ),
+    *of(
+        "expression",
+        put("for_each/0/ForEachBody/0/Arguments/item", get("ForEach.CurentItem")),
+        put("training/0/Environment/RUN", get("Parameter.Kind")),
+        put("training/0/Environment/RUN", {"Get": 3}),
+        put(SECOND, get("Steps.First")),
+        put("training/0/Environment/RUN", get("Execution.PipelineExecutionID")),
+        put(SECOND, get(f"{OUT}['out.S3Output.S3Uri")),
+        put(f"{JSON_GET}/Path", get("Parameters.Least")),
+        drop(f"{JSON_GET}/PropertyFile"),
+        put(f"{JSON_GET}/PropertyFile", "Report"),
+        drop(f"{THIRD}/Std:Join/Values"),
+        put(f"{THIRD}/Std:Join/On", 3),
+    ),
+    *of("inside-a-loop", put("for_each/1/first", get("Steps.Score.OutputParameters['score']"))),
+    *of(
+        "loop-body",
+        within(
+            add("for_each/0/ForEachBody", {"Name": "N", "Type": "Fail", "Arguments": {}}), "Type"
+        ),
+    ),
+    *of(
+        "loop-item",
+        put("for_each/0/Selector/Field", get("Parameters.Items")),
+        put("for_each/1/first", get("ForEach.CurrentItem")),
+        put("for_each/0/Selector/Field", get("IterationOutput.Scoer.OutputParameters['score']")),
+    ),
+    *of(
+        "cleanup-order",
+        at("2/Resources/S3/1/StepName", put("cleanup/Steps/2/DependsOn", ["Train"])),
+    ),
+    *of(
+        "folder-outside-processing",
+        put("processing/0/ProcessingInputs/0/S3Input/LocalPath", "/opt/ml/input"),
+    ),
+    *of(
+        "unknown-parameter",
+        put("training/0/ResourceConfig/InstanceType", get("Parameters.Kin")),
+        at("1/Conditions/0/RightValue", put("gate/Parameters", [])),
+        put(f"{CONTAINER_ARGUMENTS}/1/Std:Join/Values/0", get("Parameters.Cuont")),
+        put("experiment/PipelineExperimentConfig/ExperimentName", get("Parameters.Experimentt")),
+    ),
+    *warned("unused-parameter", add("training/Parameters", {"Name": "Idle", "Type": "String"})),
+    *of(
+        "unknown-step",
+        put(SECOND, get("Steps.Frist.ProcessingOutputConfig.Outputs['out'].S3Output.S3Uri")),
+        within(put("processing_chain/Steps/2/DependsOn", ["Secnod"]), 0),
+        put("cleanup/2/Resources/S3/0/StepName", "Trian"),
+    ),
+    *of(
+        "depends-on",
+        within(put("processing_chain/Steps/2/DependsOn", [2]), 0),
+        put("triggers/Steps/1/DependsOn/0/Trigger", "Fail"),
+    ),
+    *of("after-fail", within(put("gate/1/IfSteps/0/DependsOn", ["Bad"]), 0)),
+    *of(
+        "cycle",
+        around(put("processing_chain/Steps/0/DependsOn", ["First"])),
+        at("Steps/0", put(f"processing_chain/0/{URI}", get(f"{OUT}['out'].S3Output.S3Uri"))),
+        around(put("processing_chain/Steps/0/DependsOn", ["Second"])),
+        around(put("processing_chain/Steps/0/DependsOn", ["Third"])),
+        at("Steps/1", put("gate/1/Conditions/0/LeftValue", get("Steps.Register.ModelPackageArn"))),
+    ),
+    *of(
+        "other-branch",
+        put(f"{SHORT}/Arguments/HyperParameters/a", get("Steps.Long.TrainingJobName")),
+        within(put(f"{SHORT}/DependsOn", ["Long"]), 0),
+    ),
+    *warned(
+        "may-not-run",
+        within(add("gate/Steps", told("Steps.Register.ModelPackageArn")), "Arguments", "p"),
+    ),
+    *warned(
+        "nested-condition",
+        at("0/IfSteps/0", put("nested_conditions/Steps/0/DisplayName", "as it is")),
+    ),
+    *warned(
+        "waits-for-condition",
+        within(
+            add("nested_conditions/Steps", {"Name": "N", "Type": "Fail", "DependsOn": ["Outer"]}),
+            "DependsOn",
+            0,
+        ),
+    ),
+    *of(
+        "property-file",
+        put(f"{JSON_GET}/PropertyFile", get("Steps.Process.PropertyFiles.Reprot")),
+        at("1/Conditions/0/LeftValue/Std:JsonGet/PropertyFile", drop("gate/Steps/0/PropertyFiles")),
+        at(
+            "1/Conditions/3/LeftValue/Std:JsonGet/PropertyFile",
+            put("conditions/Steps/0/Type", "Training"),
+        ),
+    ),
+    *of(
+        "property-file-output",
+        put("gate/Steps/0/PropertyFiles/0/OutputName", "ot"),
+        at(
+            "Steps/0/PropertyFiles/0/OutputName",
+            put("gate/0/ProcessingOutputConfig/Outputs/0/OutputName", "o"),
+        ),
+    ),
+    *of("property-file-path", put("gate/Steps/0/PropertyFiles/0/FilePath", "/opt/ml/report.json")),
+    *of("json-path", put(f"{JSON_GET}/Path", "$.metrics"), put(f"{JSON_GET}/Path", "")),
+    *of("join-values", *(put(f"{THIRD}/Std:Join/Values/1", odd) for odd in (["part"], {"a": 1}))),
+    *of("lineage-entity", around(put("lineage/0/Associations/0/Source/Name", "dta"))),
+    *of(
+        "condition",
+        around(put("gate/1/Conditions/0/Type", "GreaterThanOrEqual")),
+        drop("gate/1/Conditions/0/Type"),
+        put("gate/1/Conditions", []),
+        put("conditions/1/Conditions/4/Values", "a"),
+        put("conditions/1/Conditions/6/Conditions", []),
+        around(put("conditions/1/Conditions/2/RightValue", None)),
+        around(put("conditions/1/Conditions/2/RightValue", [10])),
+    ),
+    *of(
+        "condition-types",
+        around(put("conditions/1/Conditions/2/RightValue", "10")),
+        around(put("conditions/1/Conditions/0/RightValue", "true")),
+        at(
+            "1/Conditions/1",
+            put("conditions/Parameters/3", {"Name": "Rate", "Type": "String", "DefaultValue": "1"}),
+        ),
+        around(put("conditions/1/Conditions/7/RightValue", 1)),
+        around(put("conditions/1/Conditions/0/Type", "GreaterThan")),
+        within(put("conditions/1/Conditions/4/Values", ["a", 1]), 1),
+        around(put("conditions/1/Conditions/6/Conditions/1/RightValue", "3")),
+        around(put("conditions/1/Conditions/5/Condition/RightValue", 3)),
+        around(put("callback/1/Conditions/0/RightValue", "true")),
+    ),
+    *warned(
+        "condition-types",
+        around(put("conditions/1/Conditions/7/Type", "LessThan")),
+        around(put("conditions/1/Conditions/3/RightValue", "0.5")),
+    ),
+    *warned("empty-condition", around(put("callback/1/IfSteps", []))),
+    *of(
+        "quota",
+        put("training/Parameters", [{"Name": f"P{n}", "Type": "String"} for n in range(201)]),
+        around(put("training/Metadata", {"x": "x" * 1_048_576})),
+    ),
+)

@@ -1,45 +1,62 @@
-"""How a fault is written: a valid definition, one edit of it, and what validation must say."""
+"""How a fault is written: an edit of a valid definition, and the rule that must say so.
+
+A path begins with the definition's name; a number behind it is a step, of which the rest names
+something in the arguments: ``gate/1/IfSteps/0`` and ``gate/Steps/1/Arguments/IfSteps/0`` are one.
+"""
 
 import copy
 import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainyard.validate import Finding, check
 
 FOLDER = Path(__file__).parent / "definitions"
-Edit = Callable[[dict], None]
+BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
+Keys = tuple[str | int, ...]
+
+
+class Edit(NamedTuple):
+    """A change of the definition ``base``, and where the mistake in it is then to be found."""
+
+    base: str
+    change: Callable[[dict], None]
+    place: Keys
+
+    def made(self) -> dict:
+        """The definition with the change."""
+        document = copy.deepcopy(load(self.base))
+        self.change(document)
+        return document
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake. ``path`` is where it must be found; "" where the place is not the point."""
+    """One mistake."""
 
-    name: str
-    base: str
-    """Name of a file in definitions/."""
-
-    edit: Edit
     rule: str
-    path: str
+    edit: Edit
     severity: str = "error"
+
+    @property
+    def path(self) -> str:
+        return json_path(self.edit.place)
 
     def found(self) -> list[Finding]:
         """What validation says of the definition with the mistake in it."""
-        document = copy.deepcopy(load(self.base))
-        self.edit(document)
-        return check(json.dumps(document))
+        return check(json.dumps(self.edit.made()))
 
-    def caught(self) -> bool:
-        return any(
-            finding.rule == self.rule
-            and finding.severity == self.severity
-            and self.path in ("", finding.path)
-            for finding in self.found()
-        )
+
+def of(rule: str, *edits: Edit) -> list[Fault]:
+    return [Fault(rule, edit) for edit in edits]
+
+
+def warned(rule: str, *edits: Edit) -> list[Fault]:
+    return [replace(fault, severity="warning") for fault in of(rule, *edits)]
 
 
 def errors(body: str) -> list[Finding]:
@@ -52,65 +69,92 @@ def load(base: str) -> dict:
     return json.loads((FOLDER / f"{base}.json").read_text(encoding="utf-8"))
 
 
-def keys(path: str) -> list[str | int]:
-    """``Steps/0/Arguments`` → ``["Steps", 0, "Arguments"]``."""
-    return [int(key) if key.isdigit() else key for key in path.split("/")]
+def keys(path: str) -> Keys:
+    """The keys of a path without the definition's name."""
+    found = tuple(int(key) if key.isdigit() else key for key in path.split("/") if key)
+    return ("Steps", found[0], "Arguments", *found[1:]) if path[:1].isdigit() else found
 
 
-def holder(document: Any, path: str) -> tuple[Any, str | int]:
-    """The object or list that ``path`` ends in, and its last key."""
-    *before, last = keys(path)
-    for key in before:
+def json_path(place: Keys) -> str:
+    """``("Steps", 0, "a-b")`` → ``$.Steps[0]['a-b']``."""
+    parts = (
+        f"[{key}]"
+        if isinstance(key, int)
+        else f".{key}"
+        if re.fullmatch(r"\w+", key)
+        else f"['{key}']"
+        for key in place
+    )
+    return "$" + "".join(parts)
+
+
+def inside(document: Any, place: Keys) -> Any:
+    for key in place:
         document = document[key]
-    return document, last
+    return document
 
 
 def put(path: str, value: Any) -> Edit:
     """Write ``value`` at ``path``."""
+    base, _, rest = path.partition("/")
+    *before, last = place = keys(rest)
 
-    def edit(document: dict) -> None:
-        inside, key = holder(document, path)
-        inside[key] = copy.deepcopy(value)
+    def change(document: dict) -> None:
+        inside(document, before)[last] = copy.deepcopy(value)
 
-    return edit
+    return Edit(base, change, place)
 
 
 def drop(path: str) -> Edit:
-    """Remove what is at ``path``."""
-
-    def edit(document: dict) -> None:
-        inside, key = holder(document, path)
-        del inside[key]
-
-    return edit
+    """Remove what is at ``path``; the mistake is found where it is missing."""
+    base, _, rest = path.partition("/")
+    *before, last = keys(rest)
+    return Edit(base, lambda document: inside(document, before).pop(last), tuple(before))
 
 
 def rename(path: str, name: str) -> Edit:
     """Give the member at ``path`` another name."""
+    base, _, rest = path.partition("/")
+    *before, last = keys(rest)
 
-    def edit(document: dict) -> None:
-        inside, key = holder(document, path)
-        inside[name] = inside.pop(key)
+    def change(document: dict) -> None:
+        holder = inside(document, before)
+        holder[name] = holder.pop(last)
 
-    return edit
+    return Edit(base, change, (*before, name))
 
 
-def add(path: str, *values: Any) -> Edit:
+def add(path: str, value: Any) -> Edit:
     """Append to the list at ``path``."""
-
-    def edit(document: dict) -> None:
-        inside, key = holder(document, path)
-        inside[key] = [*inside.get(key, []), *copy.deepcopy(list(values))]
-
-    return edit
+    base, _, rest = path.partition("/")
+    *before, last = keys(rest)
+    there = inside(load(base), before)[last]
+    return put(path, [*there, value])._replace(place=(*before, last, len(there)))
 
 
-def both(*edits: Edit) -> Edit:
-    def edit(document: dict) -> None:
-        for one in edits:
-            one(document)
+def both(one: Edit, other: Edit) -> Edit:
+    """Two edits, of which the second makes the mistake."""
 
-    return edit
+    def change(document: dict) -> None:
+        one.change(document)
+        other.change(document)
+
+    return other._replace(change=change)
+
+
+def at(path: str, edit: Edit) -> Edit:
+    """The edit whose mistake is found at ``path``."""
+    return edit._replace(place=keys(path))
+
+
+def around(edit: Edit) -> Edit:
+    """The edit whose mistake is found in the object around."""
+    return edit._replace(place=edit.place[:-1])
+
+
+def within(edit: Edit, *further: str | int) -> Edit:
+    """The edit whose mistake is found further inside."""
+    return edit._replace(place=(*edit.place, *further))
 
 
 def get(text: str) -> dict:

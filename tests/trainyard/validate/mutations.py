@@ -1,22 +1,23 @@
-"""Mutations of valid definitions that nobody chose: where does validation look away?
-
-python -m tests.trainyard.validate.mutations [SEED] [COUNT]
-"""
+"""Mutations of the valid definitions that nobody chose."""
 
 import copy
-import json
-import random
-import sys
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from tests.trainyard.validate.faults import FOLDER, errors, load
+from tests.trainyard.validate.faults import BASES, inside, load
+from trainyard.language.expressions import is_expression
 
-BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
-KINDS = ("rename", "drop", "retype", "misspell", "double")
 OTHER = {str: 7, int: "7", float: "0.5", bool: "yes", dict: [], list: {}, type(None): 7}
 """A value of another type."""
+MAPS = {
+    "ApplicationConfig",  # of EMR Serverless: no botocore shape with this form
+    "CustomerMetadataProperties",
+    "Environment",
+    "HyperParameters",
+    "StaticHyperParameters",
+}
+FREE = ("Lambda", "Callback")
+"""Step types whose Arguments are what the user likes."""
 Path = tuple[str | int, ...]
 
 
@@ -32,20 +33,12 @@ def nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def mutate(base: str, kind: str, path: Path) -> dict:
     """The definition ``base`` with one mutation."""
     document = copy.deepcopy(load(base))
-    inside: Any = document
-    for key in path[:-1]:
-        inside = inside[key]
-    key = path[-1]
+    *before, key = path
+    holder = inside(document, before)
     if kind == "rename":
-        inside[_typo(str(key))] = inside.pop(key)
-    elif kind == "drop":
-        del inside[key]
-    elif kind == "retype":
-        inside[key] = OTHER[type(inside[key])]
-    elif kind == "misspell":
-        inside[key] = _typo(inside[key])
+        holder[_typo(str(key))] = holder.pop(key)
     else:
-        inside.append(inside[key])
+        holder[key] = _typo(holder[key]) if kind == "misspell" else OTHER[type(holder[key])]
     return document
 
 
@@ -56,49 +49,52 @@ def _typo(text: str) -> str:
     return swapped if swapped != text else text[:middle] + text[middle - 1 :]
 
 
-def draw(seed: int, count: int) -> Iterator[tuple[str, str, Path]]:
-    """``count`` mutations: base, kind and place, each kind equally often."""
-    rng = random.Random(seed)
-    places = {base: list(nodes(load(base))) for base in BASES}
-    while count:
-        base, kind = rng.choice(BASES), rng.choice(KINDS)
-        path, value = rng.choice(places[base])
-        if _possible(kind, path, value):
-            count -= 1
-            yield base, kind, path
+def mistakes(depth: int) -> Iterator[tuple[str, str, Path]]:
+    """At every member of every request that the definitions make: its name misspelt, and a value of
+    another type; and every reference misspelt.
+
+    Left out is what is no mistake: names in maps, and a Lambda's own input. Of members of one type
+    of step whose last ``depth`` names are the same, the first stands for all.
+    """
+    seen: set[tuple] = set()
+    for base in BASES:
+        for path, value in nodes(load(base)):
+            for kind in _mistakes(base, path, value):
+                names = [key for key in path if isinstance(key, str)]
+                key = (kind, _type(base, path) if depth > 2 else "", *names[-depth:])
+                if key not in seen or path[-1] == "Get":
+                    seen.add(key)
+                    yield base, kind, path
 
 
-def _possible(kind: str, path: Path, value: Any) -> bool:
-    if path[0] in ("Metadata", "MlflowConfig"):
-        return False
-    if kind == "rename":
-        return isinstance(path[-1], str) and len(path[-1]) > 1
-    if kind == "misspell":
-        return isinstance(value, str) and len(value) > 1
-    return kind != "double" or (isinstance(path[-1], int) and isinstance(value, dict))
+def _mistakes(base: str, path: Path, value: Any) -> Iterator[str]:
+    """The kinds of mutation that make a mistake there: rename, retype or misspell."""
+    if path[0] != "Steps" or "Arguments" not in path:
+        return
+    if path[-1] == "Get" and not str(value).startswith("ForEach"):
+        yield "misspell"
+    if _free(base, path) or any(isinstance(k, str) and k.startswith("Std:") for k in path[:-1]):
+        return
+    holder = next((k for k in reversed(path[:-1]) if isinstance(k, str)), "")
+    if isinstance(path[-1], str) and holder not in MAPS and len(path[-1]) > 1:
+        yield "rename"
+    if path[-1] != "Get" and not is_expression(value) and not MAPS & set(path[:-2]):
+        yield "retype"
 
 
-def shape(path: Path) -> str:
-    """``path`` without indices, from the Arguments on, to count places alike."""
-    names = [key for key in path if isinstance(key, str)]
-    return ".".join(names[-3:])
+def _free(base: str, path: Path) -> bool:
+    """Inside what the user writes as they like."""
+    return "ApplicationConfig" in path or (
+        _type(base, path) in FREE and path[-1] not in ("Name", "Type", "Arguments")
+    )
 
 
-def main(seed: int = 1, count: int = 3000) -> None:
-    """Print the share caught of each kind, and where mutations most often pass."""
-    drawn, caught, passed = Counter(), Counter(), defaultdict(Counter)
-    for base, kind, path in draw(seed, count):
-        drawn[kind] += 1
-        if errors(json.dumps(mutate(base, kind, path))):
-            caught[kind] += 1
-        else:
-            passed[kind][shape(path)] += 1
-    for kind in KINDS:
-        print(f"{kind:9} {caught[kind]:5} of {drawn[kind]:5} caught")
-        for name, times in passed[kind].most_common(14):
-            print(f"    {times:4} passed: {name}")
-    print(f"all       {caught.total():5} of {drawn.total():5} caught")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+def _type(base: str, path: Path) -> str:
+    """Type of the innermost step that ``path`` lies in."""
+    value: Any = load(base)
+    found = ""
+    for key in path:
+        value = value[key]
+        if isinstance(value, dict) and isinstance(value.get("Arguments"), dict):
+            found = value["Type"]
+    return found

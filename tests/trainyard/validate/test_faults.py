@@ -5,65 +5,42 @@ import json
 import math
 import random
 import sys
-from collections import Counter
 
 import pytest
 
-from tests.trainyard.validate.corpus import LISTS
-from tests.trainyard.validate.corpus_generated import FAULTS as GENERATED
-from tests.trainyard.validate.faults import FOLDER, errors, get, load, put
-from tests.trainyard.validate.mutations import BASES, KINDS, draw, mutate, nodes
+from tests.trainyard.validate.corpus import FAULTS
+from tests.trainyard.validate.faults import BASES, FOLDER, Fault, errors, get, inside, load
+from tests.trainyard.validate.mutations import mistakes, mutate, nodes
 from trainyard.validate import check
 
 pytestmark = pytest.mark.long
 
-FAULTS = [fault for faults in LISTS.values() if faults is not GENERATED for fault in faults]
 
-
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault_is_caught(fault):
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.rule}-{fault.path}")
+def test_fault_is_caught(fault: Fault):
     found = fault.found()
-    assert fault.caught(), [(f.rule, f.severity, f.path, f.problem) for f in found]
+    assert (fault.rule, fault.severity, fault.path) in {(f.rule, f.severity, f.path) for f in found}
     for finding in found:
         assert all((finding.problem, finding.why, finding.fix, finding.source)), finding
 
 
-def test_every_member_misspelt_or_of_another_type_is_caught():
-    assert len(GENERATED) > 900
-    assert [fault.name for fault in GENERATED if not fault.caught()] == []
-
-
-def test_faults_are_distinct_and_many():
-    twice = [name for name, n in Counter(fault.name for fault in FAULTS).items() if n > 1]
-    assert not twice
-    assert len(FAULTS) >= 120
-
-
-def test_random_mutations_never_crash_and_most_are_caught():
-    drawn, caught = Counter(), Counter()
-    for base, kind, path in draw(seed=5, count=800):
-        drawn[kind] += 1
-        caught[kind] += bool(errors(json.dumps(mutate(base, kind, path))))
-    share = {kind: caught[kind] / drawn[kind] for kind in KINDS}
-    # What passes: optional members, names in maps, free text (python -m …validate.mutations).
-    assert share["rename"] > 0.95 and share["retype"] > 0.95
-    assert share["double"] > 0.6 and share["drop"] > 0.55 and share["misspell"] > 0.45
+@pytest.mark.parametrize("names", [2, pytest.param(99, marks=pytest.mark.sweep)])
+def test_every_member_misspelt_or_of_another_type_is_caught(names: int):
+    made = list(mistakes(names))
+    assert len(made) > 500
+    assert [each for each in made if not errors(json.dumps(mutate(*each)))] == []
 
 
 def test_whatever_stands_anywhere_there_is_an_answer():
     rng = random.Random(7)
     odd = [None, [], {}, 7, "x", True, [None], [[{}]], {"a": None}, -1, math.inf, {"Get": None}]
-    odd += [
-        get("Steps.Train"),
-        {"Std:Join": None},
-        {"Std:JsonGet": []},
-        {"Std:Join": {"Values": 3}},
-    ]
-    for _ in range(600):
+    odd += [get("Steps.Train"), *({name: None} for name in ("Std:Join", "Std:JsonGet"))]
+    odd += [{"Std:JsonGet": []}, {"Std:Join": {"Values": 3}}]
+    for _ in range(300):
         document = copy.deepcopy(load(rng.choice(BASES)))
         for _ in range(rng.randint(1, 6)):
-            path, _ = rng.choice(list(nodes(document)))
-            put("/".join(map(str, path)), rng.choice(odd))(document)
+            (*before, last), _ = rng.choice(list(nodes(document)))
+            inside(document, before)[last] = copy.deepcopy(rng.choice(odd))
         assert isinstance(check(json.dumps(document)), list)
 
 
@@ -74,12 +51,10 @@ BODY = (FOLDER / "training.json").read_text()
     ("body", "rule", "said"),
     [
         ("", "not-json", "line 1 column 1"),
-        ("{", "not-json", "line 1 column 2"),
         ("[]", "not-json", "not a JSON object"),
         (BODY.replace("3600", "NaN"), "not-json", "NaN"),
         (BODY.replace("3600", "Infinity"), "not-json", "Infinity"),
         (BODY.replace('"Metadata"', '"Version": "x", "Metadata"'), "duplicate-key", "Version"),
-        (BODY.replace('"Parameters": [', '"Parameters": [,'), "not-json", "line"),
         ("[" * 100_000, "not-json", ""),
     ],
 )
@@ -123,10 +98,10 @@ def test_errors_come_before_warnings():
 
 def test_a_long_chain_of_steps_is_no_recursion_error():
     step = load("processing_chain")["Steps"][0]
-    names = [f"S{n}" for n in range(sys.getrecursionlimit() + 50)]
-    steps = [dict(step, Name=name) for name in names]
-    for before, after in zip(names, steps[1:], strict=False):
-        after["DependsOn"] = [before]
-    document = dict(load("processing_chain"), Steps=steps)
-    body = json.dumps(document, separators=(",", ":"))
-    assert {finding.rule for finding in errors(body)} <= {"quota"}
+    steps = [step | {"Name": f"S{n}", "DependsOn": [f"S{n - 1}"][: n and 1]} for n in range(350)]
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(300)
+    try:
+        assert errors(json.dumps(dict(load("processing_chain"), Steps=steps))) == []
+    finally:
+        sys.setrecursionlimit(before)

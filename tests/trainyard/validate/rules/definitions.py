@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from operator import delitem, setitem
 from typing import Any
 
 from trainyard.language.definition_document import Document, steps_of
@@ -14,14 +15,8 @@ CPU_IMAGE = f"{REGISTRY}/pytorch-training:2.8.0-cpu-py312"
 GPU_IMAGE = f"{REGISTRY}/pytorch-training:2.8.0-gpu-py312"
 SMP_IMAGE = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu"
 TAGS = [{"Key": "project", "Value": "a"}, {"Key": "team", "Value": "b"}]
-RETRIES = [
-    {
-        "ExceptionType": ["SageMaker.CAPACITY_ERROR"],
-        "IntervalSeconds": 60,
-        "BackoffRate": 2.0,
-        "MaxAttempts": 5,
-    }
-]
+TIMES = {"IntervalSeconds": 60, "BackoffRate": 2.0, "MaxAttempts": 5}
+RETRIES = [{"ExceptionType": ["SageMaker.CAPACITY_ERROR"], **TIMES}]
 CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
 VPC = {"Subnets": ["subnet-0a1b2c3d"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
 WAIT = "StoppingCondition.MaxWaitTimeInSeconds"
@@ -62,7 +57,8 @@ def _input(name: str, uri: Any, distribution: str = "FullyReplicated") -> dict[s
 
 
 def _processing(name: str, machine: str, count: int, image: str, inputs: list) -> dict[str, Any]:
-    output = {"S3Uri": run_uri(name, "out"), "LocalPath": "/opt/ml/processing/output/out"}
+    place = {"S3Uri": run_uri(name, "out"), "LocalPath": "/opt/ml/processing/output/out"}
+    output = {"OutputName": "out", "S3Output": {**place, "S3UploadMode": "EndOfJob"}}
     cluster = {"InstanceType": machine, "InstanceCount": count, "VolumeSizeInGB": 100}
     return {
         "Name": name,
@@ -76,12 +72,7 @@ def _processing(name: str, machine: str, count: int, image: str, inputs: list) -
             },
             "RoleArn": ROLE,
             "ProcessingInputs": inputs,
-            "ProcessingOutputConfig": {
-                "Outputs": [
-                    {"OutputName": "out", "S3Output": {**output, "S3UploadMode": "EndOfJob"}}
-                ],
-                "KmsKeyId": KEY,
-            },
+            "ProcessingOutputConfig": {"Outputs": [output], "KmsKeyId": KEY},
             "Environment": {"PYTHONPATH": "/code"},
             "NetworkConfig": {"EnableNetworkIsolation": False, "VpcConfig": deepcopy(VPC)},
             "StoppingCondition": {"MaxRuntimeInSeconds": 7200},
@@ -145,80 +136,63 @@ def _training() -> dict[str, Any]:
     }
 
 
+def _typed(kind: str, name: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"Name": name, "Type": kind, "Arguments": arguments, **more}
+
+
 def _tuning() -> dict[str, Any]:
+    machines = {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30}
     definition = {
         "AlgorithmSpecification": {"TrainingInputMode": "File", "TrainingImage": CPU_IMAGE},
         "StaticHyperParameters": {"epochs": "3"},
         "InputDataConfig": [s3_channel("train", "s3://bucket/small", "File")],
-        "ResourceConfig": {
-            "InstanceType": "ml.m5.xlarge",
-            "InstanceCount": 1,
-            "VolumeSizeInGB": 30,
-        },
+        "ResourceConfig": machines,
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "OutputDataConfig": {"S3OutputPath": run_uri("tune")},
         "RoleArn": ROLE,
     }
     limits = {"MaxNumberOfTrainingJobs": 4, "MaxParallelTrainingJobs": 2}
-    config = {"Strategy": "Bayesian", "ResourceLimits": limits}
     arguments = {
-        "HyperParameterTuningJobConfig": config,
+        "HyperParameterTuningJobConfig": {"Strategy": "Bayesian", "ResourceLimits": limits},
         "TrainingJobDefinition": definition,
         "Tags": deepcopy(TAGS),
     }
-    return {"Name": "Tune", "Type": "Tuning", "Arguments": arguments}
+    return _typed("Tuning", "Tune", arguments)
 
 
 def _transform() -> dict[str, Any]:
     data = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/batch"}}
-    return {
-        "Name": "Score",
-        "Type": "Transform",
-        "Arguments": {
-            "ModelName": "model",
-            "TransformInput": {"DataSource": data},
-            "TransformOutput": {"S3OutputPath": run_uri("score"), "KmsKeyId": KEY},
-            "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
-            "Tags": deepcopy(TAGS),
-        },
+    arguments = {
+        "ModelName": "model",
+        "TransformInput": {"DataSource": data},
+        "TransformOutput": {"S3OutputPath": run_uri("score"), "KmsKeyId": KEY},
+        "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
+        "Tags": deepcopy(TAGS),
     }
+    return _typed("Transform", "Score", arguments)
 
 
 def _lambda() -> dict[str, Any]:
     function = "arn:aws:lambda:us-east-1:111122223333:function:notify"
-    return {
-        "Name": "Notify",
-        "Type": "Lambda",
-        "Arguments": {"text": "done"},
-        "FunctionArn": function,
-        "OutputParameters": [],
-    }
+    own = {"FunctionArn": function, "OutputParameters": []}
+    return _typed("Lambda", "Notify", {"text": "done"}, **own)
 
 
 def _condition() -> dict[str, Any]:
     container = {"Image": f"{REGISTRY}/pytorch-inference:2.6.0-cpu-py312"}
     container["ModelDataUrl"] = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
-    register = {
-        "Name": "Register",
-        "Type": "RegisterModel",
-        "Arguments": {
-            "ModelPackageGroupName": "group",
-            "InferenceSpecification": {"Containers": [container]},
-        },
-    }
-    copies = [
+    package = {"InferenceSpecification": {"Containers": [container]}}
+    register = _typed("RegisterModel", "Register", {"ModelPackageGroupName": "group", **package})
+    publish, archive = (
         _processing(name, "ml.m5.xlarge", 1, CPU_IMAGE, [_input("in", "s3://bucket/in")])
         for name in ("Publish", "Archive")
-    ]
-    return {
-        "Name": "Verdict",
-        "Type": "Condition",
-        "Arguments": {
-            "Conditions": [{"Type": "Equals", "LeftValue": "a", "RightValue": "a"}],
-            "IfSteps": [register, copies[0]],
-            "ElseSteps": [copies[1]],
-        },
+    )
+    arguments = {
+        "Conditions": [{"Type": "Equals", "LeftValue": "a", "RightValue": "a"}],
+        "IfSteps": [register, publish],
+        "ElseSteps": [archive],
     }
+    return _typed("Condition", "Verdict", arguments)
 
 
 def valid() -> dict[str, Any]:
@@ -269,59 +243,40 @@ def _place(definition: dict[str, Any], step: str, path: str) -> tuple[Any, Any]:
     return holder, int(last) if isinstance(holder, list) else last
 
 
+def _changed(step: str, path: str, change: Callable[[Any, Any], Any]) -> Change:
+    return lambda definition: change(*_place(definition, step, path))
+
+
 def put(step: str, path: str, value: Any) -> Change:
     """Set what is at ``path``."""
-
-    def change(definition: dict[str, Any]) -> None:
-        holder, key = _place(definition, step, path)
-        holder[key] = deepcopy(value)
-
-    return change
+    return _changed(step, path, lambda holder, key: setitem(holder, key, deepcopy(value)))
 
 
 def drop(step: str, path: str) -> Change:
     """Take away what is at ``path``."""
-
-    def change(definition: dict[str, Any]) -> None:
-        holder, key = _place(definition, step, path)
-        del holder[key]
-
-    return change
+    return _changed(step, path, delitem)
 
 
 def add(step: str, path: str, value: Any) -> Change:
     """Append to the list at ``path``."""
-
-    def change(definition: dict[str, Any]) -> None:
-        holder, key = _place(definition, step, path)
-        holder[key].append(deepcopy(value))
-
-    return change
+    return _changed(step, path, lambda holder, key: holder[key].append(deepcopy(value)))
 
 
 def depends_on(step: str, *others: str) -> Change:
     """Let the step wait for others."""
-
-    def change(definition: dict[str, Any]) -> None:
-        _step(definition, step)["DependsOn"] = list(others)
-
-    return change
+    return put(step, "/DependsOn", list(others))
 
 
 def hyper(step: str, **values: str) -> Change:
     """Set hyperparameters."""
-
-    def change(definition: dict[str, Any]) -> None:
-        _step(definition, step)["Arguments"]["HyperParameters"].update(values)
-
-    return change
+    return _changed(step, "HyperParameters", lambda holder, key: holder[key].update(values))
 
 
 def default(parameter: str, value: Any) -> Change:
     """Set a parameter's default."""
 
     def change(definition: dict[str, Any]) -> None:
-        entry = next(e for e in definition["Parameters"] if e["Name"] == parameter)
+        [entry] = [each for each in definition["Parameters"] if each["Name"] == parameter]
         entry["DefaultValue"] = value
 
     return change

@@ -1,7 +1,8 @@
 """A change to the valid definition that a rule is about, and short words for the usual ones."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tests.trainyard.validate.rules.definitions import (
@@ -28,6 +29,8 @@ class Fault:
     rule: str
     name: str
     changes: tuple[Change, ...]
+    is_near: bool = False
+    """Whether the changes are right, or not the rule's business: it must be silent."""
 
     def apply(self) -> dict[str, Any]:
         """The valid definition with the changes."""
@@ -57,12 +60,30 @@ def _at(definition: Any, path: str) -> Any:
     return value
 
 
-def of(rule: str, **cases: Change | tuple[Change, ...]) -> list[Fault]:
-    """Faults of one rule: a name with its change or changes."""
+Case = Change | tuple[Change, ...]
+
+
+def of(rule: str, *cases: Case, **named: Case) -> list[Fault]:
+    """Faults of one rule: the change or changes of each, with a name if they do not say it."""
     return [
-        Fault(rule, f"{rule}: {name.replace('_', ' ')}", c if isinstance(c, tuple) else (c,))
-        for name, c in cases.items()
+        Fault(
+            rule, f"{rule}: {name.replace('_', ' ')}", case if isinstance(case, tuple) else (case,)
+        )
+        for name, case in (*((str(n), case) for n, case in enumerate(cases)), *named.items())
     ]
+
+
+def near(rule: str, *cases: Case) -> list[Fault]:
+    """What stands next to the faults of the rule, and is none."""
+    return [replace(fault, is_near=True) for fault in of(rule, *cases)]
+
+
+def get(text: str) -> dict[str, str]:
+    return {"Get": text}
+
+
+def join(*values: Any, on: str = "/") -> dict[str, Any]:
+    return {"Std:Join": {"On": on, "Values": list(values)}}
 
 
 def machine(name: str) -> Change:
@@ -75,6 +96,10 @@ def nodes(count: int) -> Change:
 
 def image(uri: str) -> Change:
     return put("Train", "AlgorithmSpecification.TrainingImage", uri)
+
+
+def job_image(step: str, uri: str) -> Change:
+    return put(step, "AppSpecification.ImageUri", uri)
 
 
 def neuron(repository: str = "pytorch-training-neuronx:2.8.0-neuronx-py311") -> Change:
@@ -96,7 +121,8 @@ def fsx(**changes: Any) -> Change:
 
 def retry(step: str, **fields: Any) -> Change:
     policy = {"ExceptionType": ["SageMaker.CAPACITY_ERROR"], "IntervalSeconds": 60}
-    return put(step, "/RetryPolicies", [{**policy, **fields}])
+    given = {name: value for name, value in (policy | fields).items() if value is not None}
+    return put(step, "/RetryPolicies", [given])
 
 
 SHARD = "ProcessingResources.ClusterConfig"
@@ -107,3 +133,9 @@ OWN_IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/train:1"
 ONE_GPU = (machine("ml.g5.2xlarge"), hyper("Train", shard_degree="0", global_batch="8"))
 OUTPUT = "ProcessingOutputConfig.Outputs.0.S3Output.S3Uri"
 TUNED = "TrainingJobDefinition"
+URI = get("Parameters.InputUri")
+LATER = get("Steps.Shard.ProcessingJobName")
+"""What only a run knows."""
+checkpoints = partial(put, "Train", "CheckpointConfig.S3Uri")
+output_key = partial(put, "Train", "OutputDataConfig.KmsKeyId")
+tuned_image = partial(put, "Tune", f"{TUNED}.AlgorithmSpecification.TrainingImage")

@@ -1,54 +1,91 @@
-"""Mistakes in the valid definition: tuning, metrics, addresses; and what is near them."""
+"""Mistakes in the valid definition: tuning, metrics, addresses, AWS's algorithm XGBoost."""
 
+from functools import partial
 from typing import Any
 
 from tests.trainyard.validate.rules.definitions import (
     GPU_IMAGE,
     REGISTRY,
     Change,
-    add,
     default,
-    hyper,
     put,
+    run_uri,
+    s3_channel,
 )
-from tests.trainyard.validate.rules.fault import OWN_IMAGE, TUNED, environment, image, of
+from tests.trainyard.validate.rules.fault import (
+    LATER,
+    OWN_IMAGE,
+    TUNED,
+    URI,
+    checkpoints,
+    environment,
+    image,
+    job_image,
+    near,
+    of,
+    output_key,
+    tuned_image,
+)
 
 CONFIG = "HyperParameterTuningJobConfig"
-LIMITS = f"{CONFIG}.ResourceLimits"
 ALIAS = "arn:aws:kms:us-east-1:111122223333:alias/team/ours"
 QUEUE = "https://sqs.us-east-1.amazonaws.com/111122223333/answers"
+ACCOUNT = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
+XGBOOST = f"{ACCOUNT}/sagemaker-xgboost:3.0-5"
+OLD = f"{ACCOUNT}/sagemaker-xgboost:1.0-1-cpu-py3"
 
 
-def searched(kind: str, **fields: Any) -> Change:
+def searches(field: str, value: Any) -> Change:
+    return put("Tune", f"{CONFIG}.{field}", value)
+
+
+parallel = partial(searches, "ResourceLimits.MaxParallelTrainingJobs")
+jobs = partial(searches, "ResourceLimits.MaxNumberOfTrainingJobs")
+stops_early = partial(searches, "TrainingJobEarlyStoppingType")
+
+
+def ranges(kind: str, **fields: Any) -> Change:
     """One range of the tuning step, and nothing else."""
-    given = {"Name": "lr", "MinValue": "0.1", "MaxValue": "0.9", "ScalingType": "Auto", **fields}
-    return put("Tune", f"{CONFIG}.ParameterRanges", {f"{kind}ParameterRanges": [given]})
+    return searches("ParameterRanges", {f"{kind}ParameterRanges": [fields]})
 
 
-def objective(metric: str) -> Change:
-    goal = {"Type": "Minimize", "MetricName": metric}
-    return put("Tune", f"{CONFIG}.HyperParameterTuningJobObjective", goal)
+def floats(low: str = "0.1", high: Any = "0.9", scale: str = "Auto") -> Change:
+    return ranges("Continuous", Name="lr", MinValue=low, MaxValue=high, ScalingType=scale)
 
 
-def metrics(step: str = "Tune", **expressions: str) -> Change:
-    found = [{"Name": name, "Regex": regex} for name, regex in expressions.items()]
-    where = f"{TUNED}." if step == "Tune" else ""
-    return put(step, f"{where}AlgorithmSpecification.MetricDefinitions", found)
+def whole(low: str, high: str, scale: str = "Auto") -> Change:
+    return ranges("Integer", Name="lr", MinValue=low, MaxValue=high, ScalingType=scale)
 
 
-def categories(*values: str) -> Change:
-    ranges = {"CategoricalParameterRanges": [{"Name": "c", "Values": list(values)}]}
-    return put("Tune", f"{CONFIG}.ParameterRanges", ranges)
+def categories(*values: str, name: str = "c") -> Change:
+    return ranges("Categorical", Name=name, Values=list(values))
+
+
+def category(name: str) -> Change:
+    return categories("1", "2", name=name)
+
+
+def objective(metric: str, kind: str = "Minimize") -> Change:
+    return searches("HyperParameterTuningJobObjective", {"Type": kind, "MetricName": metric})
+
+
+def regex(expression: str) -> Change:
+    found = [{"Name": "loss", "Regex": expression}]
+    return put("Train", "AlgorithmSpecification.MetricDefinitions", found)
+
+
+def tuned_regex(expression: str) -> Change:
+    found = [{"Name": "loss", "Regex": expression}]
+    return put("Tune", f"{TUNED}.AlgorithmSpecification.MetricDefinitions", found)
 
 
 def strategy(name: str, **resources: int) -> Change:
     """The strategy, with what HyperbandStrategyConfig has."""
 
     def changed(definition: dict[str, Any]) -> None:
-        put("Tune", f"{CONFIG}.Strategy", name)(definition)
+        searches("Strategy", name)(definition)
         if resources:
-            own = {"HyperbandStrategyConfig": resources}
-            put("Tune", f"{CONFIG}.StrategyConfig", own)(definition)
+            searches("StrategyConfig", {"HyperbandStrategyConfig": resources})(definition)
 
     return changed
 
@@ -57,273 +94,315 @@ def static(**values: str) -> Change:
     return put("Tune", f"{TUNED}.StaticHyperParameters", values)
 
 
-def categorical(name: str) -> Change:
-    ranges = {"CategoricalParameterRanges": [{"Name": name, "Values": ["1", "2"]}]}
-    return put("Tune", f"{CONFIG}.ParameterRanges", ranges)
-
-
 def many(change: Change) -> Change:
     """The tuning step with a list of training definitions, each with ranges of its own."""
+    moved = {
+        "ParameterRanges": "HyperParameterRanges",
+        "HyperParameterTuningJobObjective": "TuningObjective",
+    }
 
     def changed(definition: dict[str, Any]) -> None:
         change(definition)
         arguments = next(s for s in definition["Steps"] if s["Name"] == "Tune")["Arguments"]
         one = arguments.pop(TUNED)
-        moved = {
-            "ParameterRanges": "HyperParameterRanges",
-            "HyperParameterTuningJobObjective": "TuningObjective",
-        }
-        for name, new in moved.items():
-            if name in arguments[CONFIG]:
-                one[new] = arguments[CONFIG].pop(name)
+        one |= {moved[n]: arguments[CONFIG].pop(n) for n in moved if n in arguments[CONFIG]}
         arguments["TrainingJobDefinitions"] = [one]
 
     return changed
 
 
 def callback(url: Any) -> Change:
-    def changed(definition: dict[str, Any]) -> None:
-        step = {"Name": "Ask", "Type": "Callback", "SqsQueueUrl": url, "Arguments": {}}
-        definition["Steps"].append({**step, "OutputParameters": []})
-
-    return changed
+    step = {"Name": "Ask", "Type": "Callback", "SqsQueueUrl": url, "Arguments": {}}
+    return lambda definition: definition["Steps"].append({**step, "OutputParameters": []})
 
 
-def parameter(name: str, value: str) -> Change:
-    """One more parameter with this default."""
+def trains(image: str = XGBOOST, **values: Any) -> tuple[Change, Change]:
+    """The training step is the algorithm's, with these hyperparameters and ``num_round``."""
+    given = {"num_round": "100", **values}
+    return (
+        put("Train", "AlgorithmSpecification.TrainingImage", image),
+        put("Train", "HyperParameters", {n: v for n, v in given.items() if v is not None}),
+    )
 
-    def changed(definition: dict[str, Any]) -> None:
-        entry = {"Name": name, "Type": "String", "DefaultValue": value}
-        definition["Parameters"].append(entry)
 
-    return changed
+def tunes(kind: str, name: str, **fields: Any) -> tuple[Change, ...]:
+    """The tuning step is the algorithm's, and searches one range."""
+    return tuned_image(XGBOOST), static(num_round="100"), ranges(kind, Name=name, **fields)
 
 
-def first(change: Change, then: Change) -> tuple[Change, Change]:
-    return change, then
+def spread(name: str, low: str, high: str) -> tuple[Change, ...]:
+    return tunes("Continuous", name, MinValue=low, MaxValue=high)
+
+
+def spread_whole(name: str, low: str, high: str) -> tuple[Change, ...]:
+    return tunes("Integer", name, MinValue=low, MaxValue=high)
+
+
+def judged(metric: str, *channels: str, kind: str = "Minimize") -> tuple[Change, ...]:
+    """The tuning step is the algorithm's, with this objective; ``channels``: train and others."""
+    found = [s3_channel(name, "s3://b3b/x", "File") for name in channels or ("train", "validation")]
+    data = put("Tune", f"{TUNED}.InputDataConfig", found)
+    return *spread("eta", "0.1", "0.5"), objective(metric, kind), data
+
+
+def reads(**channels: str | None) -> tuple[Change, ...]:
+    """The training step is the algorithm's, with these channels → ContentType."""
+    found = [
+        s3_channel(name, "s3://b3b/x", "File") | ({"ContentType": kind} if kind else {})
+        for name, kind in channels.items()
+    ]
+    return *trains(), put("Train", "InputDataConfig", found)
+
+
+def with_static(changes: tuple[Change, ...], **values: str) -> tuple[Change, ...]:
+    return *changes, static(**values)
 
 
 OF_TUNING = (
-    *of(
+    *of("more-parallel-than-jobs", parallel(5), jobs(1)),
+    *near(
         "more-parallel-than-jobs",
-        five_of_four=put("Tune", f"{LIMITS}.MaxParallelTrainingJobs", 5),
-        one_job=put("Tune", f"{LIMITS}.MaxNumberOfTrainingJobs", 1),
+        parallel(4),
+        searches("ResourceLimits", {"MaxParallelTrainingJobs": 9}),
+        parallel(LATER),
     ),
     *of(
         "objective-without-metric",
-        undefined=(objective("accuracy"), metrics(loss="loss=([0-9.]+)")),
-        none_on_awss_image=objective("loss"),
-        of_a_definition=many(objective("accuracy")),
+        (objective("accuracy"), tuned_regex("loss=([0-9.]+)")),
+        objective("loss"),
+        many(objective("accuracy")),
+    ),
+    *near(
+        "objective-without-metric",
+        (objective("loss"), tuned_regex("loss=([0-9.]+)")),
+        (objective("validation:rmse"), tuned_image(OWN_IMAGE)),
+        tuned_regex("loss=([0-9.]+)"),
     ),
     *of(
         "range-from-high-to-low",
-        continuous=searched("Continuous", MinValue="0.1", MaxValue="1e-5"),
-        integer=searched("Integer", MinValue="64", MaxValue="8"),
-        of_a_definition=many(searched("Integer", MinValue="64", MaxValue="8")),
+        floats(low="0.1", high="1e-5"),
+        whole(low="64", high="8"),
+        many(whole(low="64", high="8")),
     ),
+    *near("range-from-high-to-low", whole(low="9", high="10"), category("lr")),
     *of(
         "scaling-outside-its-range",
-        from_zero=searched("Continuous", MinValue="0", ScalingType="Logarithmic"),
-        below_zero=searched("Integer", MinValue="-4", MaxValue="9", ScalingType="Logarithmic"),
-        reverse_to_one=searched("Continuous", MaxValue="1", ScalingType="ReverseLogarithmic"),
-        reverse_below_zero=searched(
-            "Continuous", MinValue="-0.1", ScalingType="ReverseLogarithmic"
-        ),
+        floats(low="0", scale="Logarithmic"),
+        whole(low="-4", high="9", scale="Logarithmic"),
+        floats(high="1", scale="ReverseLogarithmic"),
+        floats(low="-0.1", scale="ReverseLogarithmic"),
     ),
-    *of(
-        "range-of-one-value",
-        continuous=searched("Continuous", MinValue="0.9"),
-        integer=searched("Integer", MinValue="4", MaxValue="4"),
+    *near(
+        "scaling-outside-its-range",
+        floats(low="1e-9", scale="Logarithmic"),
+        floats(low="0", scale="Linear"),
+        floats(low="0", scale="ReverseLogarithmic"),
     ),
+    *of("range-of-one-value", floats(low="0.9"), whole(low="4", high="4")),
+    *near("range-of-one-value", categories("a"), floats()),
     *of(
         "bound-that-is-no-number",
-        word=searched("Continuous", MaxValue="many"),
-        infinite=searched("Continuous", MaxValue="inf"),
-        not_whole=searched("Integer", MinValue="1", MaxValue="2.5"),
-        of_a_definition=many(searched("Integer", MinValue="1", MaxValue="x")),
+        floats(high="many"),
+        floats(high="inf"),
+        whole(low="1", high="2.5"),
+        many(whole(low="1", high="x")),
     ),
-    *of(
-        "category-twice",
-        one=categories("a", "b", "a"),
-        of_a_definition=many(categories("a", "a")),
-    ),
+    *near("bound-that-is-no-number", floats(low="1e-5"), floats(high=LATER)),
+    *of("category-twice", categories("a", "b", "a"), many(categories("a", "a"))),
+    *near("category-twice", categories("a", "A")),
     *of(
         "grid-of-numbers",
-        continuous=(searched("Continuous"), strategy("Grid")),
-        integer=(searched("Integer", MinValue="1", MaxValue="3"), strategy("Grid")),
+        (floats(), strategy("Grid")),
+        (whole(low="1", high="3"), strategy("Grid")),
+    ),
+    *near(
+        "grid-of-numbers", (categories("1", "2"), strategy("Grid")), (floats(), strategy("Random"))
     ),
     *of(
         "hyperband-without-resource",
-        nothing=(static(), strategy("Hyperband")),
-        least_only=(static(rounds="9"), strategy("Hyperband", MinResource=2)),
+        (static(), strategy("Hyperband")),
+        (static(rounds="9"), strategy("Hyperband", MinResource=2)),
     ),
-    *of(
+    *near(
+        "hyperband-without-resource",
+        strategy("Hyperband"),
+        (static(), strategy("Hyperband", MaxResource=9)),
+        (static(), strategy("Random")),
+    ),
+    *of("hyperband-with-early-stopping", (strategy("Hyperband"), stops_early("Auto"))),
+    *near(
         "hyperband-with-early-stopping",
-        auto=(strategy("Hyperband"), put("Tune", f"{CONFIG}.TrainingJobEarlyStoppingType", "Auto")),
+        (strategy("Hyperband"), stops_early("Off")),
+        stops_early("Auto"),
     ),
-    *of(
-        "static-and-tuned",
-        epochs=categorical("epochs"),
-        of_a_definition=many(categorical("epochs")),
-    ),
+    *of("static-and-tuned", category("epochs"), many(category("epochs"))),
+    *near("static-and-tuned", category("epoch"), many(category("lr"))),
     *of(
         "malformed-metric-regex",
-        bracket=metrics("Train", loss="loss=([0-9.]+"),
-        of_tuning=metrics(loss="loss=([0-9.+)"),
-        too_many_copies=metrics("Train", loss="(x{1000}){1001}(.)"),
-        nothing_to_repeat=metrics("Train", loss="*loss=([0-9]+)"),
+        regex("loss=([0-9.]+"),
+        tuned_regex("loss=([0-9.+)"),
+        regex("(x{1000}){1001}(.)"),
+        regex("*loss=([0-9]+)"),
+    ),
+    *near(
+        "malformed-metric-regex",
+        regex(r"loss=(\d+)(?i)"),
+        regex(r"\[(\d+)\]"),
+        regex(r"\p{L}+=(?<value>[0-9.]+)"),
     ),
     *of(
         "metric-regex-without-group",
-        train=metrics("Train", loss="loss=[0-9.]+"),
-        of_tuning=metrics(loss=r"loss=\([0-9.]+\)"),
-        only_marked=metrics("Train", loss="loss=(?:[0-9.]+)"),
+        regex("loss=[0-9.]+"),
+        tuned_regex(r"loss=\([0-9.]+\)"),
+        regex("loss=(?:[0-9.]+)"),
+    ),
+    *near(
+        "metric-regex-without-group",
+        regex("loss=(?P<loss>[0-9.]+)"),
+        regex("loss=([0-9]+(.|e-)[0-9]+)"),
+        regex("loss=(?<value>[0-9.]+)"),
     ),
     *of(
         "malformed-key-arn",
-        account=put(
-            "Train",
-            "OutputDataConfig.KmsKeyId",
-            "arn:aws:kms:us-east-1:11112222333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
-        ),
-        service=put("Train", "OutputDataConfig.KmsKeyId", "arn:aws:iam::111122223333:role/key"),
-        no_resource=put("Score", "TransformOutput.KmsKeyId", "arn:aws:kms:us-east-1:111122223333:"),
-        by_default=first(
-            put("Train", "OutputDataConfig.KmsKeyId", {"Get": "Parameters.InputUri"}),
-            default("InputUri", "arn:aws:kms:key/1234abcd"),
-        ),
+        output_key("arn:aws:kms:us-east-1:11112222333:key/1234abcd-12ab-34cd-56ef-1234567890ab"),
+        output_key("arn:aws:iam::111122223333:role/key"),
+        put("Score", "TransformOutput.KmsKeyId", "arn:aws:kms:us-east-1:111122223333:"),
+        (output_key(URI), default("InputUri", "arn:aws:kms:key/1234abcd")),
+    ),
+    *near(
+        "malformed-key-arn",
+        output_key(ALIAS),
+        output_key("alias/ours"),
+        output_key("1234abcd-12ab-34cd-56ef-1234567890ab"),
+        output_key("arn:aws-us-gov:kms:us-gov-west-1:111122223333:key/mrk-" + "0a" * 16),
     ),
     *of(
         "stray-white-space",
-        behind_an_image=image(f"{GPU_IMAGE} "),
-        of_processing=put("Shard", "AppSpecification.ImageUri", f" {OWN_IMAGE}"),
-        in_an_image=put("Tune", f"{TUNED}.AlgorithmSpecification.TrainingImage", "a image:1"),
-        of_a_model=put(
-            "Register", "InferenceSpecification.Containers.0.Image", f"{REGISTRY}/x:1\n"
-        ),
-        behind_a_location=put("Train", "CheckpointConfig.S3Uri", "s3://bucket/checkpoints "),
+        image(f"{GPU_IMAGE} "),
+        job_image("Shard", f" {OWN_IMAGE}"),
+        tuned_image("a image:1"),
+        put("Register", "InferenceSpecification.Containers.0.Image", f"{REGISTRY}/x:1\n"),
+        checkpoints("s3://bucket/checkpoints "),
+    ),
+    *near(
+        "stray-white-space",
+        checkpoints("s3://bucket/my checkpoints/a"),
+        environment("Shard", NOTE=" two words "),
     ),
     *of(
         "no-queue-url",
-        arn=callback("arn:aws:sqs:us-east-1:111122223333:answers"),
-        name=callback("answers"),
-        no_account=callback("https://sqs.us-east-1.amazonaws.com/answers"),
+        callback("arn:aws:sqs:us-east-1:111122223333:answers"),
+        callback("answers"),
+        callback("https://sqs.us-east-1.amazonaws.com/answers"),
+    ),
+    *near(
+        "no-queue-url",
+        callback(QUEUE),
+        callback(f"{QUEUE}.fifo"),
+        callback("https://sqs.cn-north-1.amazonaws.com.cn/111122223333/a"),
+        callback(URI),
     ),
     *of(
-        "secret-in-plain-text",
-        token=environment("Train", HF_TOKEN="hf_abcdefghij"),
-        token_in_camel_case=hyper("Train", accessToken="abcdefghij"),
-        url=environment("Train", TRACKING="https://ci:hunter2@mlflow.example.com/"),
-        url_of_a_hyperparameter=hyper("Train", database="postgresql://ml:hunter2@db:5432/runs"),
-        signed_url=environment("Shard", SOURCE="https://example.com/x?id=1&access_token=abcdef"),
-        option=add("Shard", "AppSpecification.ContainerArguments", "--api_key=abcdef"),
-        option_and_value=put(
-            "Shard", "AppSpecification.ContainerArguments", ["--hub-token", "abcdef"]
-        ),
-        default_of_a_parameter=parameter("DbPassword", "hunter2"),
-        url_of_a_parameter=parameter("Database", "mysql://ml:hunter2@db/runs"),
-        argument_of_a_function=put("Notify", "webhook_token", "abcdef"),
-        by_default=first(
-            environment("Train", DB_PASSWORD={"Get": "Parameters.InputUri"}),
-            default("InputUri", "hunter2"),
+        "xgboost-hyperparameter",
+        trains(max_dept="5"),
+        trains(eta="fast"),
+        trains(max_depth="5.5"),
+        trains(subsample="1.5"),
+        trains(colsample_bytree="0"),
+        trains(objective="binary:logloss"),
+        trains(eval_metric="auc,logless"),
+        trains(num_round="0"),
+        trains(learning_rate="2"),
+        trains(silent="0"),
+        with_static(spread_whole("num_round", "1", "9"), booster="tree"),
+    ),
+    *near(
+        "xgboost-hyperparameter",
+        trains(eta="0", subsample="1", gamma="0", verbosity="3"),
+        trains(max_depth=LATER),
+        trains(reg_lambda="1", min_split_loss="0.5"),
+        trains(objective="binary:logistic", eval_metric="auc,error@0.7"),
+        trains(OLD, silent="0"),
+        trains(alpha="1e-3"),
+        trains(OWN_IMAGE, max_dept="5"),
+        trains(sagemaker_program="train.py", epochs="5"),
+        (
+            *trains(epochs="5"),
+            put("Train", "AlgorithmSpecification.ContainerEntrypoint", ["python3"]),
         ),
     ),
+    *of(
+        "xgboost-without-rounds",
+        trains(num_round=None, max_depth="5"),
+        with_static(spread_whole("max_depth", "1", "9"), eta="0.1"),
+    ),
+    *near(
+        "xgboost-without-rounds",
+        trains(num_round=LATER),
+        with_static(spread_whole("num_round", "1", "9"), eta="0.1"),
+    ),
+    *of(
+        "xgboost-hyperparameters-at-odds",
+        trains(objective="multi:softmax"),
+        trains(objective="reg:squarederror", eval_metric="auc"),
+        trains(monotone_constraints="(1,0)"),
+        trains(booster="gblinear", updater="prune"),
+    ),
+    *near(
+        "xgboost-hyperparameters-at-odds",
+        trains(objective="multi:softprob", num_class="3"),
+        trains(objective="rank:pairwise", eval_metric="auc"),
+        trains(monotone_constraints="(1,0)", tree_method="hist"),
+        trains(objective=LATER, eval_metric="auc"),
+        with_static(
+            tunes("Categorical", "objective", Values=["binary:logistic"]),
+            num_round="9",
+            eval_metric="auc",
+        ),
+    ),
+    *of(
+        "xgboost-range",
+        spread("etta", "0.1", "0.5"),
+        spread("eta", "0.1", "1.5"),
+        spread_whole("num_round", "0", "10"),
+        spread("max_depth", "3", "9"),
+        tunes("Categorical", "objective", Values=["reg:linear", "reg:cubic"]),
+    ),
+    *near(
+        "xgboost-range",
+        spread("eta", "0", "1"),
+        spread_whole("max_depth", "0", "10"),
+        spread_whole("min_child_weight", "1", "120"),
+        spread("learning_rate", "0.1", "0.5"),
+        tunes("Continuous", "eta", MinValue="0.1", MaxValue=LATER),
+        (*spread("etta", "0.1", "0.5"), tuned_image(OWN_IMAGE)),
+    ),
+    *of(
+        "xgboost-objective",
+        judged("validation:rmsee"),
+        judged("train:rmse"),
+        judged("validation:auc"),
+        judged("validation:rmse", "train"),
+    ),
+    *near(
+        "xgboost-objective", judged("validation:rmse"), judged("validation:auc", kind="Maximize")
+    ),
+    *of(
+        "xgboost-channels",
+        reads(training="text/csv"),
+        reads(train="text/cvs"),
+        reads(train=None, test=None),
+    ),
+    *near(
+        "xgboost-channels",
+        reads(train="text/csv; label_size=1", validation="text/csv"),
+        reads(train=None),
+    ),
+    *of(
+        "xgboost-not-tunable",
+        tunes("Categorical", "objective", Values=["reg:linear", "reg:squarederror"]),
+        spread_whole("max_bin", "16", "256"),
+    ),
+    *near("xgboost-not-tunable", spread("alpha", "0", "1000")),
+    *near("checkpoints-of-one-run", (*trains(), checkpoints(run_uri("checkpoints")))),
 )
-
-NEAR_TUNING = (
-    *of(
-        "more-parallel-than-jobs",
-        as_many=put("Tune", f"{LIMITS}.MaxParallelTrainingJobs", 4),
-        no_limit=put("Tune", LIMITS, {"MaxParallelTrainingJobs": 9}),
-        later=put("Tune", f"{LIMITS}.MaxParallelTrainingJobs", {"Get": "Execution.PipelineArn"}),
-    ),
-    *of(
-        "objective-without-metric",
-        defined=(objective("loss"), metrics(loss="loss=([0-9.]+)")),
-        own_image=(
-            objective("validation:rmse"),
-            put("Tune", f"{TUNED}.AlgorithmSpecification.TrainingImage", OWN_IMAGE),
-        ),
-        no_objective=metrics(loss="loss=([0-9.]+)"),
-    ),
-    *of("range-from-high-to-low", order_of_numbers=searched("Integer", MinValue="9", MaxValue="10"),
-        of_words=categorical("lr")),
-    *of(
-        "scaling-outside-its-range",
-        above_zero=searched("Continuous", MinValue="1e-9", ScalingType="Logarithmic"),
-        linear_from_zero=searched("Continuous", MinValue="0", ScalingType="Linear"),
-        reverse=searched("Continuous", MinValue="0", ScalingType="ReverseLogarithmic"),
-    ),
-    *of("range-of-one-value", of_words=categories("a"), two=searched("Continuous")),
-    *of(
-        "bound-that-is-no-number",
-        exponent=searched("Continuous", MinValue="1e-5"),
-        later=searched("Continuous", MaxValue={"Get": "Execution.PipelineArn"}),
-    ),
-    *of("category-twice", cases=categories("a", "A")),
-    *of(
-        "grid-of-numbers",
-        categories=(categories("1", "2"), strategy("Grid")),
-        random=(searched("Continuous"), strategy("Random")),
-    ),
-    *of(
-        "hyperband-without-resource",
-        of_epochs=strategy("Hyperband"),
-        given=(static(), strategy("Hyperband", MaxResource=9)),
-        random=(static(), strategy("Random")),
-    ),
-    *of(
-        "hyperband-with-early-stopping",
-        off=(strategy("Hyperband"), put("Tune", f"{CONFIG}.TrainingJobEarlyStoppingType", "Off")),
-        bayesian=put("Tune", f"{CONFIG}.TrainingJobEarlyStoppingType", "Auto"),
-    ),
-    *of("static-and-tuned", another=categorical("epoch"), definition=many(categorical("lr"))),
-    *of(
-        "malformed-metric-regex",
-        flag_inside=metrics("Train", loss=r"loss=(\d+)(?i)"),
-        escaped=metrics("Train", loss=r"\[(\d+)\]"),
-        other_dialects=metrics("Train", loss=r"\p{L}+=(?<value>[0-9.]+)"),
-    ),
-    *of(
-        "metric-regex-without-group",
-        named=metrics("Train", loss="loss=(?P<loss>[0-9.]+)"),
-        two=metrics("Train", loss="loss=([0-9]+(.|e-)[0-9]+)"),
-        in_its_own_dialect=metrics("Train", loss="loss=(?<value>[0-9.]+)"),
-    ),
-    *of(
-        "malformed-key-arn",
-        alias=put("Train", "OutputDataConfig.KmsKeyId", ALIAS),
-        name=put("Train", "OutputDataConfig.KmsKeyId", "alias/ours"),
-        id=put("Train", "OutputDataConfig.KmsKeyId", "1234abcd-12ab-34cd-56ef-1234567890ab"),
-        of_many_regions=put(
-            "Train",
-            "OutputDataConfig.KmsKeyId",
-            "arn:aws-us-gov:kms:us-gov-west-1:111122223333:key/mrk-" + "0a" * 16,
-        ),
-    ),
-    *of(
-        "stray-white-space",
-        inside_a_key=put("Train", "CheckpointConfig.S3Uri", "s3://bucket/my checkpoints/a"),
-        elsewhere=environment("Shard", NOTE=" two words "),
-    ),
-    *of(
-        "no-queue-url",
-        url=callback(QUEUE),
-        fifo=callback(f"{QUEUE}.fifo"),
-        china=callback("https://sqs.cn-north-1.amazonaws.com.cn/111122223333/a"),
-        later=callback({"Get": "Parameters.InputUri"}),
-    ),
-    *of(
-        "secret-in-plain-text",
-        of_a_language_model=hyper("Train", pad_token="<pad>", max_new_tokens="9"),
-        number=hyper("Train", token="7"),
-        tokens=environment("Shard", TOKENIZERS_PARALLELISM="false"),
-        no_password=environment("Shard", TRACKING="https://mlflow.example.com:8080/a@b"),
-        placeholder=environment("Shard", TRACKING="https://ci:${PASSWORD}@mlflow.example.com/"),
-        where_it_is=environment("Shard", DB_PASSWORD_FILE="/run/x", API_TOKEN_SECRET_NAME="prod/a"),
-        parameter=parameter("Tokenizer", "s3://bucket/tokenizer"),
-        option_without_value=put(
-            "Shard", "AppSpecification.ContainerArguments", ["--use_token", "--key", "a"]
-        ),
-    ),
-)  # fmt: skip
