@@ -2,38 +2,29 @@
 
 import json
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
 
 from pipelines.advice.training_setting import of_recipe
-from pipelines.advise import main
 from pipelines.recipe.read_recipe import load
 from pipelines.validate import of_recipe as validated
-from trainyard.terminal import run
+from tests.conftest import called
 
 pytestmark = pytest.mark.long
 
 PROD = Path("recipes/prod.yaml")
 
 
-@pytest.fixture
-def advise(capsys: pytest.CaptureFixture):
-    """Runs the verb; what it printed, what it complained of, and its exit status."""
-
-    def call(*arguments: str) -> tuple[str, str, int]:
-        with pytest.raises(SystemExit) as end:
-            run(main, "pipelines.advise", arguments)
-        told = capsys.readouterr()
-        return told.out, told.err, int(end.value.code or 0)
-
-    return call
+def advise(*arguments: str) -> CompletedProcess:
+    return called("pipelines.advise", *arguments)
 
 
-def test_the_written_recipe_is_valid_and_makes_what_was_advised(advise, tmp_path: Path):
+def test_the_written_recipe_is_valid_and_makes_what_was_advised(tmp_path: Path):
     place = tmp_path / "advised.yaml"
     arguments = ("--recipe", str(PROD), "--max-nodes", "8", "--set", "gate.min_examples=9")
-    out, _, _ = advise(*arguments, "--apply", str(place), "--json")
+    out = advise(*arguments, "--apply", str(place), "--json").stdout
     best = json.loads(out)["advised"][0]
     recipe = load(place)
     assert recipe.gate.min_examples == 9
@@ -45,9 +36,9 @@ def test_the_written_recipe_is_valid_and_makes_what_was_advised(advise, tmp_path
     assert place.read_text().startswith("# By python -m pipelines.advise --recipe recipes/prod")
 
 
-def test_what_the_recipe_has_to_do_with_it_is_said(advise):
-    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d")
-    assert status == 0
+def test_what_the_recipe_has_to_do_with_it_is_said():
+    done = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d")
+    assert done.returncode == 0
     for part in (
         "misses the deadline",
         "train.loop.global_batch 1024 stays",
@@ -55,31 +46,34 @@ def test_what_the_recipe_has_to_do_with_it_is_said(advise):
         "layouts our loop refuses, such as: ",
         "assumed: a vocabulary of 50,304",
     ):
-        assert part in out
+        assert part in done.stdout
 
 
-def test_a_recipe_of_a_laptop_is_advised_for_machines_that_are_named(advise, tmp_path: Path):
-    _, err, status = advise("--recipe", "recipes/laptop.yaml")
-    assert status == 1 and "train.instance_type ml.m5.large" in err
-    assert "--instances" in " ".join(err.split())
+def test_a_recipe_of_a_laptop_is_advised_for_machines_that_are_named(tmp_path: Path):
+    done = advise("--recipe", "recipes/laptop.yaml")
+    assert done.returncode == 1 and "train.instance_type ml.m5.large" in done.stderr
+    assert "--instances" in done.stderr
     place = tmp_path / "gpu.yaml"
     named = ("--instances", "ml.g5.12xlarge", "--max-nodes", "2", "--apply", str(place))
-    _, _, status = advise("--recipe", "recipes/laptop.yaml", *named)
-    assert status == 0
+    assert advise("--recipe", "recipes/laptop.yaml", *named).returncode == 0
     assert load(place).train.instance_type == "ml.g5.12xlarge"
 
 
-def test_fallbacks_are_advised_too_and_do_not_stand_twice(advise, tmp_path: Path):
+def test_fallbacks_are_advised_too_and_do_not_stand_twice(tmp_path: Path):
     place = tmp_path / "other.yaml"
     fallback = "train.fallback_instance_types=[ml.p4de.24xlarge,ml.p5.48xlarge]"
     few = ("--max-nodes", "4", "--set", fallback, "--budget", "1e9")
-    out, _, _ = advise("--recipe", str(PROD), *few, "--json", "--apply", str(place))
-    assert len(json.loads(out)["question"]["instances"]) == 3
+    done = advise("--recipe", str(PROD), *few, "--json", "--apply", str(place))
+    assert len(json.loads(done.stdout)["question"]["instances"]) == 3
     train = load(place).train
     assert train.instance_type == "ml.p5.48xlarge"
     assert train.fallback_instance_types == ("ml.p4de.24xlarge",)
 
 
-def test_a_script_cannot_be_foreseen(advise, tmp_path: Path):
-    _, err, status = advise("--recipe", "examples/trainer.yaml")
-    assert status == 1 and "nobody knows what" in " ".join(err.split())
+def test_a_script_cannot_be_foreseen_and_the_language_model_needs_no_tracing():
+    for words, said in (
+        (("--recipe", "examples/trainer.yaml"), "nobody knows what"),
+        (("--recipe", str(PROD), "--trace"), "foreseen by formula"),
+    ):
+        done = advise(*words)
+        assert done.returncode == 1 and said in " ".join(done.stderr.split())

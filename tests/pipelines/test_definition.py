@@ -1,7 +1,10 @@
 """The definition: offline, deterministic, and what the service takes."""
 
+import functools
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import botocore.session
@@ -15,6 +18,7 @@ from pipelines.compile.training_inputs import loop_parts
 from pipelines.definition import CHECKOUT, build, split_argument
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
+from training.workloads.tabular import config
 from trainyard.common.errors import RecipeError
 
 pytestmark = pytest.mark.long
@@ -27,19 +31,29 @@ REQUESTS = {
 }
 
 
+@functools.cache
 def compiled(path: str, *overrides: str):
     recipe = load(Path(path), overrides)
     return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None, home=Path(path).parent)
 
 
+def document(path: str, *overrides: str) -> dict:
+    return json.loads(compiled(path, *overrides).body)
+
+
+def found(path: str, *overrides: str) -> dict[str, dict]:
+    """Every step of a recipe's definition, by name."""
+    return steps(document(path, *overrides))
+
+
 def steps(body: dict) -> dict[str, dict]:
     """Return every step by name, including those inside the condition's branches."""
-    found = {}
+    every = {}
     for step in body["Steps"]:
-        found[step["Name"]] = step
+        every[step["Name"]] = step
         for branch in ("IfSteps", "ElseSteps"):
-            found |= {inner["Name"]: inner for inner in step["Arguments"].get(branch, ())}
-    return found
+            every |= {inner["Name"]: inner for inner in step["Arguments"].get(branch, ())}
+    return every
 
 
 PRINTED = """
@@ -82,17 +96,10 @@ def test_fresh_processes_print_the_same_bytes_with_no_aws_in_reach(run_python):
     assert first.stderr == second.stderr == ""
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_nothing_in_the_definition_looks_like_a_time(recipe: str):
-    body = compiled(recipe).body
-    assert not re.search(r"20[2-9]\d-\d\d-\d\d-\d\d-\d\d", body)  # the SDK's timestamped job names
-
-
 def test_a_model_may_be_uploaded_and_registered_file_by_file():
-    body = json.loads(compiled("recipes/laptop.yaml", "train.model_compression=none").body)
-    found = steps(body)
-    assert found["Train"]["Arguments"]["OutputDataConfig"]["CompressionType"] == "NONE"
-    [container] = found["Register"]["Arguments"]["InferenceSpecification"]["Containers"]
+    steps = found("recipes/laptop.yaml", "train.model_compression=none")
+    assert steps["Train"]["Arguments"]["OutputDataConfig"]["CompressionType"] == "NONE"
+    [container] = steps["Register"]["Arguments"]["InferenceSpecification"]["Containers"]
     assert "ModelDataUrl" not in container
     assert container["ModelDataSource"]["S3DataSource"] == {
         "S3Uri": {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"},
@@ -103,16 +110,23 @@ def test_a_model_may_be_uploaded_and_registered_file_by_file():
 
 @pytest.mark.parametrize("overrides", [(), ("train.model_compression=none",)])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_arguments_have_the_shape_that_the_service_takes(recipe: str, overrides: tuple[str, ...]):
+def test_arguments_have_the_services_shape_and_no_time(recipe: str, overrides: tuple[str, ...]):
+    """What is in AWS's cache key holds no execution: an execution's id there kills it."""
+    body = compiled(recipe, *overrides).body
+    assert not re.search(r"20[2-9]\d-\d\d-\d\d-\d\d-\d\d", body)  # the SDK's timestamped job names
     model = botocore.session.get_session().get_service_model("sagemaker")
-    for step in steps(json.loads(compiled(recipe, *overrides).body)).values():
+    for step in steps(json.loads(body)).values():
         if step["Type"] not in REQUESTS:
             continue
         operation, extra = REQUESTS[step["Type"]]
         shape = model.operation_model(operation).input_shape
-        arguments = resolved(step["Arguments"])
-        report = ParamValidator().validate({**arguments, **extra}, shape)
+        report = ParamValidator().validate({**resolved(step["Arguments"]), **extra}, shape)
         assert not report.has_errors(), f"{step['Name']}: {report.generate_report()}"
+        keyed = [step["Arguments"].get(k) for k in ("CheckpointConfig", "InputDataConfig",
+                 "Environment", "ProcessingInputs", "AppSpecification")]  # fmt: skip
+        assert "PipelineExecutionId" not in json.dumps(keyed)
+        for value in step["Arguments"].get("HyperParameters", {}).values():
+            assert isinstance(value, str) or "Std:Join" in value  # never a bare Get (#4867)
 
 
 def resolved(value):
@@ -127,20 +141,16 @@ def resolved(value):
 
 
 def test_the_dag():
-    found = steps(json.loads(compiled("recipes/laptop.yaml").body))
-    assert {name: step["Type"] for name, step in found.items()} == {
-        "Shard": "Processing",
-        "Train": "Training",
-        "Evaluate": "Processing",
-        "Gate": "Processing",
-        "Verdict": "Condition",
-        "Register": "RegisterModel",
-        "Rejected": "Fail",
-    }
-    raw = found["Shard"]["Arguments"]["ProcessingInputs"][0]["S3Input"]
+    steps = found("recipes/laptop.yaml")
+    assert {name: step["Type"] for name, step in steps.items()} == {
+        "Shard": "Processing", "Train": "Training", "Evaluate": "Processing", "Gate": "Processing",
+        "Verdict": "Condition", "Register": "RegisterModel", "Rejected": "Fail"}  # fmt: skip
+    raw = steps["Shard"]["Arguments"]["ProcessingInputs"][0]["S3Input"]
     assert raw["S3DataDistributionType"] == "ShardedByS3Key"
-    assert "TensorBoardOutputConfig" not in found["Train"]["Arguments"]  # nobody asked for it
-    metadata = found["Register"]["Arguments"]["CustomerMetadataProperties"]
+    assert "TensorBoardOutputConfig" not in steps["Train"]["Arguments"]  # nobody asked for it
+    inputs = {one["InputName"] for one in steps["Evaluate"]["Arguments"]["ProcessingInputs"]}
+    assert {"train", "summary"} & inputs == {"summary"}
+    metadata = steps["Register"]["Arguments"]["CustomerMetadataProperties"]
     assert metadata["commit"] == recorded("commit")
     assert "dataset_fingerprint" in metadata
 
@@ -166,7 +176,7 @@ def recorded(name: str) -> dict:
 def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     from steps.shard.job import parse
 
-    shard = steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Shard"]
+    shard = found("recipes/laptop.yaml", *overrides)["Shard"]
     options = vars(parse(shard["Arguments"]["AppSpecification"]["ContainerArguments"]))
     assert {name: options[name] for name in expected} == expected
     outputs = shard["Arguments"]["ProcessingOutputConfig"]["Outputs"]
@@ -175,24 +185,13 @@ def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     ]  # fmt: skip
 
 
-def test_the_evaluation_reads_the_summary_in_place_of_the_train_split():
-    evaluate = steps(json.loads(compiled("recipes/laptop.yaml").body))["Evaluate"]
-    inputs = [given["InputName"] for given in evaluate["Arguments"]["ProcessingInputs"]]
-    assert {"train", "summary"} & {*inputs} == {"summary"}
-
-
 THRESHOLDS = "gate={max_bits_per_byte: 2.8}"
-COMPARING = (
-    "gate={max_bits_per_byte: 2.8, below_baseline: bigram}",
-    "gate.non_inferiority={bits_per_byte: 0.01, loss: 0.02}",
-    "gate.superiority={next_token_accuracy: 0}",
-    "gate.max_leaked_examples=0",
-    "gate.max_artifact_mb=12.5",
-    "gate.range={next_token_accuracy: 1}",
-    "gate.clip={loss: 0.5}",
-    "gate.cold_start=reject",
-    "gate.visible_checks=true",
-)
+COMPARING = ("gate={max_bits_per_byte: 2.8, below_baseline: bigram}",
+             "gate.non_inferiority={bits_per_byte: 0.01, loss: 0.02}",
+             "gate.superiority={next_token_accuracy: 0}", "gate.max_leaked_examples=0",
+             "gate.max_artifact_mb=12.5", "gate.range={next_token_accuracy: 1}",
+             "gate.clip={loss: 0.5}", "gate.cold_start=reject",
+             "gate.visible_checks=true")  # fmt: skip
 
 
 def test_the_gate_job_understands_what_the_step_tells_it():
@@ -231,27 +230,20 @@ def test_a_gate_of_thresholds_asks_for_no_scores_and_installs_nothing():
 
 
 def test_the_verdict_shows_each_kind_of_check_where_it_is_asked_for_and_says_where_to_read_more():
-    found = steps(json.loads(compiled("recipes/laptop.yaml", *COMPARING).body))
-    conditions = found["Verdict"]["Arguments"]["Conditions"]
+    steps = found("recipes/laptop.yaml", *COMPARING)
+    conditions = steps["Verdict"]["Arguments"]["Conditions"]
     assert [condition["LeftValue"]["Std:JsonGet"]["Path"] for condition in conditions] == [
         "verdict", "kinds.threshold", "kinds.baseline", "kinds.artifact_size", "kinds.leakage",
         "kinds.sample_size", "kinds.non_inferiority", "kinds.superiority",
     ]  # fmt: skip
-    message = found["Rejected"]["Arguments"]["ErrorMessage"]["Std:Join"]["Values"]
+    message = steps["Rejected"]["Arguments"]["ErrorMessage"]["Std:Join"]["Values"]
     assert message[1] == {"Get": "Steps.Gate.ProcessingOutputConfig.Outputs['gate'].S3Output.S3Uri"}
     assert message[2] == "/gate.json): "
 
 
-def test_hyperparameters_are_all_strings():
-    train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]
-    for value in train["Arguments"]["HyperParameters"].values():
-        assert isinstance(value, str) or "Std:Join" in value  # never a bare Get (#4867)
-
-
 def test_torchrun_is_told_how_often_to_restart_and_a_recipe_may_say_otherwise():
     def environment(*overrides: str) -> dict[str, str]:
-        train = steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Train"]
-        return train["Arguments"]["Environment"]
+        return found("recipes/laptop.yaml", *overrides)["Train"]["Arguments"]["Environment"]
 
     assert environment()["PET_MAX_RESTARTS"] == "3"
     assert environment("train.max_restarts=0")["PET_MAX_RESTARTS"] == "0"
@@ -259,62 +251,53 @@ def test_torchrun_is_told_how_often_to_restart_and_a_recipe_may_say_otherwise():
     assert own["PET_SHUTDOWN_TIMEOUT"] == "20" and own["PET_MAX_RESTARTS"] == "3"
 
 
-def test_a_step_cache_key_does_not_hold_the_execution():
-    """CheckpointConfig and the inputs are in AWS's cache key: an execution id there kills it."""
-    for step in steps(json.loads(compiled("recipes/prod.yaml").body)).values():
-        arguments = step["Arguments"]
-        keyed = [arguments.get(k) for k in ("CheckpointConfig", "InputDataConfig", "Environment",
-                                            "ProcessingInputs", "AppSpecification")]  # fmt: skip
-        if step["Type"] in ("Processing", "Training"):
-            assert "PipelineExecutionId" not in json.dumps(keyed)
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A checkout that may be edited."""
+    folder = tmp_path_factory.mktemp("copy") / "checkout"
+    ignored = shutil.ignore_patterns(".*", "tests", "docs", "benchmarks", "examples")
+    shutil.copytree(CHECKOUT, folder, ignore=ignored)
+    return folder
 
 
-def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monkeypatch):
-    import shutil
-
-    from pipelines import definition
-
-    copy = tmp_path / "checkout"
-    shutil.copytree(definition.CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))
-    before = steps(json.loads(compiled("recipes/laptop.yaml").body))
-    job = copy / "steps" / "evaluate" / "job.py"
-    job.write_text(job.read_text() + "\n# a comment\n")
-    monkeypatch.setattr(definition, "CHECKOUT", copy)
-    after = steps(json.loads(compiled("recipes/laptop.yaml").body))
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("training/loop.py", {"Train", "Evaluate"}),
+        ("training/workloads/language_model/scores.py", {"Shard", "Train", "Evaluate"}),
+        ("steps/evaluate/job.py", {"Evaluate"}),
+        ("steps/train/step.py", set()),
+    ],
+)
+def test_a_change_changes_the_code_of_the_steps_that_carry_it(copy, monkeypatch, file, changed):
+    before, text = found("recipes/laptop.yaml"), (copy / file).read_text()
+    (copy / file).write_text(text + "\n# a comment\n")
+    monkeypatch.setattr("pipelines.definition.CHECKOUT", copy)
+    after = steps(json.loads(compiled.__wrapped__("recipes/laptop.yaml").body))
+    (copy / file).write_text(text)
     # and the gate reads another record of where the model comes from
-    assert {name for name in before if before[name] != after[name]} == {"Evaluate", "Gate"}
+    wanted = changed | {"Gate"} if changed else changed
+    assert {name for name in before if before[name] != after[name]} == wanted
 
 
-def test_other_code_trains_into_a_folder_of_its_own(tmp_path: Path):
-    import shutil
-
+def test_other_code_trains_into_a_folder_of_its_own(copy: Path):
     recipe = load(Path("recipes/laptop.yaml"))
-    train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]["Arguments"]
+    train = found("recipes/laptop.yaml")["Train"]["Arguments"]
     before = train["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
-    copy = tmp_path / "checkout"
-    shutil.copytree(CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))
-    found = {}
+    names = {}
     for path in SHAPING | WITHOUT_EFFECT:
         text = (copy / path).read_text()
         (copy / path).write_text(text + "\n# a comment\n")
-        found[path] = loop_parts(recipe, None, copy).name
+        names[path] = loop_parts(recipe, None, copy).name
         (copy / path).write_text(text)
-    assert {path for path, name in found.items() if name != before} == SHAPING
+    assert {path for path, name in names.items() if name != before} == SHAPING
 
 
-SHAPING = {
-    *("training/loop.py", "training/strategies/ddp.py", "steps/train/job.py"),
-    "training/workloads/language_model/model.py",
-}
-WITHOUT_EFFECT = {
-    *(
-        "training/watching/trackers.py",
-        "steps/evaluate/job.py",
-        "trainyard/common/errors.py",
-        "steps/requirements.txt",
-    ),
-    "training/workloads/tabular/model.py",
-}
+SHAPING = {"training/loop.py", "training/strategies/ddp.py", "steps/train/job.py",
+           "training/workloads/language_model/model.py"}  # fmt: skip
+WITHOUT_EFFECT = {"training/watching/trackers.py", "training/workloads/tabular/model.py",
+                  "steps/evaluate/job.py", "steps/requirements.txt",
+                  "trainyard/common/errors.py"}  # fmt: skip
 
 
 def cluster(step: dict) -> dict:
@@ -322,25 +305,24 @@ def cluster(step: dict) -> dict:
 
 
 def test_prod_has_the_real_shape():
-    found = steps(json.loads(compiled("recipes/prod.yaml").body))
-    train = found["Train"]["Arguments"]
+    steps = found("recipes/prod.yaml")
+    train = steps["Train"]["Arguments"]
     assert train["EnableManagedSpotTraining"] is True
     assert train["StoppingCondition"]["MaxWaitTimeInSeconds"] >= 3600
     assert train["CheckpointConfig"]["S3Uri"].startswith("s3://example-corp-trainyard/")
     assert {channel["InputMode"] for channel in train["InputDataConfig"][:2]} == {"FastFile"}
     assert train["VpcConfig"]["Subnets"] and train["OutputDataConfig"]["KmsKeyId"]
     assert "VolumeKmsKeyId" not in train["ResourceConfig"]  # NVMe, encrypted by the hardware
-    assert cluster(found["Shard"])["VolumeKmsKeyId"] == train["OutputDataConfig"]["KmsKeyId"]
-    assert "VolumeKmsKeyId" not in cluster(found["Evaluate"])
+    assert cluster(steps["Shard"])["VolumeKmsKeyId"] == train["OutputDataConfig"]["KmsKeyId"]
+    assert "VolumeKmsKeyId" not in cluster(steps["Evaluate"])
     assert {"Key": "cost-center", "Value": "ml-platform"} in train["Tags"]
-    assert found["Train"]["RetryPolicies"] and found["Train"]["CacheConfig"]["Enabled"]
+    assert steps["Train"]["RetryPolicies"] and steps["Train"]["CacheConfig"]["Enabled"]
     assert "gpu" in train["AlgorithmSpecification"]["TrainingImage"]
 
 
 def test_a_group_that_the_run_creates_gets_the_tags_and_a_shared_one_is_left_alone():
     def tags(*overrides: str) -> list[dict] | None:
-        body = json.loads(compiled("recipes/laptop.yaml", *overrides).body)
-        return steps(body)["Register"]["Arguments"].get("Tags")
+        return found("recipes/laptop.yaml", *overrides)["Register"]["Arguments"].get("Tags")
 
     assert {"Key": "project", "Value": "trainyard"} in (tags() or [])
     shared = "arn:aws:sagemaker:us-east-1:210987654321:model-package-group/models"
@@ -348,21 +330,19 @@ def test_a_group_that_the_run_creates_gets_the_tags_and_a_shared_one_is_left_alo
     assert tags("aws.tags={}") is None
 
 
+FSX = (
+    "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
+    "train.input_mode=FSxLustre",
+)
+
+
 def test_lustre_mounts_what_the_shard_step_wrote():
-    found = steps(
-        json.loads(
-            compiled(
-                "recipes/prod.yaml",
-                "train.input_mode=FSxLustre",
-                "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
-            ).body
-        )
-    )
-    channel = found["Train"]["Arguments"]["InputDataConfig"][0]
+    steps = found("recipes/prod.yaml", *FSX)
+    channel = steps["Train"]["Arguments"]["InputDataConfig"][0]
     source = channel["DataSource"]["FileSystemDataSource"]
     assert (source["FileSystemType"], channel["InputMode"]) == ("FSxLustre", "File")
-    assert "Shard" in found["Train"]["DependsOn"]
-    assert "CacheConfig" not in found["Shard"]
+    assert "Shard" in steps["Train"]["DependsOn"]
+    assert "CacheConfig" not in steps["Shard"]
 
 
 @pytest.mark.parametrize("searched", [False, True])
@@ -372,41 +352,36 @@ def test_a_script_reads_mounted_shards_and_channels_and_is_never_answered_from_t
     channels = f"train.file_systems={{own: {system}}}"
     other = "train.channels={other: s3://somebodys/other}"
     search = "tune={ranges: {eta: [0.05, 0.1]}, trainings: 2, metric: train_log_loss}"
-    fsx = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /mnt/data}"
     given = (vpc, channels, other, *([search] if searched else []))
 
     def channel(step: dict, name: str) -> dict:
         arguments = step["Arguments"]
         inputs = arguments.get("TrainingJobDefinition", arguments)["InputDataConfig"]
-        [found] = [one for one in inputs if one["ChannelName"] == name]
-        assert found["InputMode"] == "File"
-        return found["DataSource"].get("FileSystemDataSource", {})
+        [one] = [one for one in inputs if one["ChannelName"] == name]
+        assert one["InputMode"] == "File"
+        return one["DataSource"].get("FileSystemDataSource", {})
 
     trains = ["Tune", "Train"] if searched else ["Train"]
-    found = steps(json.loads(compiled("recipes/flights_xgboost.yaml", *given).body))
-    for step in (found[name] for name in trains):
+    steps = found("recipes/flights_xgboost.yaml", *given)
+    for step in (steps[name] for name in trains):
         assert channel(step, "own")["FileSystemType"] == "EFS"
         assert channel(step, "own")["FileSystemAccessMode"] == "ro"
         assert not channel(step, "other") and not channel(step, "train")
         assert "CacheConfig" not in step
-    assert "CacheConfig" in found["Shard"]
-    found = steps(
-        json.loads(
-            compiled("recipes/flights_xgboost.yaml", *given, fsx, "train.input_mode=FSxLustre").body
-        )
-    )
-    for step in (found[name] for name in trains):
+    assert "CacheConfig" in steps["Shard"]
+    steps = found("recipes/flights_xgboost.yaml", *given, *FSX)
+    for step in (steps[name] for name in trains):
         assert channel(step, "train")["FileSystemType"] == "FSxLustre"
         assert "Shard" in step["DependsOn"]
-    assert "CacheConfig" not in found["Shard"]
+    assert "CacheConfig" not in steps["Shard"]
 
 
 def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_asked_for():
     definition = compiled("recipes/laptop.yaml", THRESHOLDS, "train.loop.tensorboard=true")
     arguments = steps(json.loads(definition.body))["Train"]["Arguments"]
-    config = arguments["TensorBoardOutputConfig"]
-    assert config["LocalPath"] == "/opt/ml/output/tensorboard"
-    assert config["S3OutputPath"] == arguments["OutputDataConfig"]["S3OutputPath"]
+    copied = arguments["TensorBoardOutputConfig"]
+    assert copied["LocalPath"] == "/opt/ml/output/tensorboard"
+    assert copied["S3OutputPath"] == arguments["OutputDataConfig"]["S3OutputPath"]
     asks = {}
     for asset in definition.assets:
         if content := asset.files.get("requirements.txt"):
@@ -439,7 +414,7 @@ def test_settings_are_cut_into_arguments_that_a_container_may_have(text: str):
 
 def test_a_wider_model_is_trained_on_the_same_shards_and_longer_samples_are_not():
     def shard(*overrides: str) -> dict:
-        return steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Shard"]
+        return found("recipes/laptop.yaml", *overrides)["Shard"]
 
     before = shard()
     assert shard("workload.config.dim=256", "workload.config.layers=5") == before
@@ -447,13 +422,9 @@ def test_a_wider_model_is_trained_on_the_same_shards_and_longer_samples_are_not(
 
 
 def test_settings_of_samples_that_make_no_configuration_are_an_error(monkeypatch):
-    from dataclasses import replace
-
-    from training.workloads.tabular import config
-
     monkeypatch.setattr(config, "SPEC", replace(config.SPEC, packed_with=("categories",)))
     with pytest.raises(RecipeError, match=r"workload tabular: SPEC.packed_with .*label"):
-        compiled("recipes/flights.yaml")
+        compiled.__wrapped__("recipes/flights.yaml")
 
 
 def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
@@ -474,10 +445,9 @@ def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
 
 
 def test_records_are_scored_when_the_model_is_registered():
-    body = json.loads(compiled("recipes/flights.yaml", "transform={input: s3://a-bucket/new}").body)
-    found = steps(body)["Transform"]
-    assert found["DependsOn"] == ["Register"]
-    inputs = {one["InputName"]: one["S3Input"] for one in found["Arguments"]["ProcessingInputs"]}
+    transform = found("recipes/flights.yaml", "transform={input: s3://a-bucket/new}")["Transform"]
+    assert transform["DependsOn"] == ["Register"]
+    inputs = {i["InputName"]: i["S3Input"] for i in transform["Arguments"]["ProcessingInputs"]}
     assert inputs["records"]["S3Uri"] == {"Get": "Parameters.TransformInputUri"}
     assert inputs["records"]["S3DataDistributionType"] == "ShardedByS3Key"
-    assert "Transform" not in steps(json.loads(compiled("recipes/flights.yaml").body))
+    assert "Transform" not in found("recipes/flights.yaml")

@@ -4,7 +4,6 @@ import json
 import uuid
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import typer
 
 from pipelines.definition import from_recipe
 from pipelines.monitor import main
-from pipelines.recipe.read_recipe import load
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.pipelines.upserting import clean_aws
@@ -24,15 +22,10 @@ pytestmark = pytest.mark.long
 
 END = datetime(2026, 11, 28, tzinfo=UTC)
 BUCKET, ROOT = "trainyard-laptop", "trainyard/trainyard-flights"
-SETS = [
-    "deploy.endpoint=flights",
-    "deploy.capture_share=1",
-    "monitor.prediction=probability",
-    "monitor.retrain=true",
-    "workload.config.categories=[carrier, origin, date]",
-    "evaluate.slices=[origin]",
-    "workload.config.numbers=[distance, temp, wind_speed]",
-]
+SETS = ["deploy.endpoint=flights", "deploy.capture_share=1", "monitor.prediction=probability",
+        "monitor.retrain=true", "workload.config.categories=[carrier, origin, date]",
+        "evaluate.slices=[origin]",
+        "workload.config.numbers=[distance, temp, wind_speed]"]  # fmt: skip
 FLIGHTS = CHECKOUT / "recipes/flights.yaml"
 
 
@@ -137,38 +130,13 @@ def test_records_of_files_are_a_baseline_and_a_column_that_is_gone_is_told(aws, 
         main(FLIGHTS, [*SETS, base, "monitor.features=[distanc]"], until=END.replace(tzinfo=None))
 
 
-def test_without_requests_there_is_nothing_to_say(aws):
+def test_what_a_monitor_lacks_is_named(aws):
+    truths = [*SETS, f"monitor.truths=s3://{BUCKET}/truths/"]
     with pytest.raises(DataError, match="no requests from 2026-11-21 00:00 to 2026-11-28 00:00"):
         main(FLIGHTS, SETS, until=END.replace(tzinfo=None))
-
-
-@pytest.mark.parametrize(
-    ("sets", "said"),
-    [
-        (["monitor.days=7"], "monitor: reads captured requests; set deploy.endpoint"),
-        (["deploy.endpoint=live", "monitor.days=7"], "deploy.capture_share"),
-        ([*SETS, "monitor.eror=0.1"], "error"),
-        (
-            [*SETS, "monitor.prediction=probabilty"],
-            r"monitor.prediction: 'probabilty' is no number .* nearest valid name: probability",
-        ),
-        ([*SETS, "monitor.prediction=null", "monitor.truths=s3://bkt/t"], "name it in prediction"),
-        ([*SETS, "monitor.metric=brier"], "name their prefix in monitor.truths"),
-    ],
-)
-def test_a_wrong_section_is_refused(sets: list[str], said: str):
-    with pytest.raises(RecipeError, match=said):
-        load(FLIGHTS, sets)
-
-
-def test_truths_need_a_metric_that_is_computed_of_them_and_a_model_that_serves(aws):
-    truths = [*SETS, f"monitor.truths=s3://{BUCKET}/truths/"]
     with pytest.raises(RecipeError, match=r"auc is not computed .* valid names: log_loss, brier"):
         main(FLIGHTS, [*truths, "monitor.metric=auc"])
     with pytest.raises(DataError, match="endpoint flights: serves no model package"):
         main(FLIGHTS, truths)
-
-
-def test_a_start_needs_the_recipes_leave(tmp_path: Path):
     with pytest.raises(RecipeError, match=r"set monitor.retrain: true"):
         main(FLIGHTS, [*SETS, "monitor.retrain=false"], start_run=True)

@@ -3,20 +3,20 @@
 import json
 from pathlib import Path
 
+import boto3
 import pytest
 
-from pipelines.permissions import main
+from pipelines.infrastructure.roles_stack import roles_template
 from tests.conftest import called
+from tests.trainyard.emulator.harness import pipeline, process_step
 from tests.trainyard.permissions.test_policy_answer import allow
-from trainyard.common.errors import DefinitionError
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.permissions.pipeline_subject import from_definition
 
 
 @pytest.fixture
 def demo(tmp_path: Path) -> list[str]:
     """A definition JSON file, and the options that say what it does not."""
-    from tests.trainyard.emulator.harness import pipeline, process_step
-
     role = "arn:aws:iam::123456789012:role/demo"
     step = process_step("P", "true", outputs={"o": "s3://bkt/out"})
     step["Arguments"]["RoleArn"] = f"{role}-job"
@@ -26,8 +26,9 @@ def demo(tmp_path: Path) -> list[str]:
     return [str(file), *names]
 
 
-def test_a_policy_file_is_checked_without_aws_and_without_the_sdk(demo, tmp_path, run_python):
-    printed = run_python("-m", "pipelines.permissions", *demo, "--role", "job")
+def test_a_policy_file_is_checked_without_aws(demo, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail
+    printed = called("pipelines.permissions", *demo, "--role", "job")
     assert printed.returncode == 0, printed.stderr
     assert "ecr:GetAuthorizationToken on *: the token is for the whole registry" in printed.stderr
     policy = json.loads(printed.stdout)
@@ -45,30 +46,25 @@ def test_a_policy_file_is_checked_without_aws_and_without_the_sdk(demo, tmp_path
     assert over.stdout.strip() == "job: excess Handy: s3:* on *"
 
 
-def test_what_is_wrong_with_it_is_said(demo):
-    for options, said in (
-        (("--role", "ci"), "give --root s3://bucket/prefix"),
-        (("--check", "README.md", "--role", "job"), "README.md: is neither YAML nor JSON"),
-        (("--check", "nowhere.json"), "nowhere.json: cannot be read"),
-        (("--check", "pyproject.toml"), "pyproject.toml: "),
-    ):
-        done = called("pipelines.permissions", *demo, *options)
-        assert done.returncode == 1 and said in done.stderr, done.stderr
-
-
-def test_no_policy_is_derived_from_a_definition_that_is_not_valid(demo):
+def test_what_is_wrong_is_said_and_no_policy_derived_from_a_definition_that_is_not_valid(demo):
     file = Path(demo[0])
-    file.write_text(file.read_text().replace('"Type": "Processing", ', ""))
-    with pytest.raises(DefinitionError, match=r"definition.json: \$.Steps\[0\].*Type.*lists all"):
-        main(definition=file, name="d", region="eu-west-1", pipeline_role=demo[-1], role="job")
+    (file.parent / "untyped.json").write_text(
+        file.read_text().replace('"Type": "Processing", ', "")
+    )
+    untyped = [str(file.parent / "untyped.json"), *demo[1:]]
+    for words, said in (
+        ((*demo, "--role", "ci"), "give --root s3://bucket/prefix"),
+        ((*demo, "--check", "README.md", "--role", "job"), "README.md: is neither YAML nor JSON"),
+        ((*demo, "--check", "nowhere.json"), "nowhere.json: cannot be read"),
+        ((*demo, "--check", "pyproject.toml"), "pyproject.toml: "),
+        ((*untyped, "--role", "job"), r"untyped.json: $.Steps[0]"),
+    ):
+        done = called("pipelines.permissions", *words)
+        assert done.returncode == 1 and said in done.stderr, done.stderr
 
 
 @pytest.mark.long
 def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
-    import boto3
-
-    from trainyard.emulator.client_environment import apply_environment
-
     root, definition = ["--root", "s3://bkt/demo", "--deploy"], Path(demo[0])
     with apply_environment(emulator.env):
         for done in ("created", "updated"):  # moto does not compare templates, as AWS does
@@ -86,8 +82,6 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
 
 
 def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):
-    from pipelines.infrastructure.roles_stack import roles_template
-
     text = Path(demo[0]).read_text().replace("role/demo-job", "role/demo")
     role = "arn:aws:iam::123456789012:role/demo"
     subject = from_definition(

@@ -1,7 +1,6 @@
 """A package goes from dev to staging to prod: built once, verified three times, deployed once."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,26 +76,6 @@ def test_a_model_is_built_once_verified_in_each_account_and_deployed_once(
     assert found[0].detail == " → ".join(passed)
     if accounts_after[-1] == PROD:
         assert _deployed(accounts, package)["bits_per_byte"] > 0
-
-
-def test_the_command_prints_the_policies_that_suffice(
-    accounts: Accounts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    from pipelines.promote import main
-    from trainyard.terminal import run
-
-    role = f"arn:aws:iam::{STAGING}:role/promoter"
-    words = ["--policies", role, "--recipe", str(accounts.recipe), "--env", "staging"]
-    monkeypatch.setattr(sys, "argv", ["promote", *words])
-    with pytest.raises(SystemExit) as ended:
-        run(main)
-    assert not ended.value.code
-    found = json.loads(capsys.readouterr().out)
-    assert {name.rpartition(" ")[0] or name for name in found} == {
-        f"arn:aws:iam::{DEV}:role/reader:",
-        "bucket",
-        f"{role}:",
-    }
 
 
 def _refused_when_harmed(accounts: Accounts, package: str) -> None:

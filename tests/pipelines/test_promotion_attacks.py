@@ -87,8 +87,6 @@ class Stage:
         sagemaker = self.accounts.client(arn.split(":")[4], "sagemaker")
         return sagemaker.describe_model_package(ModelPackageName=arn)
 
-    # objects
-
     def objects(self, number: str) -> dict[str, str]:
         """Return name of a kind of object → the URI that the promotion to ``number`` reads."""
         origin = self.described(PACKAGE)
@@ -133,9 +131,6 @@ def _place(uri: str) -> dict[str, str]:
 
 Attack = Callable[[Stage, Row], str]
 """Harms, promotes, restores; returns the package's ARN if the attack passed."""
-
-
-# bytes
 
 
 @contextlib.contextmanager
@@ -192,9 +187,6 @@ def _on_the_way(stage: Stage, number: str, uri: str, kind: str) -> str:
         pipelines.promote._copy = copies
 
 
-# accounts
-
-
 def wrong_account(stage: Stage, row: Row) -> str:
     number = HOPS[row["hop"]]
     right = stage.packages[number]
@@ -218,14 +210,9 @@ def wrong_account(stage: Stage, row: Row) -> str:
     who = {"target": number, "source": source, "another": STRANGER}[row["caller"]]
     if (row["package"], row["reader"], row["caller"]) == ("right", "right", "target"):
         package = right.rpartition("/")[0] + "/77"  # a version that does not exist
-    with (
-        stage.unpromoted(number),
-        stage.accounts.acting(who, "promoter" if who == number else ""),
-    ):
+    with stage.unpromoted(number), stage.accounts.acting(who, "promoter" if who == number else ""):
         return promote(package, sides)
 
-
-# policies
 
 DATA = yaml.safe_load(
     Path(__file__)
@@ -284,18 +271,12 @@ def confused_deputy(stage: Stage, row: Row) -> str:
 
 def _let_in(stage: Stage, row: Row, principal: Any, condition: dict[str, Any]) -> str:
     """Promote while the policy of ``row["where"]`` lets the principal in."""
-    statement = {
-        "Effect": "Allow",
-        "Principal": principal,
-        "Action": ACTIONS[row["where"]][row["action"]],
-        "Condition": condition,
-    }
+    statement = {"Effect": "Allow", "Principal": principal,
+                 "Action": ACTIONS[row["where"]][row["action"]],
+                 "Condition": condition}  # fmt: skip
     number = HOPS[row["hop"]]
     with _policy(stage, number, row["where"], statement):
         return stage.promoted(number)
-
-
-# keys
 
 
 def unusable_key(stage: Stage, row: Row) -> str:
@@ -331,9 +312,6 @@ def unusable_key(stage: Stage, row: Row) -> str:
             own.delete_role_policy(**named)
 
 
-# approvals
-
-
 def wrong_approval(stage: Stage, row: Row) -> str:
     number = HOPS[row["hop"]]
     package, source = stage.packages[number], stage.source(number)
@@ -365,9 +343,6 @@ def wrong_approval(stage: Stage, row: Row) -> str:
         owner.update_model_package(ModelPackageArn=package, ModelApprovalStatus="Approved")
 
 
-# honest variants
-
-
 def honest(stage: Stage, row: Row) -> str:
     number = HOPS[row["hop"]]
     way = stage.accounts.sides(number).way
@@ -390,15 +365,9 @@ def honest(stage: Stage, row: Row) -> str:
         return stage.promoted(number)
 
 
-ATTACKS: dict[str, Attack] = {
-    "bytes": replaced_bytes,
-    "account": wrong_account,
-    "policy": wide_policy,
-    "deputy": confused_deputy,
-    "key": unusable_key,
-    "approval": wrong_approval,
-    "honest": honest,
-}
+ATTACKS: dict[str, Attack] = {"bytes": replaced_bytes, "account": wrong_account,
+                              "policy": wide_policy, "deputy": confused_deputy, "key": unusable_key,
+                              "approval": wrong_approval, "honest": honest}  # fmt: skip
 
 
 def outcome(stage: Stage, family: str, row: Row) -> str:

@@ -41,31 +41,14 @@ def clean_aws(environment: Mapping[str, str], monkeypatch: Any) -> tuple[Any, An
 def definition(value: str, tags: dict[str, str] | None = None) -> CompiledPipeline:
     """A pipeline of two steps, in which ``value`` stands everywhere."""
     code = Asset("bkt", "prefix/small/code", {"a.txt": value.encode(), "b.txt": b"b"})
-    steps = [
-        {
-            "Name": name,
-            "Type": "Processing",
-            "Arguments": {
-                "AppSpecification": {
-                    "ImageUri": IMAGE,
-                    "ContainerEntrypoint": ["echo"],
-                    "ContainerArguments": [code.uri],
-                },
-                "ProcessingResources": {
-                    "ClusterConfig": {
-                        "InstanceType": "ml.m5.large",
-                        "InstanceCount": 1,
-                        "VolumeSizeInGB": 1,
-                    }
-                },
-                "RoleArn": ROLE,
-                "StoppingCondition": {"MaxRuntimeInSeconds": 60},
-                "Environment": {"VALUE": value},
-                "Tags": [{"Key": "team", "Value": "ml"}],
-            },
-        }
-        for name in ("One", "Two")
-    ]
+    application = {"ImageUri": IMAGE, "ContainerEntrypoint": ["echo"],
+                   "ContainerArguments": [code.uri]}  # fmt: skip
+    machines = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+    arguments = {"AppSpecification": application,
+                 "ProcessingResources": {"ClusterConfig": machines}, "RoleArn": ROLE,
+                 "StoppingCondition": {"MaxRuntimeInSeconds": 60}, "Environment": {"VALUE": value},
+                 "Tags": [{"Key": "team", "Value": "ml"}]}  # fmt: skip
+    steps = [{"Name": n, "Type": "Processing", "Arguments": arguments} for n in ("One", "Two")]
     body = {"Version": "2020-12-01", "Metadata": {}, "Parameters": [], "Steps": steps}
     return CompiledPipeline(
         name=NAME,
@@ -101,7 +84,6 @@ def main() -> None:
 
 def _stop_at(event: str) -> None:
     """Say so and wait to be killed when botocore comes to ``event``, in any client made later."""
-    import boto3
 
     def stop(**_: object) -> None:
         print("stopped", flush=True)

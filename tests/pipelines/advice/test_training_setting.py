@@ -1,13 +1,22 @@
-"""Tests of foresight's settings of our trainings, from recipes and from jobs."""
+"""Foresight's settings of our trainings, from recipes and jobs, and the recipe that makes one."""
 
 from pathlib import Path
 
 import pytest
 
-from pipelines.advice.training_setting import LoopTraining, of_job, of_recipe
+from pipelines.advice import recipe_advice as engine
+from pipelines.advice.training_setting import (
+    LoopTraining,
+    describe_memory_need,
+    of_job,
+    of_recipe,
+)
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.cloud_machines import GPUS
+from trainyard.foresight.layouts import Count, Machine, fitting
+from trainyard.foresight.memory import foresee
+from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
 
 PROD = Path("recipes/prod.yaml")
@@ -32,11 +41,7 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
     found = ours()
     setting = found.setting
     assert (setting.gpu, setting.gpus, setting.node_size, setting.node_gbps) == (
-        "A100-40",
-        32,
-        8,
-        400,
-    )
+        "A100-40", 32, 8, 400)  # fmt: skip
     assert (setting.layers, setting.hidden, setting.heads, setting.gated) == (24, 2048, 16, True)
     assert setting.ffn == 5472 and setting.tied
     assert (setting.shard, setting.sharded_over, setting.recompute) == ("full", 8, "none")
@@ -50,18 +55,14 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
     "overrides",
     [
         (),
-        (
-            "workload.config.vocabulary=32000",
-            "train.loop.strategy=ddp",
-            "train.loop.shard_degree=0",
-        ),
+        ("workload.config.vocabulary=32000", "train.loop.precision=float32",
+         "train.loop.reshard_after_forward=never"),
         ("train.loop.tensor_parallel=2", "train.loop.pipeline_parallel=2"),
-        ("train.loop.precision=float32", "train.loop.reshard_after_forward=never"),
         ("train.loop.precision=float16",),
         (P5, "train.loop.float8=rowwise"),
         (P5, "train.loop.float8=tensorwise", "train.loop.float8_all_gather=true"),
     ],
-)
+)  # fmt: skip
 def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
     recipe = ours(*overrides)
     machine = "ml.p5.48xlarge" if P5 in overrides else "ml.p4d.24xlarge"
@@ -75,16 +76,10 @@ def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
         (("train.loop.strategy=fsdp",), "full"),
         (("train.loop.reshard_after_forward=never",), "gradients"),
         (("train.loop.strategy=ddp", "train.loop.shard_degree=0"), "none"),
-        (
-            (
-                "train.loop.strategy=deepspeed",
-                "train.loop.shard_degree=0",
-                "train.loop.zero_stage=2",
-            ),
-            "gradients",
-        ),
+        (("train.loop.strategy=deepspeed", "train.loop.shard_degree=0", "train.loop.zero_stage=2"),
+         "gradients"),
     ],
-)
+)  # fmt: skip
 def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
     setting = ours(*overrides).setting
     assert setting.shard == shard
@@ -109,11 +104,17 @@ def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
 def test_what_is_not_foreseen_says_why(where: tuple, changed: dict[str, str], why: str):
     with pytest.raises(ForesightError, match=f"(?s){why}"):
         of_job(job(**changed), *where)
-
-
-def test_a_script_is_not_foreseen():
     with pytest.raises(ForesightError, match="nobody knows what it computes"):
         of_job({"epochs": "3"}, "ml.p4d.24xlarge", 1)
+
+
+def test_what_is_needed_is_told_with_its_interval_and_the_device():
+    shape = {"dim": 4096, "layers": 32, "heads": 32}
+    training = ours(*(f"workload.config.{name}={value}" for name, value in shape.items()))
+    memory = foresee(training.setting)
+    said = describe_memory_need(training, memory)
+    assert f"needs {memory.peak.p50:.1f} GiB" in said and f"– {memory.peak.p90:.1f})" in said
+    assert f"of the {memory.usable_gib:.1f} of its A100-40" in said
 
 
 @pytest.mark.parametrize(
@@ -130,3 +131,63 @@ def test_a_machine_has_the_gpu_of_its_name_and_memory(machine: str, gpu: str):
     setting = of_job(job(shard_degree="0", precision="auto"), machine, 1).setting
     assert setting.gpu == gpu
     assert GPUS[gpu].memory_gib <= MACHINES[machine].accelerator_memory_gib
+
+
+P4D = Machine(gpu="A100-40", gpus=8, node_gbps=400)
+
+
+def layouts(*overrides: str, nodes: int = 4) -> list[Setting]:
+    """Return the recipe's layouts on that many machines that fit and that our loop supports."""
+    recipe = load(PROD, overrides)
+    it = of_recipe(recipe).setting
+    space = engine.space(recipe, it.precision)
+    found = fitting(it, P4D, nodes, 1024, space, foresee, Count())
+    return [setting for setting, _ in found]
+
+
+def written(setting: Setting, *overrides: str) -> Setting:
+    """Return foresight's setting of the recipe that has the setting's fields."""
+    recipe = load(PROD, overrides)
+    assert recipe.train.loop
+    fields = engine.fields(setting, recipe.train.loop)
+    nodes = setting.gpus // setting.gpus_per_node
+    changed = [f"train.instance_count={nodes}"]
+    changed += [f"train.loop.{name}={value}" for name, value in fields.items()]
+    return of_recipe(load(PROD, [*overrides, *changed])).setting
+
+
+@pytest.mark.parametrize(
+    "overrides", [(), ("train.loop.strategy=deepspeed", "train.loop.shard_degree=0")], ids=str
+)
+def test_the_recipe_makes_the_setting_that_was_advised(overrides: tuple[str, ...]):
+    found = {_strategy(one): one for one in layouts(*overrides)}
+    assert len(found) > (2 if overrides else 10)
+    for setting in found.values():
+        assert written(setting, *overrides) == setting
+
+
+def _strategy(one: Setting) -> tuple:
+    degrees = (one.tensor > 1, one.context > 1, one.pipeline > 1, one.interleave > 1)
+    return one.shard, one.shard_degree > 0, *degrees
+
+
+def test_nothing_is_advised_that_the_loop_refuses():
+    found = layouts()
+    compiled = [one for one in found if one.tensor > 1]
+    assert compiled and not any(one.recompute == "selective" for one in compiled)
+    recipe = load(PROD)
+    refuse = engine.refusing(recipe)
+    wide = found[0].model_copy(update={"tensor": 3, "gpus": 24})
+    assert "cannot be shared by" in (refuse(wide) or "")
+    old = found[0].model_copy(update={"gpu": "V100-16", "precision": "fp16"})
+    assert "V100-16 has no bfloat16: set train.loop.precision to float16" in (refuse(old) or "")
+    assert engine.refusing(load(PROD, ["train.loop.precision=float16"]))(old) is None
+
+
+def test_what_fsdp_alone_takes_goes_back_where_weights_are_copied():
+    recipe = load(PROD, ["train.loop.forward_prefetch=1"])
+    assert recipe.train.loop
+    copied = layouts()[0].model_copy(update={"shard": "none", "shard_degree": 0})
+    fields = engine.fields(copied, recipe.train.loop)
+    assert fields["strategy"] == "ddp" and fields["forward_prefetch"] == 0
+    assert engine.refusing(recipe)(copied.model_copy(update={"micro_batch": 1})) is None

@@ -1,14 +1,17 @@
-"""AWS's images, by the SDK's table, and what trains under each, by ours."""
+"""AWS's images, by the SDK's table, and what trains under each; retries in the SDK's words."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from sagemaker.core import image_uris
 
 from pipelines.compile.compile_session import inference_image, training_image
+from pipelines.recipe.config import Recipe, Retry
 from pipelines.recipe.read_recipe import load
 from training.strategy_table import OLDEST_TORCH, release
 from trainyard.common.errors import RecipeError
+from trainyard.language.retries import CAUSES, WORDS
 
 PROD = Path("recipes/prod.yaml")
 REGION = "us-east-1"
@@ -19,16 +22,19 @@ PIPELINE = ("train.loop.compile=false", "train.loop.shard_degree=0",
 FLOAT8 = ("train.loop.float8=tensorwise", "train.instance_type=ml.p5.48xlarge")
 
 
-def test_each_image_has_its_own_python():
+MIRROR = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
+
+
+def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_sdk_knows():
     recipe = load(PROD)
     assert "/pytorch-training:2.10.0-gpu-py313" in training_image(recipe, REGION)
     assert "/pytorch-inference:2.6.0-gpu-py312" in inference_image(recipe, REGION)
     older = load(PROD, ["images.pytorch_version=2.8.0", "images.inference_version=2.5.1"])
     assert "/pytorch-training:2.8.0-gpu-py312" in training_image(older, REGION)
     assert "/pytorch-inference:2.5.1-gpu-py311" in inference_image(older, REGION)
-
-
-MIRROR = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
+    inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]
+    assert recipe.images.pytorch_version == max(TRAINING, key=release)
+    assert recipe.images.inference_version == max(inference, key=release)
 
 
 def test_a_registry_of_ones_own_has_awss_images_under_their_names():
@@ -39,15 +45,6 @@ def test_a_registry_of_ones_own_has_awss_images_under_their_names():
         assert image(mirrored, REGION) == f"{MIRROR}/{name}"
     own = load(PROD, [f"images.registry={MIRROR}", "images.training=example.com/mine:1"])
     assert training_image(own, REGION) == "example.com/mine:1"
-    with pytest.raises(RecipeError, match="images.registry"):
-        load(PROD, ["images.registry=docker.io/library"])
-
-
-def test_the_defaults_are_the_newest_that_the_sdk_knows():
-    images = load(PROD).images
-    inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]
-    assert images.pytorch_version == max(TRAINING, key=release)
-    assert images.inference_version == max(inference, key=release)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +74,11 @@ def accepted(version: str, *overrides: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_recipe_passes_with_just_the_images_under_which_it_trains(version):
+def test_a_recipe_passes_with_just_the_images_under_which_it_trains():
     """The training's tests run what passes here under the images' torch: make test-torch."""
-    assert accepted(version, *PIPELINE) == (release(version) >= release(OLDEST_TORCH))
-    assert accepted(version, *FLOAT8) == (release(version) >= (2, 10, 0))
+    for version in VERSIONS:
+        assert accepted(version, *PIPELINE) == (release(version) >= release(OLDEST_TORCH))
+        assert accepted(version, *FLOAT8) == (release(version) >= (2, 10, 0))
 
 
 def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
@@ -90,3 +87,27 @@ def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
     aws = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
     with pytest.raises(RecipeError, match="images.training: is .*tensorwise needs"):
         load(PROD, [*FLOAT8, f"images.training={aws}"])
+
+
+@pytest.fixture(autouse=True)
+def region(monkeypatch: pytest.MonkeyPatch):
+    """The SDK asks for one when it is imported."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+def test_the_sdk_has_the_same_causes_on_the_same_sides():
+    from sagemaker.mlops.workflow import retry
+
+    of_jobs = {cause.name for cause in CAUSES.values() if cause.of_job}
+    assert of_jobs == {member.value for member in retry.SageMakerJobExceptionTypeEnum}
+    assert set(CAUSES) - of_jobs == {member.value for member in retry.StepExceptionTypeEnum}
+
+
+def test_a_recipe_may_say_every_word_and_each_is_compiled():
+    from pipelines.compile.compile_session import retry_policies
+
+    words = get_args(get_args(Retry.model_fields["causes"].annotation)[0])
+    assert set(words) == set(WORDS)
+    recipe = Recipe.model_construct(retry=Retry(max_attempts=2, causes=words))
+    compiled = [name for p in retry_policies(recipe) for name in p.to_request()["ExceptionType"]]
+    assert sorted(compiled) == sorted(CAUSES)

@@ -1,9 +1,9 @@
-"""The lock: it covers what pyproject.toml and the jobs ask for, and nothing gets past it."""
+"""The lock: it covers what is asked for, nothing gets past it; what it becomes in AWS's images."""
 
 import re
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipelines.compile.compilation import step_code
-from pipelines.compile.package_lock import PACKAGES, Entry, closure, read
+from pipelines.compile.package_lock import PACKAGES, Entry, closure, compare, read
 from steps.gate.config import PACKAGES as OF_GATE
 from steps.installed import differences
 from steps.train.config import REQUIREMENTS
@@ -22,10 +22,10 @@ from tests.conftest import CHECKOUT
 from training.config import TrainConfig
 from training.watching.trackers import packages
 from trainyard.common.errors import DefinitionError
+from trainyard.image_packages import Image
 
 FILES = ("locks/torch.txt", "locks/cuda.txt", "locks/uv.txt", PACKAGES)
 RUN = "locks/run.txt"
-IMAGE = "locks/image.txt"
 HASH = "sha256:" + "0" * 64
 
 
@@ -61,48 +61,43 @@ def fits(requirement: Requirement, entries: list[Entry]) -> bool:
     return bool(versions) and all(requirement.specifier.contains(v, True) for v in versions)
 
 
-def test_the_lock_covers_what_the_project_asks_for():
+def lacking(entries: list[Entry], of: list[Entry]) -> set[tuple[str, str]]:
+    """What some packages need that others are not."""
+    return {(e.name, str(r)) for e in of for r in needs(e) if not fits(r, entries)}
+
+
+def test_the_lock_covers_what_the_project_and_its_packages_ask_for():
     entries = whole()
     assert not [str(r) for r in (*asked(), *asked("dev")) if not fits(r, entries)], "make lock"
+    assert not lacking(entries, entries), "make lock"
 
 
-def test_the_training_image_holds_the_part_of_the_lock_that_jobs_import():
-    image = read((CHECKOUT / IMAGE).read_text(), IMAGE)
-    assert set(e.line for e in image) < set(e.line for e in whole()), "make lock"
-    entries = [*image, *(e for e in whole() if e.name in ("torch", "uv"))]
-    assert not [str(r) for r in asked("image") if not fits(r, entries)], "make lock"
-    assert not {"pytest", "sagemaker", "cfn-lint"} & {e.name for e in image}
+@pytest.mark.parametrize(
+    ("file", "extra", "without"),
+    [
+        ("locks/image.txt", "image", {"pytest", "sagemaker", "cfn-lint"}),
+        (RUN, "run", {"ruff", "pyrefly", "awscli", "tensorboard", "deepspeed"}),
+    ],
+)
+def test_the_training_image_and_make_run_have_the_part_of_the_lock_that_they_need(
+    file: str, extra: str, without: set[str]
+):
+    part = read((CHECKOUT / file).read_text(), file)
+    assert set(e.line for e in part) < set(e.line for e in whole()), "make lock"
+    entries = [*part, *(e for e in whole() if e.name in ("torch", "uv"))]
+    assert not [str(r) for r in asked(extra) if not fits(r, entries)], "make lock"
+    assert extra == "image" or not lacking(entries, part), "make lock"
+    assert not without & {e.name for e in part}
 
 
-def test_what_make_run_installs_is_the_part_of_the_lock_that_it_needs():
-    """It has no more: no tests, checker, tracker or strategy that a recipe may want."""
-    run = read((CHECKOUT / RUN).read_text(), RUN)
-    assert set(e.line for e in run) < set(e.line for e in whole()), "make lock"
-    entries = [*run, *(e for e in whole() if e.name in ("torch", "uv"))]
-    assert not [str(r) for r in asked("run") if not fits(r, entries)], "make lock"
-    lacking = {(e.name, str(r)) for e in run for r in needs(e) if not fits(r, entries)}
-    assert not lacking, "make lock"
-    assert not {"ruff", "pyrefly", "awscli", "tensorboard", "deepspeed"} & {e.name for e in run}
-
-
-def test_the_lock_covers_what_its_packages_depend_on():
-    entries = whole()
-    lacking = {(e.name, str(r)) for e in entries for r in needs(e) if not fits(r, entries)}
-    assert not lacking, "make lock"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_this_environment_is_the_lock(name: str):
+def test_this_environment_is_the_lock_which_names_no_index():
     """Otherwise `make test` would test other packages than a job gets; CUDA's libraries are
     optional.
     """
-    found = [line for line in differences(CHECKOUT / name) if name != "locks/cuda.txt"]
-    assert not found, "make .venv/installed"
-
-
-@pytest.mark.parametrize("name", [*FILES, RUN])
-def test_the_lock_names_no_index(name: str):
-    assert not re.search("://|--(extra-)?index|--find-links", (CHECKOUT / name).read_text())
+    found = {name: [*differences(CHECKOUT / name)] for name in FILES if name != "locks/cuda.txt"}
+    assert not any(found.values()), f"make .venv/installed: {found}"
+    for name in (*FILES, RUN):
+        assert not re.search("://|--(extra-)?index|--find-links", (CHECKOUT / name).read_text())
 
 
 def test_torch_has_the_hashes_of_builds_with_cuda_and_of_those_for_the_cpu():
@@ -130,26 +125,20 @@ def test_a_job_installs_all_that_it_needs_from_the_lock_but_torch(step: str):
     wished = {"train": sorted(every_wish()), "gate": OF_GATE}.get(step, ())
     text = step_code(CHECKOUT, step, None, wished)["requirements.txt"].decode()
     entries = list(read(text, step))
-    lacking = {str(r) for e in entries for r in needs(e) if not fits(r, entries)}
-    assert {canonicalize_name(Requirement(line).name) for line in lacking} <= {"torch"}
+    missing = {Requirement(line).name for _, line in lacking(entries, entries)}
+    assert {canonicalize_name(name) for name in missing} <= {"torch"}
     known = {(e.name, e.version): e.hashes for e in read((CHECKOUT / PACKAGES).read_text(), "")}
     assert all(known[e.name, e.version] == e.hashes for e in entries)
 
 
-def test_another_package_changes_no_job():
+def test_another_package_changes_no_job_and_what_the_lock_has_not_is_refused():
     entries = read((CHECKOUT / PACKAGES).read_text(), "")
     before = [entry.line for entry in closure(entries, OF_GATE, "gate")]
     more = Entry("more", "1", Requirement("more==1"), (HASH,), frozenset({"ruff"}))
     assert [entry.line for entry in closure([*entries, more], OF_GATE, "gate")] == before
-
-
-@pytest.mark.parametrize(
-    ("root", "found"), [("numpy>=999", r"has \d+\.\d+\.\d+"), ("no-such-package", "nothing of it")]
-)
-def test_what_the_lock_has_not_is_refused(root: str, found: str):
-    entries = read((CHECKOUT / PACKAGES).read_text(), "")
-    with pytest.raises(DefinitionError, match=f"step train asks for {root}.*{found}.*make lock"):
-        closure(entries, [root], "step train")
+    for root, found in (("numpy>=999", r"has \d+\.\d+\.\d+"), ("no-such-package", "nothing of it")):
+        with pytest.raises(DefinitionError, match=f"train asks for {root}.*{found}.*make lock"):
+            closure(entries, [root], "step train")
 
 
 @pytest.mark.parametrize(
@@ -200,3 +189,32 @@ def test_what_is_written_is_read_again(entries: list[Entry]):
 def test_who_wants_a_package_stands_in_the_comment_however_uv_writes_it(text: str):
     [entry] = read(f"# head\n{text}", "it")
     assert (entry.version, entry.hashes, entry.wanted_by) == ("1", (HASH,), {"b", "c-d"})
+
+
+def entry(name: str, marker: str = "") -> Entry:
+    """A package as it is installed here, as the lock has it."""
+    line = Requirement(f"{name}=={version(name)}{marker and f'; {marker}'}")
+    return Entry(name, version(name), line, (), frozenset())
+
+
+def test_each_package_is_sorted_by_what_is_published():
+    packages = {"numpy": version("numpy"), "scipy": "1.0", "pyyaml": ">=5"}
+    names = ("numpy", "scipy", "pyyaml", "pandas", "click")
+    entries = [*map(entry, names), entry("idna", "sys_platform == 'win32'")]
+    part = compare(entries, Image("a 1", "3.12", "", packages, named=("pandas",)))
+    assert part.has == [f"numpy {version('numpy')}"]
+    assert part.replacements == [f"scipy 1.0 → {version('scipy')}"]
+    assert (part.additions, part.not_published) == ([], ["pyyaml", "pandas", "click"])
+    assert (part.conflicts, part.broken) == ([], [])
+    whole = compare(entries, Image("a 1", "3.12", "", packages, named=("pandas",), whole=True))
+    assert (whole.additions, whole.not_published) == (["click"], ["pyyaml", "pandas"])
+
+
+def test_what_breaks_and_what_conflicts_is_named_with_versions():
+    image = Image("a 1", "3.9", "", {"numba": "0.61.0", "numpy": "1.0"})
+    found = compare([entry("numpy")], image)
+    assert found.broken == [f"numpy {version('numpy')} needs Python >=3.11"]
+    [conflict] = found.conflicts
+    assert conflict.startswith("numba 0.61.0 needs numpy<2.2,>=1.24, the job installs 2.")
+    [unmet] = compare([entry("scipy")], Image("a 1", "3.12", "", {"numpy": "1.0"})).broken
+    assert unmet.startswith(f"scipy {version('scipy')} needs numpy<")

@@ -14,12 +14,9 @@ from tests.conftest import CHECKOUT
 from trainyard.common.errors import DefinitionError, RecipeError
 
 LAPTOP = CHECKOUT / "recipes/laptop.yaml"
-FILES = {
-    "requirements.txt": b"-r more/base.txt\nhappy==1\n",
-    "more/base.txt": b"-c limits.txt\nsad==2\n",
-    "more/limits.txt": b"sad<3\n",
-    "train.py": b"",
-}
+FILES = {"requirements.txt": b"-r more/base.txt\nhappy==1\n",
+         "more/base.txt": b"-c limits.txt\nsad==2\n", "more/limits.txt": b"sad<3\n",
+         "train.py": b""}  # fmt: skip
 
 SOME = st.dictionaries(st.sampled_from(["requirements.txt", "b.txt"]), st.binary(max_size=9))
 
@@ -36,13 +33,8 @@ def test_files_that_are_included_count_and_others_do_not():
     assert house(FILES | {"more/limits.txt": b"sad<4\n"}).key != key
     assert house(FILES, "3.11").key != key
     assert house(FILES).manifest == f"{key}.json"  # beside the folder, which a job gets whole
-
-
-def test_a_file_that_does_not_travel_is_named():
-    with pytest.raises(DefinitionError, match=r"name more/base.txt, which is not in the folder"):
-        Requirements.from_folder(
-            "requirements.txt", {"requirements.txt": FILES["requirements.txt"]}
-        )
+    with pytest.raises(DefinitionError, match=r"include more/base.txt, which is not in the script"):
+        house({"requirements.txt": FILES["requirements.txt"]})
 
 
 @given(SOME, SOME)

@@ -1,15 +1,21 @@
-"""The budget of one run: the same sums as a plan's, with the parameters of that run."""
+"""The budget of one run, and the estimate of a training that may never have run."""
+
+import itertools
+import json
+from itertools import pairwise
 
 import boto3
 import pytest
 
 from pipelines.delivery.budget import check_budget, predict_run, verdict
+from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.sections import Budget
 from tests.trainyard.plan.pictures import HERE, Change, Studio
 from tests.trainyard.plan.test_run_cost import PRICES, costs
 from trainyard.foresight.interval import Spread
+from trainyard.plan.pipeline_plan import started_with
 from trainyard.plan.prices import load
-from trainyard.plan.run_cost import Foreseen, Verdict, all_of
+from trainyard.plan.run_cost import Foreseen, NotForeseen, Verdict, all_of
 
 pytestmark = pytest.mark.long
 
@@ -25,21 +31,20 @@ def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    ("given", "overrides"),
+    ("given", "override"),
     [
-        ({"TrainInstanceCount": "4"}, ("train.instance_count=4",)),
-        ({"TrainInstanceType": "ml.p4d.24xlarge"}, ("train.instance_type=ml.p4d.24xlarge",)),
-        ({"ShardInstanceCount": "32"}, ("shard.instance_count=32",)),
-        ({"TrainInstanceType": "ml.p5.48xlarge"}, ("train.instance_type=ml.p5.48xlarge",)),
-        ({"MaxSteps": "501"}, ("train.loop.max_steps=501",)),
+        ({"TrainInstanceCount": "4"}, "train.instance_count=4"),
+        ({"TrainInstanceType": "ml.p4d.24xlarge"}, "train.instance_type=ml.p4d.24xlarge"),
+        ({"TrainInstanceType": "ml.p5.48xlarge"}, "train.instance_type=ml.p5.48xlarge"),
+        ({"ShardInstanceCount": "32"}, "shard.instance_count=32"),
+        ({"MaxSteps": "501"}, "train.loop.max_steps=501"),
     ],
 )
-@pytest.mark.parametrize("bound", ["limit", "seen", "uncached"])
 def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs(
-    studio: Studio, sagemaker, given: dict, overrides: tuple, bound: str
+    studio: Studio, sagemaker, given: dict, override: str
 ):
-    recipe, changed = (studio.compiled(Change(each)).state.document for each in ((), overrides))
-    for allowed in (100.0, 1e6):
+    recipe, changed = (studio.compiled(Change(each)).state.document for each in ((), (override,)))
+    for bound, allowed in itertools.product(("limit", "seen", "uncached"), (100.0, 1e6)):
         budget = Budget(usd_per_run=allowed, bound=bound)
         run = said(sagemaker, recipe, budget, given)
         whole = said(sagemaker, changed, budget, {})
@@ -79,16 +84,11 @@ def test_a_budget_that_cannot_be_checked_does_not_hold(studio: Studio):
     verdict = check_budget(Budget(usd_per_run=1e9), every, PRICES)
     assert not verdict.holds and "no price for ml.p5.48xlarge" in verdict.text
     assert check_budget(Budget(), every, PRICES).holds
-    _, _, nowhere = costs(studio, prices=load("mars-north-1", HERE / "prices.json"))
-    assert (
-        "mars-north-1 has no price"
-        in check_budget(
-            Budget(usd_per_run=1), nowhere, load("mars-north-1", HERE / "prices.json")
-        ).text
-    )
+    mars = load("mars-north-1", HERE / "prices.json")
+    _, _, nowhere = costs(studio, prices=mars)
+    said = check_budget(Budget(usd_per_run=1), nowhere, mars).text
+    assert "mars-north-1 has no price" in said
 
-
-def test_a_budget_needs_a_limit_of_every_job(studio: Studio):
     def unlimited(body: dict) -> None:
         del body["Steps"][0]["Arguments"]["StoppingCondition"]
 
@@ -121,3 +121,57 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
     changed = ("train.loop.learning_rate=0.001",)
     _, _, seen = costs(studio, *changed, seconds=(36000,), foresight=foresight)
     assert "foreseen" not in check_budget(Budget(usd_per_run=400, bound="seen"), seen, PRICES).text
+
+
+def train(studio: Studio, *overrides: str, **given: str) -> Foreseen | NotForeseen:
+    document = started_with(studio.compiled(Change(overrides)).state.document, given)
+    found = foresee(document, "us-east-1")
+    assert set(found) == {"Train"}  # nobody claims anything of the others
+    return found["Train"]
+
+
+def test_a_training_by_our_loop_is_foreseen_with_its_grounds(studio: Studio):
+    found = train(studio)
+    assert isinstance(found, Foreseen)
+    seconds = found.seconds
+    assert 0 < seconds.p10 < seconds.p50 < seconds.p90
+    assert found.grounds.startswith("20,000 steps of ")
+    assert any(line.startswith("on demand is done after ") for line in found.remarks)
+    assert any(line.startswith("fits: needs ") for line in found.remarks)
+    assert found == train(studio)
+
+
+def test_it_is_that_of_the_runs_own_parameters(studio: Studio):
+    runs = [train(studio, MaxSteps=steps) for steps in ("10", "20000", "200000")]
+    for shorter, longer in pairwise(runs):
+        assert isinstance(shorter, Foreseen) and isinstance(longer, Foreseen)
+        assert shorter.seconds.p50 < longer.seconds.p50
+    short = train(studio, MaxSteps="1")
+    assert isinstance(short, Foreseen)
+    assert 30 < short.seconds.p10 < short.seconds.p90  # it has to start, whatever it does then
+
+
+def test_what_is_stopped_is_told_and_spot_machines_take_longer(studio: Studio):
+    without = train(studio, MaxSteps="2000000")
+    assert isinstance(without, Foreseen)
+    [said] = without.warnings
+    assert said.startswith("will be stopped by its time limit of 12 h 00 min")
+    spot = ("train.spot=true", "train.max_wait_minutes=900", "train.loop.checkpoint_interval=19999")
+    found = train(studio, *spot, MaxSteps="2000000")
+    assert isinstance(found, Foreseen) and found.seconds.p90 > without.seconds.p90
+    json.dumps(found.seconds.p90, allow_nan=False)
+    # one that loses all before it saves
+    rarely = ("train.loop.max_steps=40000000", "train.loop.checkpoint_interval=20000000")
+    found = train(studio, "train.spot=true", "train.max_wait_minutes=40000", *rarely)
+    assert isinstance(found, Foreseen)
+    assert any(line.startswith("may never end: ") for line in found.warnings)
+    assert found.seconds.p10 <= found.seconds.p90 < float("inf")  # given up, and charged until then
+
+
+def test_what_is_not_foreseen_says_why(studio: Studio):
+    assert train(studio, TrainInstanceType="ml.m5.large") == NotForeseen("ml.m5.large has no GPU")
+    body = json.loads(studio.base.body)
+    [step] = [step for step in body["Steps"] if step["Name"] == "Train"]
+    step["Arguments"]["HyperParameters"] = {"epochs": "3"}
+    found = foresee(body, "us-east-1")["Train"]
+    assert isinstance(found, NotForeseen) and "nobody knows what it computes" in found.why

@@ -13,13 +13,12 @@ from pipelines.start import main
 from tests.pipelines.upserting import clean_aws
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input, train_step
 from tests.trainyard.plan.pictures import HERE
-from trainyard.common.errors import PlanError, RecipeError
+from trainyard.common.errors import PlanError
 
 pytestmark = pytest.mark.long
 
 RECIPE = HERE / "recipe.yaml"
 FIRST, SECOND, THIRD = "ml.g5.xlarge", "ml.g6.xlarge", "ml.g4dn.xlarge"
-P5 = "train.instance_type=ml.p5.48xlarge"
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 PARAMETER = {"Name": TYPE, "Type": "String", "DefaultValue": FIRST}
 MACHINES = {"InstanceType": {"Get": f"Parameters.{TYPE}"}, "InstanceCount": 1, "VolumeSizeInGB": 1}
@@ -97,53 +96,19 @@ def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys, monkeyp
 
 
 @pytest.mark.slow
-def test_what_fails_for_another_reason_is_not_tried_elsewhere(deployed, emulator):
+def test_what_fails_for_another_reason_or_is_beyond_the_budget_is_not_tried(deployed, emulator):
     tried = deployed("broken", "exit 3")
     emulator.app.aws.without_capacity = frozenset()
     with pytest.raises(typer.Exit) as ended:
         main(pipeline="broken", wait=True)
     assert ended.value.exit_code == 1 and tried() == [FIRST]
-
-
-def test_a_type_beyond_the_budget_is_not_started(deployed):
-    """A fallback type has the same budget as the recipe's own type."""
     tried = deployed("dear", budget=0.001)
     with pytest.raises(PlanError, match="budget:"):
         main(pipeline="dear", parameter=[f"{TYPE}={SECOND}"], wait=True)
     assert tried() == []
 
 
-def test_a_recipe_without_other_types_has_none():
+def test_a_recipe_may_have_no_other_types_and_a_training_plan():
     assert fallbacks(None) == fallbacks({}) == fallbacks({"train": None}) == ()
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ("[ml.m5.large]", "an image for cpu"),
-        ("[ml.nope.large]", "ml.nope.large: no such instance type"),
-        ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge is listed or used twice"),
-    ],
-)
-def test_a_type_that_cannot_stand_in_is_told(given: str, why: str):
-    with pytest.raises(RecipeError, match=why):
-        load(RECIPE, [P5, f"train.fallback_instance_types={given}"])
-
-
-def test_the_parameter_has_to_be_one():
-    with pytest.raises(RecipeError, match=r"list it in pipeline\.overridable"):
-        load(
-            RECIPE,
-            [
-                P5,
-                "train.fallback_instance_types=[ml.p4d.24xlarge]",
-                "pipeline.overridable=[MaxSteps]",
-            ],
-        )
-
-
-def test_a_training_plan_is_for_one_type_and_not_for_spot():
     plan = "train.training_plan=arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-in-may"
     assert load(RECIPE, [plan]).train.training_plan.endswith("p5-in-may")
-    with pytest.raises(RecipeError, match="training_plan: its machines are reserved"):
-        load(RECIPE, [plan, "train.spot=true", "train.max_wait_minutes=2000"])

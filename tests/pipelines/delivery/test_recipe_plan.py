@@ -47,19 +47,14 @@ def test_a_new_pipeline_in_a_bucket_that_does_not_exist(aws):
     assert plan.drift.kind == "none" and plan.current is None
 
 
-def test_a_plan_only_reads(aws, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_only_reads_and_names_the_files_that_changed(aws):
     upsert(definition("1"))
     made: list[str] = []
     events = boto3.DEFAULT_SESSION._session
     events.register("before-call.*", lambda model, **_: made.append(model.name))
-    assert plan_pipeline(definition("2")).diff
-    assert plan_pipeline(definition("1")).diff == type(plan_pipeline(definition("1")).diff)()
-    assert made and all(name.startswith(READING) for name in made), made
-
-
-def test_the_files_of_a_code_folder_that_changed_are_named(aws):
-    upsert(definition("1"))
     plan = plan_pipeline(definition("2"))
+    assert plan_pipeline(definition("1")).diff == type(plan.diff)()
+    assert made and all(name.startswith(READING) for name in made), made
     changes = [change for step in plan.diff.steps for change in step.changes]
     assert {change.note for change in changes} == {"", "1 file: ~ a.txt"}
     assert "1 file: ~ a.txt" in shown(plan)
@@ -70,20 +65,12 @@ def test_the_files_of_a_code_folder_that_changed_are_named(aws):
     [
         ({"a": b"1"}, {"a": b"2"}, None, "1 file: ~ a"),
         ({"a": b"1", "b": b"1"}, {"a": b"1", "c": b"1"}, None, "2 files: - b, + c"),
-        (
-            {name: b"1" for name in "abcde"},
-            {name: b"2" for name in "abcde"},
-            None,
-            "5 files: ~ a, ~ b, ~ c, 2 more",
-        ),
-        (
-            {"a": b"1", "b": b"1"},
-            {"a": b"12", "b": b"2"},
-            "key",
-            "1 file: ~ a, compared by size only: ETags under KMS are not MD5",
-        ),
+        ({name: b"1" for name in "abcde"}, {name: b"2" for name in "abcde"}, None,
+         "5 files: ~ a, ~ b, ~ c, 2 more"),
+        ({"a": b"1", "b": b"1"}, {"a": b"12", "b": b"2"}, "key",
+         "1 file: ~ a, compared by size only: ETags under KMS are not MD5"),
     ],
-)
+)  # fmt: skip
 def test_changed_files(aws, there: dict, files: dict, kms: str | None, said: str):
     s3, _ = aws
     old = Asset("bkt", "p", there)
@@ -101,24 +88,14 @@ def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
     sagemaker.update_pipeline(**edited("9"))
     plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "edited"
-    environments = {
-        (change.old, change.new)
-        for step in plan.drift.diff.steps
-        for change in step.changes
-        if change.path == "Environment.VALUE"
-    }
-    assert environments == {("1", "9")}
+    changes = [change for step in plan.drift.diff.steps for change in step.changes]
+    assert {(c.old, c.new) for c in changes if c.path == "Environment.VALUE"} == {("1", "9")}
     assert "edited the pipeline at" in shown(plan) and "Environment.VALUE" in shown(plan)
     upsert(definition("2"))
     assert plan_pipeline(definition("3")).drift.kind == "none"
-
-
-def test_a_tag_that_somebody_set_is_drift(aws):
-    _, sagemaker = aws
-    upsert(definition("1"))
     arn = sagemaker.describe_pipeline(PipelineName=NAME)["PipelineArn"]
     sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "theirs", "Value": "1"}])
-    plan = plan_pipeline(definition("1"))
+    plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "edited"
     assert [(c.sign, c.path) for c in plan.diff.pipeline] == [("-", "Tags[theirs]")]
 
@@ -131,27 +108,19 @@ def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
     assert "drift: unknown, no upsert of this pipeline was recorded yet" in shown(plan)
 
 
-def test_a_state_that_was_recorded_before_the_last_one_is_no_drift(aws):
-    """An upsert was killed after its record, or somebody went back to an earlier state."""
-    s3, _ = aws
-    upsert(definition("1"))
-    upsert_lock.write(s3, upsert_lock.records_location(definition("2")), definition("2").state)
-    assert plan_pipeline(definition("3")).drift.kind == "none"
-
-
-def test_an_upsert_that_died_is_no_drift(aws):
+def test_an_upsert_that_died_or_somebody_who_went_back_is_no_drift(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
-    held = upsert_lock.Lock(s3, upsert_lock.records_location(definition("1")), NAME, 60)
+    place = upsert_lock.records_location(definition("1"))
+    upsert_lock.write(s3, place, definition("2").state)
+    assert plan_pipeline(definition("3")).drift.kind == "none", "killed after its record"
+    held = upsert_lock.Lock(s3, place, NAME, 60)
     held.take()
     sagemaker.update_pipeline(**edited("9"))  # the tags were to follow
     plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "interrupted" and upsert_lock.whoami() == plan.drift.by
     held.release()
     assert plan_pipeline(definition("2")).drift.kind == "edited"
-
-
-# plan.json
 
 
 @pytest.fixture
@@ -165,16 +134,12 @@ def plan_file(aws, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_plan_is_read_as_it_was_written(plan_file: Path):
-    read = saved_plan.read(plan_file)
-    assert (read.recipe, read.overrides) == (Path("recipe.yaml"), ("a.b=1",))
-    assert read.target_state == definition("2").state
-    assert read.previous_state == definition("1").state
-    assert [path.name for path in plan_file.parent.iterdir()] == ["plan.json"]
-
-
-def test_a_plan_is_applied_once_and_then_unchanged(plan_file: Path):
+def test_a_plan_is_read_as_it_was_written_and_applied_once(plan_file: Path):
     plan = saved_plan.read(plan_file)
+    assert (plan.recipe, plan.overrides) == (Path("recipe.yaml"), ("a.b=1",))
+    assert plan.target_state == definition("2").state
+    assert plan.previous_state == definition("1").state
+    assert [path.name for path in plan_file.parent.iterdir()] == ["plan.json"]
     plan.refuse_if_not_of(definition("2"))
     assert upsert(definition("2"), plan=plan).change == "updated"
     assert upsert(definition("2"), plan=plan).change == "unchanged"
@@ -201,15 +166,25 @@ def test_a_plan_of_a_new_pipeline_is_refused_when_somebody_made_one(aws, tmp_pat
         upsert(definition("1"), plan=saved_plan.read(path))
 
 
-def test_another_checkout_or_recipe_refuses_the_plan(plan_file: Path):
+def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file: Path):
     plan = saved_plan.read(plan_file)
-    with pytest.raises(PlanError, match=r"does not give what was planned.*Environment.VALUE"):
-        plan.refuse_if_not_of(definition("3"))
+    assert plan.environment is None
     other = replace(definition("2").assets[0], files={"a.txt": b"changed"})
-    with pytest.raises(PlanError, match="since then changed: the code"):
-        plan.refuse_if_not_of(replace(definition("2"), assets=(other,)))
-    with pytest.raises(PlanError, match="is a plan of pipeline small, and recipe.yaml defines big"):
-        plan.refuse_if_not_of(replace(definition("2"), name="big"))
+    prod = replace(definition("2"), environment="prod")
+    for wrong, said in (
+        (definition("3"), r"does not give what was planned.*Environment.VALUE"),
+        (replace(definition("2"), assets=(other,)), "since then changed: the code"),
+        (replace(definition("2"), name="big"), "a plan of pipeline small, and recipe.yaml defines"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            plan.refuse_if_not_of(wrong)
+    saved_plan.write(plan_file, plan_pipeline(prod), prod, Path("recipe.yaml"), [])
+    plan = saved_plan.read(plan_file)
+    plan.refuse_if_not_of(prod)
+    with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):
+        plan.refuse_if_not_of(replace(prod, environment="dev"))
+    with pytest.raises(PlanError, match="is a plan for environment prod, .* to no environment"):
+        plan.refuse_if_not_of(definition("2"))
 
 
 @pytest.mark.parametrize(
@@ -227,14 +202,8 @@ def test_a_damaged_plan_is_refused(plan_file: Path, damage, message: str):
     plan_file.write_text(damage(plan_file.read_text()))
     with pytest.raises(PlanError, match=message):
         saved_plan.read(plan_file)
-
-
-def test_a_plan_that_is_not_there():
     with pytest.raises(PlanError, match="no such plan"):
-        saved_plan.read(Path("nowhere/plan.json"))
-
-
-# the verb, with the SDK
+        saved_plan.read(plan_file.with_name("none.json"))
 
 
 def run(*overrides: str, **more) -> int:
@@ -265,15 +234,3 @@ def test_a_plan_over_budget_is_shown_refused_and_not_written(tmp_path: Path, cap
         verb.main(RECIPE, ["budget.usd_per_run=1"], out=out)
     assert "the recipe allows $1.00" in capsys.readouterr().out
     assert not out.exists()
-
-
-def test_a_plan_is_for_one_environment(aws, plan_file: Path):
-    assert saved_plan.read(plan_file).environment is None
-    prod = replace(definition("2"), environment="prod")
-    saved_plan.write(plan_file, plan_pipeline(prod), prod, Path("recipe.yaml"), [])
-    plan = saved_plan.read(plan_file)
-    plan.refuse_if_not_of(prod)
-    with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):
-        plan.refuse_if_not_of(replace(prod, environment="dev"))
-    with pytest.raises(PlanError, match="is a plan for environment prod, .* to no environment"):
-        plan.refuse_if_not_of(definition("2"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import brier_score_loss, log_loss
 
 from pipelines.endpoint.answer_quality import (
@@ -40,22 +41,20 @@ def test_metrics_are_those_of_scikit_learn():
     assert OF_TRUTHS["log_loss"](np.array([0.0]), np.array([1.0]))[0] < 40, "not infinite"
 
 
-def test_the_chance_is_welchs():
+def test_the_chance_is_welchs_and_requests_of_one_group_count_as_one():
     losses = np.random.default_rng(0).normal(0.53, 0.2, 400)
     found = change(losses, None, RECORD)
     error = np.hypot(losses.std(ddof=1) / 20, 0.01)
-    from scipy.stats import norm
-
     assert found.chance == pytest.approx(norm.sf((losses.mean() - 0.5) / error), rel=0.05)
     assert found.movement == f"0.5 when evaluated → {losses.mean():.4g} of 400 answers"
-
-
-def test_requests_of_one_group_count_as_one():
     losses = np.repeat(np.random.default_rng(0).normal(0.6, 0.1, 8), 100)
     groups = np.repeat(np.arange(8), 100)
     alone, together = (change(losses, one, RECORD).chance for one in (None, groups))
     assert alone < together / 1e6
     assert change(losses, np.zeros(800), RECORD).chance == 1, "one group says nothing of others"
+    exact = RecordedQuality("version-2", "log_loss", True, 0.5, 0.0)
+    assert change(np.full(9, 0.6), None, exact).chance == 0
+    assert change(np.full(9, 0.5), None, exact).chance == 1
 
 
 @pytest.mark.parametrize(("lower", "metric"), [(True, "log_loss"), (False, "accuracy")])
@@ -67,20 +66,10 @@ def test_only_worse_than_the_margin_counts(lower: bool, metric: str):
         assert (change(losses, None, record).chance < 0.01) == found, worse
 
 
-def test_constant_losses_have_an_answer():
-    exact = RecordedQuality("version-2", "log_loss", True, 0.5, 0.0)
-    assert change(np.full(9, 0.6), None, exact).chance == 0
-    assert change(np.full(9, 0.5), None, exact).chance == 1
-
-
 def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
     right = [answered(0.9, n % 2) for n in range(40)]
-    wrong = [
-        answered(1.5, 1),
-        answered(0.5, 2),
-        answered(0.5, None),
-        RecordedRequest({}, None, "version-2"),
-    ]
+    wrong = [answered(1.5, 1), answered(0.5, 2), answered(0.5, None)]
+    wrong.append(RecordedRequest({}, None, "version-2"))
     other = [answered(0.0, 1, variant="version-1")] * 40
     found, notes = judge_quality([*right, *wrong, *other], "probability", None, RECORD)
     assert found is not None and found.movement.endswith("of 40 answers")
@@ -89,14 +78,9 @@ def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
     found, notes = judge_quality(other, "probability", None, RECORD)
     assert found is None
     assert [*notes] == ["log_loss: not compared, too few truths of version-2: 0"]
-
-
-def test_answers_that_are_no_finite_numbers_are_left_out():
     record = RecordedQuality("version-2", "mae", True, 0.5, 0.01)
     values = [0.4, 0.6, float("nan"), float("inf"), 10**400, True, "1"]
-    found, notes = judge_quality(
-        [answered(value, 0.0) for value in values], "probability", None, record
-    )
+    found, notes = judge_quality([answered(v, 0.0) for v in values], "probability", None, record)
     assert found is not None and found.movement == "0.5 when evaluated → 0.5 of 2 answers"
     assert [*notes] == ["mae: 5 of 7 truths not compared: not a number and its truth"]
 
@@ -140,11 +124,8 @@ def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
     assert known == {"a": 1.0, "b": 0.0, "c": None, "e": None}, "d arrives after the end"
     found = read_captures(s3, "s3://bkt/q", start, NOW, known)
     assert found.number == 5 and found.truth_source is not None
-    assert [(one.record["n"], one.truth) for one in found.truth_source.requests] == [
-        (0, 1),
-        (1, 0),
-        (2, None),
-    ]
+    kept = [(one.record["n"], one.truth) for one in found.truth_source.requests]
+    assert kept == [(0, 1), (1, 0), (2, None)]
 
 
 @pytest.mark.long

@@ -33,12 +33,8 @@ def input_fn(body, content_type): return body
 def predict_fn(data, level): return {"bits_per_byte": random.gauss(level, 1.0)}
 def output_fn(answer, accept): return json.dumps(answer), "application/json"
 """
-SETS = [
-    "deploy.endpoint=models",
-    "deploy.bake_minutes=0.5",
-    "deploy.capture_share=1",
-    "deploy.compare={quality: bits_per_byte}",
-]
+SETS = ["deploy.endpoint=models", "deploy.bake_minutes=0.5", "deploy.capture_share=1",
+        "deploy.compare={quality: bits_per_byte}"]  # fmt: skip
 SAID: list[str] = []
 
 

@@ -31,9 +31,12 @@ def means(delta: float, seed: int, better: str = "lower") -> bool:
     return False
 
 
-@pytest.mark.parametrize(("rate", "share"), [(0.01, 0.1), (0.05, 0.5), (0.3, 0.2)])
+@pytest.mark.parametrize(
+    ("rate", "share"),
+    [(0.01, 0.1), (0.05, 0.5), pytest.param(0.3, 0.2, marks=pytest.mark.sweep)],
+)
 def test_an_equal_model_is_seldom_said_to_fail_more(rate: float, share: float) -> None:
-    assert sum(errors(rate, rate, share, seed) for seed in range(200)) <= 18  # 5 % and 3 errors
+    assert sum(errors(rate, rate, share, seed) for seed in range(100)) <= 11  # 5 % and 3 errors
     assert not any(errors(rate / 4, rate, share, seed) for seed in range(50))
 
 
@@ -43,7 +46,7 @@ def test_a_failing_model_is_found_even_where_nothing_failed_before() -> None:
 
 
 def test_an_equal_model_is_seldom_said_to_answer_worse() -> None:
-    assert sum(means(0, seed) for seed in range(200)) <= 18
+    assert sum(means(0, seed) for seed in range(100)) <= 11
     assert not any(means(-0.3, seed) for seed in range(50))
     assert all(means(0.4, seed) for seed in range(20))
     assert all(means(-0.4, seed, "higher") for seed in range(20))

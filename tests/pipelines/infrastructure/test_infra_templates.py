@@ -53,18 +53,12 @@ def test_a_recipe_without_a_key_has_no_statement_about_one():
     assert "kms:Decrypt" in text(render_template(Part.CODEPIPELINE, facts("prod"))["Resources"])
 
 
-def test_the_builds_roles_need_the_key_itself():
-    with pytest.raises(
-        DefinitionError, match="codepipeline: aws.kms_key is alias/ours; the builds"
-    ):
+def test_what_a_codepipeline_cannot_have_is_named():
+    with pytest.raises(DefinitionError, match="aws.kms_key is alias/ours; the builds"):
         render_template(Part.CODEPIPELINE, facts("prod", "aws.kms_key=alias/ours"))
-
-
-def test_a_partition_without_connections_is_named():
-    known = facts()
-    china = replace(known.subject, role="arn:aws-cn:iam::111122223333:role/x")
+    china = replace(facts().subject, role="arn:aws-cn:iam::111122223333:role/x")
     with pytest.raises(DefinitionError, match="China's CloudFormation has no AWS::CodeConnections"):
-        render_template(Part.CODEPIPELINE, replace(known, subject=china))
+        render_template(Part.CODEPIPELINE, replace(facts(), subject=china))
 
 
 def test_what_serves_is_of_the_recipes_endpoint_and_has_a_monitor_if_the_recipe_does():
@@ -89,22 +83,18 @@ def test_what_exists_is_referred_to():
     assert policy == "arn:aws:iam::111122223333:policy/trainyard-prod-plan"
 
 
-def test_the_roles_that_are_named_are_those_of_the_derived_template():
+def test_what_the_recipe_says_is_filled_in_and_the_roles_are_those_of_the_derived_template():
     file = CHECKOUT / "infra/roles.yaml"
     made = read(file.read_text(), str(file))["Resources"]
     assert {f"{name}Arn" for name in made} <= facts().imports().keys()
-
-
-def test_what_the_recipe_says_is_filled_in():
     storage, messages = (render_template(part, facts())["Parameters"] for part in list(Part)[:2])
     given = {name: one.get("Default") for name, one in {**storage, **messages}.items()}
     assert given["Root"] == "trainyard/trainyard-prod"
     assert given["ArtifactBucketName"] == "example-corp-trainyard"
     assert given["PipelineName"] == "trainyard-prod" and given["Email"] == ""
     builds = render_template(Part.CODEPIPELINE, facts())["Parameters"]
-    assert (
-        builds["Recipe"]["Default"] == "recipes/prod.yaml" and "Default" not in builds["Repository"]
-    )
+    assert builds["Recipe"]["Default"] == "recipes/prod.yaml"
+    assert "Default" not in builds["Repository"]
 
 
 def test_the_command_prints_a_part_and_the_variables_of_a_workflow():

@@ -31,11 +31,7 @@ def said(done: Result, allowed: Sequence[int] = (0,)) -> str:
 
 
 def words(zone: Zone, environment: str | None, *, offline: bool) -> list[str]:
-    """Return the options that choose the zone's recipe.
-
-    Args:
-        offline: whether the verb asks the emulator, which has one account.
-    """
+    """Return the options that choose the zone's recipe, as the emulator sees it if ``offline``."""
     chosen = ["--env", environment] if environment else []
     settings = zone.offline if offline else ()
     return ["--recipe", str(zone.recipe), *chosen, *(w for one in settings for w in ("--set", one))]
@@ -47,11 +43,7 @@ def recipe_of(zone: Zone, environment: str | None) -> Recipe:
 
 
 def verbs(zone: Zone, environment: str | None, folder: Path) -> dict[str, Callable[[], str]]:
-    """Return name → what runs the verb on an environment, and says what is wrong.
-
-    Args:
-        folder: where templates are written to.
-    """
+    """Return name → what runs the verb on an environment, and says what is wrong."""
     plain = words(zone, environment, offline=False)
     asking = words(zone, environment, offline=True)
     return {

@@ -23,27 +23,16 @@ class Zone:
     """A company's account and its habits, as settings."""
 
     folder: Path
-    has: str
-    """What is particular about it."""
-
-    deploy: Deploy = "upsert"
-    """Who deploys the pipeline in an offline run."""
-
+    has: str  # what is particular about it
+    deploy: Deploy = "upsert"  # who deploys the pipeline in an offline run
     environments: tuple[str, ...] = ()
-    boundary: str | None = None
-    """ARN of the permissions boundary that each of its roles gets."""
-
-    scp: str | None = None
-    """File of its service control policies."""
-
-    infra: tuple[str, ...] = ()
-    """Options of ``infra``: ``--no-roles``, where jobs and pipeline share one; ``--no-group``."""
-
-    runs: bool = True
-    """Whether the emulator can run it."""
-
-    offline: tuple[str, ...] = ()
-    """Settings of what asks the emulator, which has one account only."""
+    boundary: str | None = None  # ARN of the permissions boundary that each of its roles gets
+    scp: str | None = None  # file of its service control policies
+    infra: tuple[
+        str, ...
+    ] = ()  # of infra: --no-roles, where jobs and pipeline share one; --no-group
+    runs: bool = True  # whether the emulator can run it
+    offline: tuple[str, ...] = ()  # settings of what asks the emulator, which has one account only
 
     @property
     def name(self) -> str:
@@ -60,11 +49,9 @@ class Zone:
 
 
 def read(folder: Path) -> Zone:
-    """Read one zone."""
     given: dict[str, Any] = yaml.safe_load((folder / ZONE).read_text(encoding="utf-8"))
-    return Zone(
-        folder=folder, **{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    )
+    lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    return Zone(folder=folder, **given | lists)
 
 
 def invented() -> list[Zone]:
@@ -80,12 +67,9 @@ def written(folder: Path, recipe: dict[str, Any], about: dict[str, Any]) -> Zone
     return read(folder)
 
 
-REGIONS = {
-    "us-east-1": ("aws", "amazonaws.com"),
-    "eu-central-1": ("aws", "amazonaws.com"),
-    "us-gov-west-1": ("aws-us-gov", "amazonaws.com"),
-    "cn-north-1": ("aws-cn", "amazonaws.com.cn"),
-}
+REGIONS = {"us-east-1": ("aws", "amazonaws.com"), "eu-central-1": ("aws", "amazonaws.com"),
+           "us-gov-west-1": ("aws-us-gov", "amazonaws.com"),
+           "cn-north-1": ("aws-cn", "amazonaws.com.cn")}  # fmt: skip
 """Region → partition, and the suffix of its registries."""
 SETTINGS = (HERE / "settings.yaml").read_text(encoding="utf-8")
 AXES = {name: list(values) for name, values in yaml.safe_load(SETTINGS).items()}

@@ -8,12 +8,10 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from pipelines.advice.recipe_advice import write as write_advised
 from pipelines.recipe.environments import PARTS, WHOLE_SECTIONS
 from pipelines.recipe.read_recipe import load
-from pipelines.recipe.schema import schema
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 
@@ -72,20 +70,15 @@ def test_environments_are_extended_like_all_else(recipe: Path):
 VARYING = {
     "aws.prefix": st.sampled_from(["a", "b/c"]),
     "aws.encrypt_traffic": st.booleans(),
-    "pipeline.name": st.sampled_from(["one", "two"]),
     "pipeline.max_parallel_steps": st.integers(1, 50),
     "gate.max_bits_per_byte": st.floats(0.1, 9),
-    "budget.usd_per_run": st.floats(1, 1e6),
-    "shard.instance_count": st.integers(1, 9),
     "train.instance_type": st.sampled_from(["ml.m5.large", "ml.m5.xlarge"]),
-    "train.max_runtime_minutes": st.integers(1, 99),
-    "evaluate.volume_gb": st.integers(1, 99),
     "register.approval": st.sampled_from(["manual", "automatic"]),
 }
 CHOICES = st.fixed_dictionaries({}, optional=VARYING)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=8)
 @given(dev=CHOICES, prod=CHOICES)
 def test_an_environment_is_what_set_would_make_whatever_others_say(tmp_path_factory, dev, prod):
     trees: dict[str, Any] = {"dev": {}, "prod": {}}
@@ -101,11 +94,10 @@ def test_an_environment_is_what_set_would_make_whatever_others_say(tmp_path_fact
 @pytest.mark.parametrize(
     ("prod", "told"),
     [
-        ({"gate": {"max_bits_per_byt": 2}}, "environments.prod.gate.max_bits_per_byt: unknown"),
-        ({"gate": {"max_bits_per_byt": 2}}, "nearest valid name: max_bits_per_byte"),
+        ({"gate": {"max_bits_per_byt": 2}},
+         "environments.prod.gate.max_bits_per_byt: unknown field; nearest valid name: max_bits_pe"),
         ({"gatee": {"margin": 2}}, "environments.prod.gatee: unknown field (value"),
         ({"train": {"instance_typ": "x"}}, "environments.prod.train.instance_typ: unknown field"),
-        ({"train": {"instance_count": 0}}, "environments.prod.train.instance_count: is 0; exp"),
         ({"train": {"instance_count": 7}}, "train.loop: global_batch"),
         ({"train": {"loop": {"seed": 2}}}, "environments.prod.train.loop: is the same in every"),
         ({"data": {"input": "s3://b/c"}}, "environments.prod.data: is the same in every env"),
@@ -114,22 +106,15 @@ def test_an_environment_is_what_set_would_make_whatever_others_say(tmp_path_fact
         ({"aws": 3}, "environments.prod.aws: is 3; expected"),
         ({"aws": {"role": "me"}}, "environments.prod.aws.role: is 'me'; expected"),
         (3, "environments.prod: is 3; expected sections of a recipe"),
-        (
-            {"aws": {"account": "1" * 12, "role": f"arn:aws:iam::{'2' * 12}:role/t"}},
-            "environments.prod.aws.role: is arn:aws:iam::222222222222:role/t, a role of account "
-            "222222222222; expected one of 111111111111, as aws.account says",
-        ),
-        (
-            {"aws": {"job_role": f"arn:aws:iam::{'2' * 12}:role/t"}},
-            "environments.prod.aws.job_role: is arn:aws:iam::222222222222:role/t, a role of "
-            "account 222222222222; expected one of 123456789012, as aws.role says",
-        ),
-        ({"aws": {"account": 12}}, "environments.prod.aws.account: is '12'; expected"),
-        (
-            {"register": {"model_package_group": "arn:aws:sagemaker:eu-west-1:" + "1" * 12
-                          + ":model-package-group/g"}},
-            "environments.prod.register.model_package_group: is in region eu-west-1; expected",
-        ),
+        ({"aws": {"account": "1" * 12, "role": f"arn:aws:iam::{'2' * 12}:role/t"}},
+         "environments.prod.aws.role: is arn:aws:iam::222222222222:role/t, a role of account "
+         "222222222222; expected one of 111111111111, as aws.account says"),
+        ({"aws": {"job_role": f"arn:aws:iam::{'2' * 12}:role/t"}},
+         "environments.prod.aws.job_role: is arn:aws:iam::222222222222:role/t, a role of account "
+         "222222222222; expected one of 123456789012, as aws.role says"),
+        ({"register": {"model_package_group": "arn:aws:sagemaker:eu-west-1:" + "1" * 12
+                       + ":model-package-group/g"}},
+         "environments.prod.register.model_package_group: is in region eu-west-1; expected"),
     ],
 )  # fmt: skip
 def test_a_fault_of_one_is_found_whichever_is_read(tmp_path: Path, prod: Any, told: str):
@@ -138,30 +123,29 @@ def test_a_fault_of_one_is_found_whichever_is_read(tmp_path: Path, prod: Any, to
         assert told in refused(path, name)
 
 
-def test_a_fault_by_what_the_recipe_says_is_told_there(tmp_path: Path):
+def test_a_fault_by_what_the_recipe_says_is_told_there_and_its_own_once(tmp_path: Path):
     path = write(tmp_path, {"dev": None, "prod": {"aws": {"account": "1" * 12}}})
     line = "aws.role: is arn:aws:iam::123456789012:role/trainyard, a role of account 123456789012"
     assert refused(path, "dev").startswith(f"environments.prod: {line}")
     assert refused(path, "prod").startswith(line)
-
-
-def test_a_fault_of_the_recipe_itself_is_told_once(tmp_path: Path):
     path = write(tmp_path, ENVIRONMENTS, train={"instance_cuont": 3})
     for name in (None, "dev", "prod"):
         assert refused(path, name).count("instance_cuont") == 1
         assert refused(path, name).startswith("train.instance_cuont: unknown field")
 
 
-@pytest.mark.parametrize("given", [[], {}, "dev", 3])
-def test_environments_are_named(tmp_path: Path, given: Any):
-    assert "environments: is " in refused(write(tmp_path, given))
+def test_environments_are_named(tmp_path: Path):
+    for wrong in ([], {}, "dev", 3):
+        assert "environments: is " in refused(write(tmp_path, wrong))
 
 
-def test_one_that_is_not_there_is_told_with_the_nearest(recipe: Path):
+def test_one_that_is_not_there_is_told_with_the_nearest_and_none_can_be_set(recipe: Path):
     assert "--env prd: the recipe has no such environment; nearest valid name: prod" in refused(
         recipe, "prd"
     )
     assert "--env prod: this recipe has no environments" in refused(LAPTOP, "prod")
+    told = refused(recipe, "prod", "environments.prod.gate.max_bits_per_byte=1")
+    assert told.startswith("--set environments.…: cannot be set; give --env NAME")
 
 
 @pytest.mark.parametrize(
@@ -178,25 +162,6 @@ def test_what_is_incomplete_without_one_asks_for_one(tmp_path: Path, base: dict,
     assert told.startswith("which environment? give --env dev or prod: without one, ")
     assert lacks in told
     assert load(path, (), "dev").aws.bucket == "abc"
-
-
-def test_environments_are_not_set(recipe: Path):
-    told = refused(recipe, "prod", "environments.prod.gate.max_bits_per_byte=1")
-    assert told.startswith("--set environments.…: cannot be set; give --env NAME")
-
-
-def test_the_schema_marks_what_an_environment_may_not_change():
-    validator = Draft202012Validator(schema())
-    tree = yaml.safe_load(LAPTOP.read_text(encoding="utf-8"))
-    good = {"prod": {**ENVIRONMENTS["prod"], "aws": {"account": "444455556666"}}, "dev": None}
-    assert validator.is_valid(tree | {"environments": good})
-    for wrong in (
-        {"data": {}},
-        {"train": {"loop": {}}},
-        {"gate": {"maximum": 1}},
-        {"aws": {"x": 1}},
-    ):
-        assert not validator.is_valid(tree | {"environments": {"prod": wrong}})
 
 
 def test_what_may_change_exists():

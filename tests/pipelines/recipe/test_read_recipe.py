@@ -1,16 +1,16 @@
-"""Recipes: what is right is read, what is wrong is named."""
+"""Recipes: what is right is read, what is no recipe is named; region, roles and bucket."""
 
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipelines.recipe import read_recipe as recipe
-from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.config import Aws
+from pipelines.recipe.environments import account_number, resolve
+from pipelines.recipe.extended_recipe import read, sha256
+from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
+from trainyard.common.hashes import file_sha256
 
 LAPTOP = Path("recipes/laptop.yaml")
 
@@ -19,83 +19,6 @@ def refused(*overrides: str, path: Path = LAPTOP) -> str:
     with pytest.raises(RecipeError) as caught:
         recipe.load(path, overrides)
     return str(caught.value)
-
-
-@pytest.mark.parametrize("path", sorted(Path("recipes").glob("*.yaml")), ids=str)
-def test_every_recipe_in_the_repository_is_valid(path: Path):
-    assert recipe.load(path).pipeline.name
-
-
-def test_every_field_is_documented():
-    def undocumented(model, path=""):
-        for name, field in model.model_fields.items():
-            here = f"{path}{name}"
-            if not field.description:
-                yield here
-            inner = field.annotation
-            if isinstance(inner, type) and hasattr(inner, "model_fields"):
-                yield from undocumented(inner, f"{here}.")
-
-    assert list(undocumented(Recipe)) == []
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("train.loop.max_stepz=3", "train.loop.max_stepz: unknown field (value 3); nearest"),
-        ("shard.instance_cuont=3", "shard.instance_cuont: unknown field (value 3); nearest"),
-        ("reigster.x=1", "nearest valid name: register"),
-        ("gate.max_bits_per_bit=1", "unknown field; nearest valid name: max_bits_per_byte"),
-        ("gate.below_baseline=bigrma", "nearest valid name: bigram"),
-        ("gate.max_bits_per_byte=low", "gate.max_bits_per_byte: is 'low'"),
-        ("gate.max_bits_per_byte=.nan", "is nan; expected a finite number"),
-        ("gate.superiority={bits: 0}", "gate.superiority.bits: is not a metric of workload"),
-        ("gate.superiority={perplexity: 0}", "gate.superiority.perplexity: is not a sum over"),
-        ("gate.superiority={bits_per_byte: -1}", "gate.superiority.bits_per_byte: is -1"),
-        ("gate.non_inferiority={loss: 0}", "gate.non_inferiority.loss: is 0"),
-        ("gate.clip={loss: .inf}", "gate.clip.loss: is inf"),
-        ("gate.range={bits: 1}", "gate.range.bits: no check compares it"),
-        ("gate.clip={perplexity: 1}", "gate.clip.perplexity: no check compares it"),
-        ("gate.confidence=1", "gate.confidence: is 1"),
-        ("gate.cold_start=maybe", "gate.cold_start: is 'maybe'"),
-        ("gate={superiority: {loss: 0}}", "gate.cold_start: is 'pass', so nothing would check"),
-        ("gate={cold_start: reject}", "gate: nothing to check"),
-        ("train.instance_count=0", "train.instance_count: is 0"),
-        ("train.instance_type=p4d.24xlarge", "train.instance_type: is 'p4d.24xlarge'"),
-        ("train.spot=true", "train: spot needs max_wait_minutes"),
-        ("train.input_mode=FSxLustre", "train: input_mode FSxLustre and the fsx section"),
-        ("workload.name=langauge_model", "langauge_model"),
-        ("workload.config.layrs=2", "workload.config.layrs: unknown field"),
-        ("data.input=/local/folder", "data.input: is '/local/folder'"),
-        ("shard.test_share=0.45", "shard.test_share"),
-    ],
-)  # fmt: skip
-def test_wrong_field_is_named_with_its_value_and_the_fix(override: str, expected: str):
-    more = ["shard.validation_share=0.4"] if override.startswith("shard.test") else []
-    expected = "shard: validation_share" if more else expected
-    assert expected in refused(override, *more)
-
-
-def test_spot_and_a_warm_pool_exclude_each_other():
-    message = refused("train.spot=true", "train.max_wait_minutes=60", "train.keep_alive_minutes=10")
-    assert "cannot be combined with spot" in message
-
-
-def test_a_sequence_that_the_ranks_cannot_share_is_refused_with_the_arithmetic():
-    message = refused("workload.config.context_length=33", "train.loop.tensor_parallel=2")
-    assert "context_length 33 / tensor_parallel 2 = 16.50 positions per rank" in message
-
-
-def test_all_problems_are_told_at_once():
-    assert len(refused("shard.instance_count=0", "evaluate.volume_gb=no").splitlines()) == 2
-
-
-def test_missing_section_is_named(tmp_path: Path):
-    tree = yaml.safe_load(LAPTOP.read_text())
-    del tree["register"]
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(tree))
-    assert "register: is missing" in refused(path=path)
 
 
 @pytest.mark.parametrize(
@@ -123,17 +46,11 @@ def test_malformed_override(override: str):
     assert f"--set {override}" in refused(*more, override)
 
 
-@given(steps=st.integers(1, 10**6), rate=st.floats(1e-6, 1.0))
-def test_override_reads_back(steps: int, rate: float):
-    loaded = recipe.load(
-        LAPTOP,
-        [
-            *(f"train.loop.max_steps={steps}", f"train.loop.learning_rate={rate!r}"),
-            "train.loop.warmup_steps=0",
-        ],
-    )
-    assert loaded.train.loop.max_steps == steps
-    assert loaded.train.loop.learning_rate == rate
+@pytest.mark.parametrize("rate", [1e-06, 0.0001234, 1.0])
+def test_override_reads_back(rate: float):
+    sets = [f"train.loop.learning_rate={rate!r}", "train.loop.max_steps=1000000"]
+    loop = recipe.load(LAPTOP, sets).train.loop
+    assert (loop.max_steps, loop.learning_rate) == (1_000_000, rate)
 
 
 def test_account_comes_from_the_recipe_first_then_from_the_environment(monkeypatch):
@@ -145,3 +62,116 @@ def test_account_comes_from_the_recipe_first_then_from_the_environment(monkeypat
     monkeypatch.delenv("ARTIFACT_BUCKET")
     with pytest.raises(RecipeError, match="aws.bucket: neither .* ARTIFACT_BUCKET"):
         resolve(loaded.aws)
+    monkeypatch.setenv("AWS_REGION", "eu-wset-1")
+    with pytest.raises(RecipeError, match="is 'eu-wset-1'; no such .*: eu-west-1"):
+        resolve(recipe.load(LAPTOP, ["aws.region=null"]).aws)
+
+
+ROLE, JOBS, OTHER = (f"arn:aws:iam::123456789012:role/{n}" for n in ("pipeline", "jobs", "other"))
+PLACE = {"region": "eu-west-1", "bucket": "our-bucket"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "expected"),
+    [
+        ({"role": ROLE}, {}, (ROLE, ROLE)),
+        ({"role": ROLE, "job_role": JOBS}, {"SAGEMAKER_JOB_ROLE_ARN": OTHER}, (ROLE, JOBS)),
+        # a variable in someone's shell changes nothing beside a recipe's own role
+        ({"role": ROLE}, {"SAGEMAKER_JOB_ROLE_ARN": OTHER}, (ROLE, ROLE)),
+        ({}, {"SAGEMAKER_PIPELINE_ROLE_ARN": ROLE}, (ROLE, ROLE)),
+        ({}, {"SAGEMAKER_PIPELINE_ROLE_ARN": ROLE, "SAGEMAKER_JOB_ROLE_ARN": JOBS}, (ROLE, JOBS)),
+        ({"job_role": JOBS}, {"SAGEMAKER_PIPELINE_ROLE_ARN": ROLE}, (ROLE, JOBS)),
+    ],
+)
+def test_the_two_roles(recipe, environment, expected, monkeypatch: pytest.MonkeyPatch):
+    for variable in ("SAGEMAKER_PIPELINE_ROLE_ARN", "SAGEMAKER_JOB_ROLE_ARN"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    account = resolve(Aws(**PLACE, **recipe))
+    assert (account.role, account.job_role) == expected
+
+
+def test_roles_are_of_the_account_that_is_stated(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SAGEMAKER_PIPELINE_ROLE_ARN", ROLE)
+    assert resolve(Aws(**PLACE, account="123456789012")).role == ROLE
+    with pytest.raises(RecipeError, match=rf"aws.role: is {ROLE}, .*; expected one of 1{{12}}, as"):
+        resolve(Aws(**PLACE, account="1" * 12))
+    other = JOBS.replace("123456789012", "2" * 12)
+    with pytest.raises(RecipeError, match="aws.job_role: is .*2{12}:.* as aws.role says"):
+        resolve(Aws(**PLACE, job_role=other))
+
+
+@pytest.mark.parametrize(
+    ("aws", "environment", "expected"),
+    [
+        ({}, None, None),
+        ({"role": ROLE}, None, None),  # tried on the emulator with the roles of another account
+        ({"role": ROLE}, "dev", "123456789012"),
+        ({"account": "1" * 12}, None, "1" * 12),
+        ({}, "dev", None),
+    ],
+)
+def test_the_account_that_the_caller_must_be_of(aws, environment, expected):
+    assert account_number(Aws(**aws), environment) == expected
+
+
+PROD = Path("recipes/prod.yaml").resolve()
+SCRIPT = """\
+pipeline: {name: own-script}
+train: {script: train.py, source: ., channels: {train: s3://bucket/train}}
+workload: {source: own}
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_what_is_said_replaces_a_field_and_recipes_stand_upon_each_other(tmp_path: Path):
+    text = f"extends: {PROD}\ntrain: {{instance_count: 8, loop: {{micro_batch: 4}}}}\n"
+    base, found = load(PROD), load(write(tmp_path / "other.yaml", text))
+    assert base.train.loop and found.train.loop
+    changed = {"instance_count": 8, "loop": base.train.loop.model_copy(update={"micro_batch": 4})}
+    assert found == base.model_copy(update={"train": base.train.model_copy(update=changed)})
+    write(tmp_path / "a.yaml", f"extends: {PROD}\npipeline: {{name: a, description: kept}}\n")
+    last = write(tmp_path / "b.yaml", "extends: a.yaml\npipeline: {name: b}\naws: {tags: {x: y}}\n")
+    found = load(last, ["pipeline.max_parallel_steps=7"])
+    assert (found.pipeline.name, found.pipeline.description) == ("b", "kept")
+    assert found.pipeline.max_parallel_steps == 7, "set stands upon all"
+    assert found.aws.tags == base.aws.tags | {"x": "y"}
+
+
+def test_paths_mean_what_they_mean_where_they_stand(tmp_path: Path):
+    write(tmp_path / "base/recipe.yaml", SCRIPT)
+    overlay = write(tmp_path / "over/lay.yaml", "extends: ../base/recipe.yaml\ntrain: {source: x}")
+    tree = read(overlay)
+    assert tree["train"]["script"] == "../base/train.py"
+    assert tree["train"]["source"] == "x"
+    assert tree["workload"]["source"] == "../base/own"
+    assert tree["train"]["channels"] == {"train": "s3://bucket/train"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: [a]", r"extends: is \['a'\]; expected the path of a recipe"),
+        ("extends: gone.yaml", "gone.yaml: no such recipe"),
+        ("extends: self.yaml", "circular"),
+        (f"extends: {PROD}\ntrain: {{instance_cuont: 3}}", "self.yaml:2: train.instance_cuont: u"),
+    ],
+)
+def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, said: str):
+    with pytest.raises(RecipeError, match=said):
+        load(write(tmp_path / "self.yaml", text))
+
+
+def test_the_hash_covers_what_is_extended(tmp_path: Path):
+    base = write(tmp_path / "base.yaml", PROD.read_text(encoding="utf-8"))
+    overlay = write(tmp_path / "over.yaml", "extends: base.yaml\n")
+    assert sha256(base) == file_sha256(base)
+    before = sha256(overlay)
+    write(base, base.read_text(encoding="utf-8") + "# changed\n")
+    assert sha256(overlay) != before

@@ -1,17 +1,14 @@
 """Tests of the champion, which is looked up in the registry when a run starts."""
 
 import json
-from pathlib import Path
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.definition import build
-from pipelines.recipe.environments import resolve
-from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import champion_parameters, group_of
 from pipelines.registry.verification import comparable
+from steps.evaluate.workload_evaluation import parse
+from tests.pipelines.test_definition import compiled, document
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.definition_document import key_arguments
 from trainyard.language.expressions import values
@@ -20,27 +17,18 @@ from trainyard.plan.pipeline_plan import started_with
 pytestmark = pytest.mark.long
 
 GROUP = "trainyard-laptop"
+LAPTOP = "recipes/laptop.yaml"
+SLICED = (LAPTOP, "evaluate.slices=[source]", "shard.by_folder=true")
 
 
 @pytest.fixture(scope="module")
-def compiled():
-    recipe = load(Path("recipes/laptop.yaml"), ["evaluate.slices=[source]", "shard.by_folder=true"])
-    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+def definition() -> dict:
+    return document(*SLICED)
 
 
 @pytest.fixture(scope="module")
-def definition(compiled) -> dict:
-    return json.loads(compiled.body)
-
-
-@pytest.fixture(scope="module")
-def clients(emulator):
-    session = boto3.Session(
-        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
-        region_name="us-east-1",
-    )
-    sagemaker, s3 = (session.client(n, endpoint_url=emulator.url) for n in ("sagemaker", "s3"))
+def clients(aws):
+    sagemaker, s3 = aws("sagemaker"), aws("s3")
     s3.create_bucket(Bucket="models")
     return sagemaker, s3
 
@@ -61,19 +49,18 @@ def registry(clients, emulator, monkeypatch):
     sagemaker.delete_model_package_group(ModelPackageGroupName=GROUP)
 
 
-def test_the_base_is_the_champion_of_a_group_that_has_none(registry):
+def test_the_base_is_the_champion_of_a_group_that_has_none_also_if_given_by_its_arn(registry):
     arn = registry.register("Rejected")
-    recipe = load(
-        Path("recipes/laptop.yaml"),
-        [f"train.start_from={{model_package: '{arn}', model: s3://models/Rejected/model.tar.gz}}"],
-    )
-    begun = json.loads(build(recipe, resolve(recipe.aws), commit="0" * 40, source=None).body)
+    given = f"train.start_from={{model_package: '{arn}', model: s3://models/Rejected/model.tar.gz}}"
+    begun = document(LAPTOP, given)
     found = champion_parameters(registry.sagemaker, begun, {}, None)
     expected = {"ChampionArn": arn, "ChampionModelUri": "s3://models/Rejected/model.tar.gz"}
     assert found == expected
     assert champion_parameters(registry.sagemaker, begun, {}, "none") == {"ChampionArn": "none"}
     newer = registry.register("Approved")
     assert champion_parameters(registry.sagemaker, begun, {}, None)["ChampionArn"] == newer
+    body = document(LAPTOP, f"register.model_package_group={SHARED}")
+    assert champion_parameters(registry.sagemaker, body, {}, None)["ChampionArn"] == newer
 
 
 class Registry:
@@ -98,21 +85,22 @@ class Registry:
         )["ModelPackageArn"]
 
 
-def test_before_the_first_registration_there_is_none(registry, definition):
-    assert champion_parameters(registry.sagemaker, definition, {}, None) == {"ChampionArn": "none"}
-
-
-def test_what_nobody_approved_is_no_champion(registry, definition):
+def test_the_champion_is_the_newest_approved_package(registry, definition):
+    none = {"ChampionArn": "none"}
+    assert champion_parameters(registry.sagemaker, definition, {}, None) == none
     registry.register("PendingManualApproval")
     registry.register("Rejected")
-    assert champion_parameters(registry.sagemaker, definition, {}, None) == {"ChampionArn": "none"}
-
-
-def test_the_champion_is_the_newest_approved_package(registry, definition):
+    assert champion_parameters(registry.sagemaker, definition, {}, None) == none
     older, newer = registry.register("Approved"), registry.register("Approved")
-    registry.register("PendingManualApproval")
+    pending = registry.register("PendingManualApproval")
     expected = {"ChampionArn": newer, "ChampionModelUri": "s3://models/Approved/model.tar.gz"}
     assert champion_parameters(registry.sagemaker, definition, {}, None) == expected
+    assert champion_parameters(registry.sagemaker, definition, {}, "none") == none
+    assert champion_parameters(registry.sagemaker, definition, {}, pending) == {
+        "ChampionArn": pending,
+        "ChampionModelUri": "s3://models/PendingManualApproval/model.tar.gz",
+    }
+    assert champion_parameters(registry.sagemaker, definition, {"ChampionArn": "x"}, None) == {}
     registry.sagemaker.update_model_package(ModelPackageArn=newer, ModelApprovalStatus="Rejected")
     found = champion_parameters(registry.sagemaker, definition, {}, None)
     assert found["ChampionArn"] == older  # rolled back
@@ -129,18 +117,6 @@ def test_a_champion_may_be_files_below_a_prefix(registry, definition):
     registry.s3.delete_object(Bucket="models", Key="folder/config.json")
 
 
-def test_who_says_who_it_is_decides(registry, definition):
-    registry.register("Approved")
-    pending = registry.register("PendingManualApproval")
-    find = champion_parameters
-    assert find(registry.sagemaker, definition, {}, "none") == {"ChampionArn": "none"}
-    assert find(registry.sagemaker, definition, {}, pending) == {
-        "ChampionArn": pending,
-        "ChampionModelUri": "s3://models/PendingManualApproval/model.tar.gz",
-    }
-    assert find(registry.sagemaker, definition, {"ChampionArn": "x"}, None) == {}
-
-
 def test_another_pipeline_is_told_nothing(registry):
     other = {"Parameters": [], "Steps": []}
     assert champion_parameters(registry.sagemaker, other, {}, None) == {}
@@ -148,36 +124,26 @@ def test_another_pipeline_is_told_nothing(registry):
         champion_parameters(registry.sagemaker, other, {}, "none")
 
 
-def test_a_champion_whose_model_is_gone_stops_the_start(registry, definition):
+def test_a_champion_that_is_not_there_or_is_several_models_stops_the_start(registry, definition):
     arn = registry.register("Approved")
     registry.s3.delete_object(Bucket="models", Key="Approved/model.tar.gz")
     with pytest.raises(ServiceError, match="model.tar.gz is not there.*--champion") as error:
         champion_parameters(registry.sagemaker, definition, {}, None)
     assert arn in str(error.value)
-
-
-def test_a_champion_of_several_models_is_refused(registry, definition):
     registry.register("Approved", models=2)
     with pytest.raises(ServiceError, match="names 2 models"):
         champion_parameters(registry.sagemaker, definition, {}, None)
-
-
-def test_an_arn_that_nobody_registered_is_refused(registry, definition):
-    arn = "arn:aws:sagemaker:us-east-1:123456789012:model-package/nobody/1"
+    nobody = "arn:aws:sagemaker:us-east-1:123456789012:model-package/nobody/1"
     with pytest.raises(ServiceError, match="nobody/1"):
-        champion_parameters(registry.sagemaker, definition, {}, arn)
-
-
-def test_untold_nobody_has_looked_and_the_input_is_there(compiled, definition):
-    defaults = {p["Name"]: p.get("DefaultValue") for p in definition["Parameters"]}
-    assert defaults["ChampionArn"] == "unresolved"
-    [marker] = [a for a in compiled.assets if a.uri == defaults["ChampionModelUri"]]
-    assert list(marker.files) == ["no-champion.json"]
+        champion_parameters(registry.sagemaker, definition, {}, nobody)
 
 
 def test_evaluate_is_told_and_understands(definition):
-    from steps.evaluate.workload_evaluation import parse
-
+    """Untold, nobody has looked, and the input is there."""
+    defaults = {p["Name"]: p.get("DefaultValue") for p in definition["Parameters"]}
+    assert defaults["ChampionArn"] == "unresolved"
+    [marker] = [a for a in compiled(*SLICED).assets if a.uri == defaults["ChampionModelUri"]]
+    assert list(marker.files) == ["no-champion.json"]
     steps = {step["Name"]: step["Arguments"] for step in definition["Steps"]}
     arguments = steps["Evaluate"]["AppSpecification"]["ContainerArguments"]
     assert arguments[arguments.index("--champion") + 1] == {"Get": "Parameters.ChampionArn"}
@@ -206,29 +172,7 @@ def test_a_plan_looks_at_the_run_that_start_would_start(definition):
     assert values(definition, {}) != expected
 
 
-@pytest.mark.parametrize(
-    ("recipe", "slices", "expected"),
-    [
-        ("laptop", "[sources]", "'sources' is not a slice of workload language_model; nearest"),
-        ("laptop", "[source]", "'source' is the folder .*; set shard.by_folder to true"),
-        ("flights", "[carier]", "nearest valid name: carrier"),
-        ("flights", "[temp]", "'temp' is not a slice of workload tabular"),
-    ],
-)
-def test_a_slice_that_the_workload_does_not_know_is_named(recipe, slices, expected):
-    with pytest.raises(RecipeError, match=f"evaluate.slices: .*{expected}"):
-        load(Path(f"recipes/{recipe}.yaml"), [f"evaluate.slices={slices}"])
-    assert load(Path("recipes/flights.yaml"), ["evaluate.slices=[carrier, origin]"])
-
-
 SHARED = "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/trainyard-laptop"
-
-
-def test_a_group_given_by_its_arn_has_the_same_champion(registry):
-    recipe = load(Path("recipes/laptop.yaml"), [f"register.model_package_group={SHARED}"])
-    body = json.loads(build(recipe, resolve(recipe.aws), commit="0" * 40, source=None).body)
-    arn = registry.register("Approved")
-    assert champion_parameters(registry.sagemaker, body, {}, None)["ChampionArn"] == arn
 
 
 def test_a_package_in_another_account_than_its_run_names_its_group_by_arn():
@@ -241,9 +185,5 @@ def test_a_package_in_another_account_than_its_run_names_its_group_by_arn():
         metadata = {"CustomerMetadataProperties": {"execution": run.format(account)}}
         assert group_of(package | metadata) == group
     assert group_of(package) == GROUP  # not of our pipeline
-
-
-def test_a_package_is_described_by_the_name_of_a_group_that_was_asked_for_by_arn():
-    assert comparable({"ModelPackageGroupName": SHARED}) == comparable(
-        {"ModelPackageGroupName": GROUP}
-    )
+    by_arn, by_name = ({"ModelPackageGroupName": name} for name in (SHARED, GROUP))
+    assert comparable(by_arn) == comparable(by_name)

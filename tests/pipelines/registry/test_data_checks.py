@@ -1,12 +1,14 @@
-"""A script's data in S3: what a job's input gets of a prefix, and whether it is what it was."""
+"""A script's data in S3, and a verdict's champion: whether they are what they were."""
 
 import boto3
 import pytest
 
+from pipelines.registry.champion import check_champion
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
 from pipelines.registry.verification import _check_channel
 from steps.evaluate.script_evaluation import channel
+from trainyard.common.errors import GateError
 
 pytestmark = pytest.mark.long
 
@@ -44,3 +46,21 @@ def test_a_channel_is_what_the_job_was_given(uri, files, evidence, tmp_path):
     (tmp_path / "more.csv").write_text("")
     with pytest.raises(Mismatch, match="number of files of channel test"):
         _check_channel(evidence, "channel test", uri, channel("test", tmp_path), deep=False)
+
+
+@pytest.mark.parametrize(
+    ("judged", "now", "refused"),
+    [
+        ("none", None, None),
+        ("one", "one", None),
+        (None, "one", None),  # the recipe compares with no champion
+        ("none", "one", "compared with none, the champion is now one"),
+        ("one", "two", "compared with one, the champion is now two"),
+        ("one", None, "the champion is now none: it was rejected, or deleted"),
+    ],
+)
+def test_a_champion_that_moved_refuses(judged, now, refused):
+    if refused is None:
+        return check_champion("arn", judged, now)
+    with pytest.raises(GateError, match=refused):
+        check_champion("arn", judged, now)

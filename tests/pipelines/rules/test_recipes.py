@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.definition import build
-from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
+from tests.pipelines.test_definition import compiled
 from trainyard.common.errors import RecipeError
 from trainyard.validate.location import Finding
 
@@ -19,14 +18,11 @@ COMPILED = [fault for fault in RECIPE_FAULTS if fault.rule]
 
 
 def of_recipe(name: str, *overrides: str) -> list[Finding]:
-    recipe = load(Path(f"recipes/{name}.yaml"), overrides)
-    begun = recipe.train.start_from
+    path = f"recipes/{name}.yaml"
+    begun = load(Path(path), overrides).train.start_from
     if begun and begun.model_package:  # whose file only the registry knows
-        known = "train.start_from.model=s3://trainyard-laptop/base/model.tar.gz"
-        recipe = load(Path(f"recipes/{name}.yaml"), [*overrides, known])
-    home = Path("recipes")
-    definition = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None, home=home)
-    return check(definition.body)
+        overrides += ("train.start_from.model=s3://trainyard-laptop/base/model.tar.gz",)
+    return check(compiled(path, *overrides).body)
 
 
 def title(fault: RecipeFault) -> str:

@@ -9,7 +9,7 @@ from tests.conftest import CHECKOUT
 from tests.pipelines.rules.job_faults import FAULTS, NEAR
 from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.test_rules import named
-from trainyard.validate.rules.rule import RULES, Rule
+from trainyard.validate.rules.rule import RULES
 
 pytestmark = pytest.mark.long
 
@@ -20,13 +20,12 @@ ELSEWHERE = {"traced-shapes-are-stale": "tests/pipelines/advice/test_traced_shap
 """Rules about files beside the definition → the tests that make such files."""
 
 
-@pytest.mark.parametrize("rule", OURS, ids=lambda rule: rule.name)
-def test_each_rule_has_what_breaks_it_and_what_does_not(rule: Rule):
-    if elsewhere := ELSEWHERE.get(rule.name):
-        assert rule.name in (CHECKOUT / elsewhere).read_text(encoding="utf-8")
-        return
-    assert rule.name in {fault.rule for fault in FAULTS}
-    assert rule.name in {fault.rule for fault in NEAR}
+def test_each_rule_has_what_breaks_it_and_what_does_not():
+    for rule in OURS:
+        if elsewhere := ELSEWHERE.get(rule.name):
+            assert rule.name in (CHECKOUT / elsewhere).read_text(encoding="utf-8")
+        else:
+            assert rule.name in {fault.rule for fault in FAULTS} & {fault.rule for fault in NEAR}
 
 
 @named(FAULTS)
@@ -52,16 +51,12 @@ def sources(*rooms: str) -> dict[str, str]:
     return {str(path.relative_to(CHECKOUT)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def test_every_rule_that_is_declared_anywhere_is_in_the_table():
-    texts = sources("trainyard", "pipelines").values()
-    declared = [
-        name for text in texts for name in re.findall(r"^@rule\([^@]*?^def (\w+)", text, re.M)
-    ]
-    assert sorted(name.replace("_", "-") for name in declared) == sorted(RULES)
-
-
-def test_the_application_checks_with_its_own_rules_too():
+def test_every_rule_that_is_declared_is_in_the_table_and_the_application_checks_with_its_own():
     """``trainyard.validate.check`` alone would pass over them in silence."""
+    texts = sources("trainyard", "pipelines")
+    declaring = r"^@rule\([^@]*?^def (\w+)"
+    declared = [name for text in texts.values() for name in re.findall(declaring, text, re.M)]
+    assert sorted(name.replace("_", "-") for name in declared) == sorted(RULES)
     general = r"from trainyard\.validate(\.checking)? import .*\bcheck\b"
     users = {name for name, text in sources("pipelines").items() if re.search(general, text)}
     assert users == {"pipelines/rules/__init__.py"}

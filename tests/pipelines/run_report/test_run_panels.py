@@ -1,29 +1,28 @@
-"""The panels of our runs' pages: complete, and drawn from whatever a run got to."""
+"""The panels of our runs' pages: complete, and drawn from whatever a run got to; searches."""
 
 import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipelines.run_report.run_panels import PANELS, trials
+from pipelines.run_report.run_panels import (
+    PANELS,
+    incumbents,
+    over_seeds,
+    rank_trials,
+    round_value,
+    trials,
+)
 from pipelines.run_report.training_pace import history
-from tests.pipelines.run_report.test_search_results import summary
 from tests.trainyard.console.test_frozen_page import PACKAGE, References, render, step
 
 pytestmark = pytest.mark.long
 
-CHECK = {
-    "name": "max_bits_per_byte",
-    "kind": "threshold",
-    "metric": "bits_per_byte",
-    "direction": "lower",
-    "value": 2.5,
-    "threshold": 3.0,
-    "passed": True,
-    "reason": "bits_per_byte is 2.5, the recipe demands at most 3",
-}
-
-
+CHECK = {"name": "max_bits_per_byte", "kind": "threshold", "metric": "bits_per_byte",
+         "direction": "lower", "value": 2.5, "threshold": 3.0, "passed": True,
+         "reason": "bits_per_byte is 2.5, the recipe demands at most 3"}  # fmt: skip
 KNOWN = {
     "pace": None,
     "search": None,
@@ -47,9 +46,9 @@ def page(**changes: Any) -> str:
     return render(steps, panels, package)
 
 
-def test_the_page_shows_the_run_and_fetches_nothing():
+def test_the_page_shows_the_run_fetches_nothing_and_is_the_same_again():
     found = References(page())
-    assert found.fetched == []
+    assert found.fetched == [] and page() == page()
     for shown in ("demo", "Succeeded", "1 min 05 s", "2.5000", "at most", "3.6000", "f" * 64,
                   "model-package/demo/1", "optimizer step", "validation"):  # fmt: skip
         assert shown in found.text
@@ -68,18 +67,12 @@ def test_a_search_shows_its_best_trainings_and_which_was_chosen():
 
 
 def test_the_standard_error_is_shown_where_there_is_one():
-    evaluation = KNOWN["evaluation"] | {
-        "metrics": {
-            "bits_per_byte": {"value": 2.5, "standard_error": 0.0123},
-            "loss": {"value": 1.7, "standard_error": None},
-        }
+    metrics = {
+        "bits_per_byte": {"value": 2.5, "standard_error": 0.0123},
+        "loss": {"value": 1.7, "standard_error": None},
     }
-    text = References(page(evaluation=evaluation)).text
+    text = References(page(evaluation=KNOWN["evaluation"] | {"metrics": metrics})).text
     assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [("2.5000", "0.0123")]
-
-
-def test_the_same_run_gives_the_same_page():
-    assert page() == page()
 
 
 @pytest.mark.parametrize(
@@ -96,30 +89,61 @@ def test_a_run_that_did_not_get_far_has_a_page_too(missing: dict):
     assert "demo" in References(page(**missing)).text
 
 
-def test_a_reason_cannot_smuggle_markup_into_the_page():
+def test_rejected_checks_are_red_and_a_reason_cannot_smuggle_markup_into_the_page():
     evil = "<script>alert(1)</script>"
-    gate = {"verdict": "reject", "reason": evil, "checks": [CHECK | {"name": evil}]}
-    found = page(gate=gate)
+    rejected = CHECK | {"name": evil, "threshold": 2.0, "passed": False}
+    found = page(gate={"verdict": "reject", "reason": evil, "checks": [rejected]})
     assert evil not in found and found.count("&lt;script&gt;") >= 2
-
-
-def test_rejected_checks_are_red():
-    rejected = CHECK | {"threshold": 2.0, "passed": False}
-    found = page(gate={"verdict": "reject", "reason": "x", "checks": [rejected]})
     assert re.search(r'class="reject">\s*reject', found)
 
 
 def test_history_reads_metric_lines_and_nothing_else():
-    lines = [
-        "INFO resumed",
-        "step=1 loss=5.5 learning_rate=1e-05",
-        "epoch=3 step=9",
-        "step=2 loss=-1.5e+2",
-        "step=2 validation_loss=4",
-        "step=2 loss=7",
-    ]
+    lines = ["INFO resumed", "step=1 loss=5.5 learning_rate=1e-05", "epoch=3 step=9",
+             "step=2 loss=-1.5e+2", "step=2 validation_loss=4", "step=2 loss=7"]  # fmt: skip
     assert history(lines) == [
         {"step": 1.0, "loss": 5.5, "learning_rate": 1e-05},
         {"step": 2.0, "loss": 7.0},
         {"step": 2.0, "validation_loss": 4.0},
     ]
+
+
+VALUES = st.one_of(st.none(), st.floats(-1e6, 1e6))
+
+
+def summary(job: str, value: float | None, status: str = "Completed", goal: str = "Minimize"):
+    """Return a summary as ListTrainingJobsForHyperParameterTuningJob gives it."""
+    final = {"Type": goal, "MetricName": "loss", "Value": value}
+    return {
+        "TrainingJobName": job,
+        "TrainingJobStatus": status,
+        "TunedHyperParameters": {"rate": "0.00123456"},
+    } | ({} if value is None else {"FinalHyperParameterTuningJobObjectiveMetric": final})
+
+
+@given(st.lists(VALUES, min_size=1), st.sampled_from(["Minimize", "Maximize"]))
+def test_the_best_so_far_never_gets_worse_and_ends_with_the_first_in_rank(values, goal):
+    found = trials(summary(str(n), value, goal=goal) for n, value in enumerate(values))
+    best = [value for _, value in incumbents(found)]
+    better = min if goal == "Minimize" else max
+    known = [value for value in values if value is not None]
+    assert best == [better(known[: n + 1]) for n in range(len(known))]
+    if known:
+        assert rank_trials(found)[0]["objective"] == best[-1]
+    ranked = [one["objective"] for one in rank_trials(found)]
+    assert ranked[len(known) :] == [None] * (len(values) - len(known))
+
+
+def test_a_stopped_training_is_never_the_best_so_far_and_numbers_are_rounded():
+    found = trials([summary("a", 0.5), summary("b", 0.1, "Stopped"), summary("c", 0.4)])
+    assert incumbents(found) == [(1, 0.5), (3, 0.4)]
+    assert [round_value(one) for one in ("0.00123456", "adamw", "3")] == ["0.001235", "adamw", "3"]
+
+
+def test_several_seeds_have_a_mean_with_its_interval_and_other_searches_none():
+    seeds = [summary(str(n), value) for n, value in enumerate((1.0, 2.0, 3.0))]
+    assert over_seeds(trials(seeds)) is None
+    for number, one in enumerate(seeds):
+        one["TunedHyperParameters"] = {"seed": str(number)}
+    # Student's t of 2 degrees of freedom: 4.3027; the standard error is 1 / √3
+    assert str(over_seeds(trials(seeds))).startswith("2.0000 ± 2.4841 (95 % interval")
+    assert over_seeds(trials(seeds[:1])) is None

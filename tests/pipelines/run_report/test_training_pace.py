@@ -1,16 +1,27 @@
-"""Tests of the expected pace of our trainings: from earlier runs, and from the forecast."""
+"""The expected pace of our trainings, the lines about a run in a terminal, what a run printed."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pipelines.advice.training_setting import of_description
 from pipelines.run_report.run_panels import PANELS
-from pipelines.run_report.training_pace import LOOK_BACK, Paces, foreseen, seconds
+from pipelines.run_report.training_pace import (
+    LOOK_BACK,
+    Paces,
+    checks_table,
+    foreseen,
+    read_metrics,
+    seconds,
+    steps_done,
+)
 from tests.pipelines.advice.test_training_setting import job as hyperparameters
+from tests.trainyard.console.test_frozen_page import step
 from trainyard.console.app_hooks import read_panels
 from trainyard.runs.execution import Step
 from trainyard.runs.training_speed import STEP
+from trainyard.terminal import console
 
 LINE = {"step": 120.0, "loss": 2.5, "step_seconds": 2.0, "data_seconds": 0.9,
         "forward_backward_seconds": 0.9, "communication_seconds": 0.1, "optimizer_seconds": 0.1,
@@ -36,8 +47,7 @@ class Run:
 
     def steps(self) -> list[Step]:
         metadata = {"TrainingJob": {"Arn": f"arn:x/{self.job['TrainingJobName']}"}}
-        told: dict[str, Any] = {"started": None, "ended": None, "reason": "", "cached": False}
-        return [Step(name="Train", title="T", status="Succeeded", metadata=metadata, **told)]
+        return [step("Train", metadata=metadata)]
 
     def training_job(self, name: str) -> dict[str, Any]:
         return self.job
@@ -95,11 +105,11 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
 def test_the_first_metric_line_is_a_warm_up():
     """Kernels are compiled in it, so its time is expected and must not be reported as slow."""
     run = Run(described("now", 400.0), Run(described("a", 1.5)))
-    step = run.job["FinalMetricDataList"][0]
-    assert step["MetricName"] == "train:step"
+    done = run.job["FinalMetricDataList"][0]
+    assert done["MetricName"] == "train:step"
     said = {}
-    for step["Value"] in (10.0, 20.0):
-        said[step["Value"]] = Paces().remark_on_job(run, run.job)  # type: ignore[arg-type]
+    for done["Value"] in (10.0, 20.0):
+        said[done["Value"]] = Paces().remark_on_job(run, run.job)  # type: ignore[arg-type]
     assert said[10.0] == "" and said[20.0].startswith("slow: a step takes 400 s")
 
 
@@ -130,3 +140,54 @@ def test_the_report_has_this_run_and_what_was_expected_of_it():
     assert "slow: a step takes 4 s" in page
     alone = Run(described("x", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 2}))
     assert read_panels(PANELS[-1:], alone, by_name) == ("",)  # type: ignore[arg-type]
+
+
+CHECK = {"name": "max_loss", "direction": "lower", "value": 2.0, "threshold": 3.0, "passed": True}
+COMPARED = CHECK | {"name": "superiority_loss", "kind": "superiority", "direction": "higher",
+                    "value": 0.01, "low": -0.005, "high": None, "threshold": 0.0,
+                    "passed": False}  # fmt: skip
+
+
+def shown(*checks: dict, **gate: str) -> list[list[str]]:
+    with console.capture() as capture:
+        console.print(checks_table({"checks": list(checks)} | gate))
+    return [line.split() for line in capture.get().splitlines()]
+
+
+def test_limits_are_shown_where_a_check_has_some_and_what_is_demanded_of_them():
+    head, plain, compared = shown(CHECK, COMPARED)
+    assert head == ["gate", "value", "limits", "demanded"]
+    assert plain == ["max_loss", "2.0000", "at", "most", "3.0000", "pass"]
+    assert compared[1:] == ["0.0100", "-0.0050", "to", "∞", "low", "above", "0.0000", "reject"]
+    assert shown(CHECK)[0] == ["gate", "value", "demanded"]
+
+
+def test_a_cold_start_says_that_there_is_no_champion_and_what_the_policy_did():
+    undecided = COMPARED | {"value": None, "low": None, "passed": True}
+    _, row = shown(undecided, champion="none", cold_start="pass")
+    assert "no champion, cold_start: pass" in " ".join(row) and "missing" not in row
+    _, row = shown(CHECK | {"value": None, "kind": "threshold"}, champion="none")
+    assert "missing" in row
+
+
+def test_a_training_that_has_told_its_step_has_a_bar():
+    told = [{"MetricName": "train:step", "Value": 30.0}, {"MetricName": "train:loss", "Value": 2}]
+    job = {"FinalMetricDataList": told, "HyperParameters": {"max_steps": "300"}}
+    assert steps_done(job) == (30, 300)
+    assert steps_done(job | {"FinalMetricDataList": []}) is None
+    assert steps_done(job | {"HyperParameters": {}}) is None
+
+
+def test_a_metrics_expression_means_what_it_means_to_jobs():
+    """Its dialect differs from Python's; an invalid or slow one does not affect others."""
+    regexes = {"f1": r"f1=(?<value>[0-9.]+)", "bad": "(", "slow": "word=((a|aa)+)$",
+               "mae": "mae=([0-9.]+)"}  # fmt: skip
+    given = [{"Name": name, "Regex": regex} for name, regex in regexes.items()]
+    lines = ["f1=0.5 mae=3", f"word={'a' * 60}!", "f1=1.0 mae=nothing"]
+    metadata = {"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/x"}}
+    service = SimpleNamespace(
+        training_job=lambda name: {"AlgorithmSpecification": {"MetricDefinitions": given}},
+        all_lines=lambda _: lines,
+    )
+    found = read_metrics(service, {"Train": step("Train", metadata=metadata)})
+    assert found == {"f1": [0.5, 1.0], "mae": [3.0]}

