@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import product
 
 from trainyard import dashboards
 from trainyard.common.measures import ALL, OF_SERVICE, OF_TRAINING
@@ -22,33 +24,24 @@ def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown
 def test_no_two_panels_lie_on_each_other():
     taken = set()
     for panel in dashboards.grafana_dashboard()["panels"]:
-        place = panel["gridPos"]
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
-                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
-        assert not cells & taken and place["x"] + place["w"] <= 24
+        x, y, wide, high = (panel["gridPos"][side] for side in "xywh")
+        cells = set(product(range(x, x + wide), range(y, y + high)))
+        assert not cells & taken and x + wide <= 24
         taken |= cells
 
 
-def cloudwatch_metrics(template_body: dict) -> list[tuple[str, str]]:
-    """Return (namespace, name) of every metric that the template's dashboard and alarms use."""
-    body = json.loads(
-        template_body["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
-    )
-    of_widgets = [
-        tuple(metric[:2])
-        for w in body["widgets"]
-        for metric in w["properties"]["metrics"]
-        if isinstance(metric[0], str)
-    ]
-    search_metrics = [
-        (expression.split("{")[1].split(",")[0], expression.split('MetricName="')[1].split('"')[0])
-        for widget in body["widgets"]
-        for metric in widget["properties"]["metrics"]
-        if isinstance(metric[0], dict)
-        for expression in [metric[0]["expression"]]
-    ]
-    alarms = [r["Properties"] for r in template_body["Resources"].values() if "Alarm" in r["Type"]]
-    return [*of_widgets, *search_metrics, *((a["Namespace"], a["MetricName"]) for a in alarms)]
+def cloudwatch_metrics(template: dict) -> Iterator[tuple[str, str]]:
+    """Iterate over (namespace, name) of every metric of the template's dashboard and alarms."""
+    body = json.loads(template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])
+    for widget in body["widgets"]:
+        for first, *rest in widget["properties"]["metrics"]:
+            if isinstance(first, str):
+                yield first, rest[0]
+            else:
+                found = re.search(r'{([^,]+),.*?MetricName="([^"]+)"', first["expression"])
+                yield found[1], found[2]
+    for alarm in (r["Properties"] for r in template["Resources"].values() if "Alarm" in r["Type"]):
+        yield alarm["Namespace"], alarm["MetricName"]
 
 
 def test_every_metric_of_cloudwatchs_is_of_the_list():

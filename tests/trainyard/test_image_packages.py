@@ -2,16 +2,11 @@
 
 import pytest
 
-from trainyard.image_packages import (
-    Image,
-    InstalledPackage,
-    differences,
-    image_of,
-    known_image,
-    published_images,
-)
+from trainyard.image_packages import Image, differences, image_of, known_image, published_images
+from trainyard.image_packages import InstalledPackage as Package
 
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
+HUGGING = "huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310-cu121-ubuntu20.04"
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 
@@ -22,20 +17,13 @@ def test_the_longest_version_in_a_tag_names_the_image():
     assert old and old.python == "3.10"
     assert image_of(f"{ECR}/sagemaker-scikit-learn:1.4-20-cpu-py3") is None
     assert image_of("own/image:1") is image_of(None) is None
-
-
-def test_smp_images_are_known_and_not_published():
-    assert published_images()["smdistributed-modelparallel 2.5.1"] is None
+    assert published_images()["smdistributed-modelparallel 2.5.1"] is None  # known all the same
 
 
 @pytest.mark.parametrize(
     ("uri", "python", "packages"),
     [
-        (
-            f"{DLC}/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310-cu121-ubuntu20.04",
-            "3.10",
-            {"torch": "2.1.0", "transformers": "4.36.0"},
-        ),
+        (f"{DLC}/{HUGGING}", "3.10", {"torch": "2.1.0", "transformers": "4.36.0"}),
         (f"{ECR}/sagemaker-xgboost:1.5-1", "", {"xgboost": "1.5"}),
         (f"{DLC}/pytorch-inference:2.6.0-cpu-py312", "3.12", {"torch": "2.6.0"}),
     ],
@@ -53,12 +41,12 @@ def test_a_published_list_counts_more_than_a_tag():
 
 
 HERE = {
-    "pandas": InstalledPackage("3.0.2", ("pandas",)),
-    "numpy": InstalledPackage("2.4.1", ("numpy",)),
-    "pyyaml": InstalledPackage("6.0.3", ("_yaml", "yaml")),
-    "torch": InstalledPackage("2.13.0+cpu", ("torch", "torchgen")),
-    "idna": InstalledPackage("3.18", ("idna",)),
-    "markupsafe": InstalledPackage("3.0.3", ("markupsafe",)),
+    "pandas": Package("3.0.2", ("pandas",)),
+    "numpy": Package("2.4.1", ("numpy",)),
+    "pyyaml": Package("6.0.3", ("_yaml", "yaml")),
+    "torch": Package("2.13.0+cpu", ("torch", "torchgen")),
+    "idna": Package("3.18", ("idna",)),
+    "markupsafe": Package("3.0.3", ("markupsafe",)),
 }
 
 

@@ -1,6 +1,7 @@
 """YAML that is too deep, expands without end or holds no values: an error at once."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 WRONG = {
     "lists 3,000 deep": ("[" * 3000 + "]" * 3000, "is nested deeper than 100"),
     "mappings 300 deep": ("\n".join(" " * n + "a:" for n in range(300)), "nested deeper"),
-    "items 3,000 deep": ("- " * 3000 + "x", "is nested deeper than 100"),
     "aliases of aliases": (LAUGHS, "more than 20,000 values with its aliases expanded"),
     "itself": ("a: &a [*a]", "an alias stands inside what it names"),
     "itself in a mapping": ("a: &a {b: {c: *a}}", "an alias stands inside what it names"),
@@ -52,9 +52,8 @@ def test_a_recipe_that_cannot_be_read_is_told_at_once(tmp_path: Path, text: str,
     assert time.process_time() - began < 10
 
 
-@pytest.mark.parametrize("name", ["lists 3,000 deep", "aliases of aliases", "itself"])
-def test_a_template_is_read_in_the_same_bounds(name: str):
-    text, why = WRONG[name]
+def test_a_template_is_read_in_the_same_bounds():
+    text, why = WRONG["aliases of aliases"]
     with pytest.raises(DefinitionError, match=why):
         read_template(text, "roles.yaml")
 
@@ -95,8 +94,5 @@ def test_the_bounds_are_exact(depth: int, reads: bool):
     nested = "[" * depth + "]" * depth
     many = f"[{','.join('x' * (MOST - 1 + (not reads)))}]"
     for text in (nested, many):
-        if reads:
+        with nullcontext() if reads else pytest.raises(yaml.YAMLError):
             load_yaml(text)
-        else:
-            with pytest.raises(yaml.YAMLError):
-                load_yaml(text)

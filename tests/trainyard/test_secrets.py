@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.recipe.read_recipe import load
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, called
 from tests.pipelines.upserting import definition
-from trainyard.common.errors import RecipeError
 from trainyard.plan.definition_diff import HIDDEN, compare
 from trainyard.plan.plan_display import differences
 from trainyard.secrets import find, in_url, is_secret
@@ -64,16 +62,8 @@ def test_every_url_with_a_password_is_told_and_none_without(scheme, user, passwo
     ],
 )
 def test_a_recipe_with_a_secret_is_refused_by_its_field_and_not_repeated(field: str, value: str):
-    with pytest.raises(RecipeError, match=f"{field}: looks like a secret") as refused:
-        load(LAPTOP, [f"{field}={value}"])
-    assert "a1b2c3d4" not in str(refused.value)
-
-
-def test_the_definition_is_not_printed(run_python):
-    words = ["-m", "pipelines.definition", "--recipe", str(LAPTOP)]
-    done = run_python(*words, "--set", "train.environment.API_TOKEN=a1b2c3d4")
-    assert done.returncode == 1
-    assert "train.environment.API_TOKEN: looks like a secret" in done.stderr
+    done = called("pipelines.definition", "--recipe", str(LAPTOP), "--set", f"{field}={value}")
+    assert done.returncode == 1 and f"{field}: looks like a secret" in done.stderr
     assert "a1b2c3d4" not in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
@@ -101,8 +91,6 @@ def test_a_plan_hides_what_somebody_wrote_into_the_pipeline():
 
 
 def test_find_gives_the_path_of_each():
-    tree = {
-        "a": [{"Name": "TOKEN", "Value": "x"}, {"Name": "b", "Value": "x"}],
-        "c": ["--token", "x"],
-    }
+    pairs = [{"Name": "TOKEN", "Value": "x"}, {"Name": "b", "Value": "x"}]
+    tree = {"a": pairs, "c": ["--token", "x"]}
     assert list(find(tree)) == [("a", 0, "Value"), ("c", 1)]

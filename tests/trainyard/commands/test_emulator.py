@@ -8,11 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import boto3
 import pytest
 
 from tests.trainyard.emulator.harness import until
-from tests.trainyard.emulator.standin import signed
+from tests.trainyard.emulator.standin import make_client, signed
 from trainyard.emulator.server import Endpoint
 
 pytestmark = pytest.mark.long
@@ -27,9 +26,8 @@ def start(started: Callable) -> Callable:
 
 
 def exported(process: subprocess.Popen) -> dict[str, str]:
-    lines = iter(process.stdout.readline, "")
     values = {}
-    for line in lines:
+    for line in iter(process.stdout.readline, ""):
         if line.startswith("export "):
             name, _, value = line.removeprefix("export ").strip().partition("=")
             values[name] = value
@@ -72,23 +70,14 @@ def test_refuses_in_one_line(start: Callable):
 def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
     start: Callable, tmp_path: Path
 ):
-    def connect(values: dict[str, str]):
-        return boto3.client(
-            "s3",
-            endpoint_url=values["AWS_ENDPOINT_URL"],
-            region_name="us-east-1",
-            aws_access_key_id=values["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=values["AWS_SECRET_ACCESS_KEY"],
-        )
-
     process = start("--state", "aws")
     values = exported(process)
-    s3 = connect(values)
+    there = Endpoint(values["AWS_ENDPOINT_URL"], values, None)
+    s3 = make_client(there, "s3")
     s3.create_bucket(Bucket="bucket")
     s3.put_object(Bucket="bucket", Key="key", Body=b"old")
     host, port = values["AWS_ENDPOINT_URL"].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        there = Endpoint(values["AWS_ENDPOINT_URL"], values, None)
         headers = signed(there, "s3", "PUT", "/bucket/key", {"Content-Length": "9000000"})
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         connection.sendall(f"PUT /bucket/key HTTP/1.1\r\n{lines}\r\n".encode())
@@ -97,6 +86,7 @@ def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
         until(lambda: sum(p.stat().st_size for p in bytes_of.glob("*/*")) >= 1_000_000)
         process.kill()
         process.wait()
-    s3 = connect(exported(start("--state", "aws")))
+    values = exported(start("--state", "aws"))
+    s3 = make_client(Endpoint(values["AWS_ENDPOINT_URL"], values, None), "s3")
     assert s3.get_object(Bucket="bucket", Key="key")["Body"].read() == b"old"
     assert [p.stat().st_size for p in bytes_of.glob("*/*")] == [3]

@@ -18,8 +18,12 @@ def migrated(capsys: pytest.CaptureFixture, *arguments: object) -> tuple[str, st
     return out.out, out.err, int(end.value.code or 0)
 
 
-def test_a_diff_is_proposed_and_nothing_is_written(capsys, tmp_path: Path):
-    script = tmp_path / "pipeline.py"
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "pipeline.py"
+
+
+def test_a_diff_is_proposed_and_nothing_is_written(capsys, script: Path):
     script.write_text(OLD.read_text())
     out, _, status = migrated(capsys, script)
     assert status == 0
@@ -30,42 +34,32 @@ def test_a_diff_is_proposed_and_nothing_is_written(capsys, tmp_path: Path):
     assert script.read_text() == OLD.read_text()
 
 
-def test_what_remains_is_named_and_the_status_is_2(capsys, tmp_path: Path):
-    script = tmp_path / "pipeline.py"
+def test_what_remains_is_named_and_the_status_is_2(capsys, script: Path):
     script.write_text("from sagemaker.pipeline import PipelineModel\nm = PipelineModel()\n")
     out, _, status = migrated(capsys, script, "--json")
     assert status == 2
     assert json.loads(out)["remaining"][0]["line"] == 1
 
 
-def test_a_call_that_cannot_run_is_named_and_the_status_is_2(capsys, tmp_path: Path):
-    script = tmp_path / "pipeline.py"
+def test_it_is_written_and_a_call_that_cannot_run_is_named_with_the_status_2(capsys, script: Path):
     step = "from sagemaker.workflow.model_step import ModelStep\ns = ModelStep('M', model=m)\n"
     script.write_text(step)
-    out, _, status = migrated(capsys, script)
+    out, _, status = migrated(capsys, script, "--write")
     assert status == 2
     assert "does not fit sagemaker 3." in out
     assert "in the new code: line 2: ModelStep: it has no argument model; missing" in out
     assert out.endswith("everything is moved, 1 of 2 imports and calls do not fit\n")
+    assert "sagemaker.mlops.workflow" in script.read_text()
 
 
-def test_a_syntax_error_names_file_and_line(capsys, tmp_path: Path):
-    script = tmp_path / "pipeline.py"
-    script.write_text("x = 1\ny = (2\n")
-    _, err, status = migrated(capsys, script)
-    assert (status, "pipeline.py: line 2: '(' was never closed: y = (2" in err) == (1, True)
-
-
-def test_write_replaces_the_script(capsys, tmp_path: Path):
-    script = tmp_path / "pipeline.py"
-    script.write_text("import sagemaker\ns = sagemaker.Session()\n")
-    assert migrated(capsys, script, "--write")[2] == 0
-    assert "session_helper import Session" in script.read_text()
-
-
-def test_a_proof_needs_the_old_python(capsys, tmp_path: Path):
-    script = tmp_path / "pipeline.py"
-    script.write_text("")
-    _, err, status = migrated(capsys, script, "--prove")
-    assert status == 1
-    assert "--old-python" in err
+@pytest.mark.parametrize(
+    ("text", "option", "said"),
+    [
+        ("x = 1\ny = (2\n", "--json", "pipeline.py: line 2: '(' was never closed: y = (2"),
+        ("", "--prove", "--old-python"),
+    ],
+)
+def test_what_is_wrong_is_named(capsys, script: Path, text: str, option: str, said: str):
+    script.write_text(text)
+    _, err, status = migrated(capsys, script, option)
+    assert (status, said in err) == (1, True)

@@ -49,7 +49,7 @@ def plan(monkeypatch, aws, tmp_path: Path):
     return run
 
 
-def test_a_file_against_what_is_deployed(plan):
+def test_a_file_against_what_is_deployed_and_its_next_run(plan):
     same = plan(definition(), "--pipeline", "made")
     assert (same.returncode, same.stderr) == (0, "") and "made in us-" in same.stdout
     assert "no change" in same.stdout
@@ -57,24 +57,17 @@ def test_a_file_against_what_is_deployed(plan):
     assert other.returncode == 2
     assert "1 step changed" in other.stdout and "~ Environment.VALUE   1 → 2" in other.stdout
     told = json.loads(plan(definition("2"), "--pipeline", "made", "--json").stdout)
-    assert {step["step"]: step["answer"] for step in told["steps"]} == {
-        "Make": "cached",
-        "Show": "runs",
-    }
-
-
-def test_the_next_run_of_what_is_deployed(plan):
+    answers = {step["step"]: step["answer"] for step in told["steps"]}
+    assert answers == {"Make": "cached", "Show": "runs"}
     told = json.loads(plan(None, "--pipeline", "made", "--json").stdout)
     assert {step["answer"] for step in told["steps"]} == {"cached"}
     assert told["diff"] == {"pipeline": [], "parameters": [], "steps": []}
 
 
-def test_a_file_alone_is_a_pipeline_that_is_new(run_python, tmp_path: Path):
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps(definition()))
-    done = run_python("-m", "trainyard", "plan", str(file), "--region", "us-east-1")
+def test_a_file_alone_is_a_pipeline_that_is_new(plan):
+    done = plan(definition(), "--region", "us-east-1")
     assert done.returncode == 2, done.stderr
-    assert done.stdout.startswith("pipeline mine in us-east-1: is new, with 2 steps")
+    assert done.stdout.startswith("pipeline other in us-east-1: is new, with 2 steps")
 
 
 def test_what_is_no_definition_is_not_planned(plan):

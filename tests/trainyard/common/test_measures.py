@@ -28,6 +28,7 @@ def test_no_label_has_a_value_for_each_execution_or_job():
 def test_all_that_a_training_logs_is_in_the_list_under_sagemakers_name():
     listed = {s.name for m in ALL for s in m.sources if s.namespace == TRAINING}
     assert listed == NAMES.keys()
+    assert text([(measure, []) for measure in ALL]) == ""
 
 
 @given(st.text(), st.floats())
@@ -40,7 +41,3 @@ def test_what_is_written_is_read_again(label, value):
     plain = re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), match[1])
     assert plain == label
     assert float(match[2]) == pytest.approx(value, nan_ok=True) or math.isinf(value)
-
-
-def test_of_nothing_nothing_is_said():
-    assert text([(measure, []) for measure in ALL]) == ""

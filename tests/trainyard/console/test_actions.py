@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
+from tests.trainyard.console.test_models import register as package
+from tests.trainyard.emulator.harness import Cloud, process_step, until
 from tests.trainyard.emulator.sagemaker.test_callback_tokens import callback_step
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import GateError, ServiceError
@@ -37,16 +38,12 @@ def pipelines(cloud: Cloud) -> Cloud:
     return cloud
 
 
-def package(cloud: Cloud, **more: Any) -> str:
-    """Return the ARN of a new version of the group."""
-    spec = {
-        "Containers": [{"Image": IMAGE, "ModelDataUrl": "s3://bkt/m.tar.gz"}],
-        "SupportedContentTypes": ["text/csv"],
-        "SupportedResponseMIMETypes": ["text/csv"],
-    }
-    return cloud.sm.create_model_package(
-        ModelPackageGroupName="digits", InferenceSpecification=spec, **more
-    )["ModelPackageArn"]
+def client_of(*owners: Owner, may_write: bool = True) -> Any:
+    """Return a client of a console with these owners of packages."""
+    app = create(Account(may_write=may_write), "key", Application(owners=owners))
+    asking = app.test_client()
+    asking.get("/?key=key")
+    return asking
 
 
 def status(cloud: Cloud, arn: str) -> str:
@@ -72,7 +69,7 @@ class Form:
         self._read(self.answer)
 
     def _read(self, answer: Any) -> None:
-        self.text = html.unescape(answer.get_data(as_text=True))
+        self.text = html.unescape(answer.text)
         found = re.search(r'name="token" value="([^"]+)"', self.text)
         self.token = found[1] if found else ""
 
@@ -133,12 +130,29 @@ def test_a_package_with_a_command_of_its_own_is_not_approved_behind_its_back(
     assert status(pipelines, arn) == "PendingManualApproval"
 
 
-def test_an_application_approves_its_own_by_its_own_rules(pipelines: Cloud):
+DENIED = (
+    "this was not done: UpdateModelPackage was refused: AccessDeniedException: User: "
+    "arn:aws:iam::1:user/x is not authorized to perform: sagemaker:UpdateModelPackage on resource: "
+    "arn:aws:sagemaker:eu-x-1:1:model-package/g/1 because no identity-based policy allows it"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (GateError("the champion has moved"), "the champion has moved"),
+        (ServiceError(DENIED), '"Action": [\n        "sagemaker:UpdateModelPackage"'),
+    ],
+    ids=["a rule of its own", "a missing permission, with the statement"],
+)
+def test_an_application_approves_its_own_by_its_own_rules(
+    pipelines: Cloud, error: Exception, shown: str
+):
     said: list[str] = []
 
     def judge(described: Any, typed: Any) -> NoReturn:
         said.append(typed["comment"])
-        raise GateError("the champion has moved")
+        raise error
 
     mine = Owner(
         action="approve",
@@ -146,40 +160,13 @@ def test_an_application_approves_its_own_by_its_own_rules(pipelines: Cloud):
         says=lambda _: ["Every byte is hashed first."],
         do=judge,
     )
-    app = create(Account(may_write=True), "key", Application(owners=(mine,)))
-    client = app.test_client()
-    client.get("/?key=key")
     arn = package(pipelines, CustomerMetadataProperties={"approve_with": "make approve"})
-    form = Form(client, "approve", package=arn)
+    form = Form(client_of(mine), "approve", package=arn)
     assert "Every byte is hashed first." in form.text
-    answer = form.send(comment="because")
-    assert (answer.status_code, said) == (502, ["because"])
-    assert "the champion has moved" in form.text
+    answer = form.send(comment="typed before")
+    assert (answer.status_code, said) == (502, ["typed before"])
+    assert shown in form.text and "typed before" in form.text
     assert status(pipelines, arn) == "PendingManualApproval"
-
-
-def test_a_refusal_for_want_of_a_permission_shows_the_statement(pipelines: Cloud):
-    def refuse(described: Any, typed: Any) -> NoReturn:
-        raise ServiceError(
-            "this was not done: UpdateModelPackage was refused: AccessDeniedException: User: "
-            "arn:aws:iam::1:user/x is not authorized to perform: sagemaker:UpdateModelPackage on "
-            "resource: arn:aws:sagemaker:eu-x-1:1:model-package/g/1 because no identity-based "
-            "policy allows it"
-        )
-
-    mine = Owner(action="approve", owns=lambda _: True, says=lambda _: (), do=refuse)
-    client = create(Account(may_write=True), "key", Application(owners=(mine,))).test_client()
-    client.get("/?key=key")
-    form = Form(client, "approve", package=package(pipelines))
-    assert form.send(comment="typed before").status_code == 502
-    assert '"Action": [\n        "sagemaker:UpdateModelPackage"' in form.text
-    assert "typed before" in form.text
-
-
-def test_every_pipeline_can_be_started_from_one_page(pipelines: Cloud, client):
-    text = client.get("/do").get_data(as_text=True)
-    assert 'href="/do/start?pipeline=typed"' in text and 'href="/do/start?pipeline=asks"' in text
-    assert 'href="/do"' in client.get("/runs").get_data(as_text=True)
 
 
 def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: Cloud, client):
@@ -193,7 +180,10 @@ def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: 
     assert shown.status_code == 200 and "Nothing was done yet" in form.text
     assert '"Name": "Steps"' in form.text and '"Name": "Rate"' not in form.text  # its default
     started = form.send(**typed)
-    assert started.status_code == 303
+    form.token = form.token_before
+    again = form.send(**typed)  # two clicks start one run
+    assert started.status_code == again.status_code == 303
+    assert started.headers["Location"] == again.headers["Location"]
     execution = started.headers["Location"].rpartition("/")[2]
     pipeline = pipelines.sm.describe_pipeline(PipelineName="typed")["PipelineArn"]
     arn = f"{pipeline}/execution/{execution}"
@@ -201,17 +191,6 @@ def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: 
     values = {one["Name"]: one["Value"] for one in given["PipelineParameters"]}
     assert values == {"Steps": "4", "Rate": "0.5", "Mode": "slow", "Who": "me"}
     pipelines.ended(arn)
-
-
-def test_two_clicks_on_one_form_start_one_run(pipelines: Cloud, client):
-    form = Form(client, "start", pipeline="typed")
-    typed = {"p.Steps": "3", "p.Rate": "0.5", "p.Mode": "fast", "p.Who": "me"}
-    form.send(**typed)  # shows what follows
-    first = form.send(**typed)
-    form.token = form.token_before
-    second = form.send(**typed)
-    assert first.status_code == second.status_code == 303
-    assert first.headers["Location"] == second.headers["Location"]
 
 
 def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipelines: Cloud, client):
@@ -241,13 +220,11 @@ def test_a_run_is_stopped_then_retried(pipelines: Cloud, client):
 
 def test_read_only_offers_nothing_and_refuses_everything(pipelines: Cloud):
     arn = package(pipelines)
-    app = create(Account(may_write=False), "key")
-    client = app.test_client()
-    client.get("/?key=key")
+    client = client_of(may_write=False)
     assert client.get(f"/do/approve?package={arn}").status_code == 403
     assert client.post(f"/do/approve?package={arn}", headers=ORIGIN).status_code == 403
     group, version = arn.split("/")[-2:]
-    assert "/do/" not in client.get(f"/models/{group}/{version}").get_data(as_text=True)
+    assert "/do/" not in client.get(f"/models/{group}/{version}").text
 
 
 @pytest.mark.parametrize("token", ["", "made up", "other"])
@@ -259,29 +236,24 @@ def test_a_post_without_its_own_form_is_refused(pipelines: Cloud, client, token:
     assert status(pipelines, arn) == "PendingManualApproval"
 
 
-def test_what_is_not_there_is_said(client):
+def test_every_pipeline_can_be_started_from_one_page_and_what_is_not_there_is_said(
+    pipelines: Cloud, client
+):
+    text = client.get("/do").text
+    assert 'href="/do/start?pipeline=typed"' in text and 'href="/do/start?pipeline=asks"' in text
+    assert 'href="/do"' in client.get("/runs").text
     assert client.get("/do/nothing").status_code == 404
     assert client.get("/do/approve").status_code == 400
     assert client.get("/do/approve?package=nobody").status_code == 502
 
 
-@pytest.mark.parametrize(
-    ("said", "action", "resource"),
-    [
-        (
-            "AccessDeniedException: User: arn:aws:iam::1:user/x is not authorized to perform: "
-            "sagemaker:UpdateModelPackage on resource: arn:aws:sagemaker:eu-x-1:1:model-package/g "
-            "because no identity-based policy allows the sagemaker:UpdateModelPackage action",
-            "sagemaker:UpdateModelPackage",
-            "arn:aws:sagemaker:eu-x-1:1:model-package/g",
-        ),
-        ("AccessDeniedException: None", "sagemaker:UpdateModelPackage", "arn:p"),
-    ],
-)
-def test_the_missing_permission_is_a_statement(said: str, action: str, resource: str):
+def test_the_missing_permission_is_a_statement():
     call = Call(operation="UpdateModelPackage", arguments={}, resources=("arn:p",))
-    found = policy_for_denial(said, [call])
-    assert found is not None
-    (statement,) = found["Statement"]
-    assert (statement["Action"], statement["Resource"]) == ([action], [resource])
+    resource = "arn:aws:sagemaker:eu-x-1:1:model-package/g/1"
+    for said, of in ((DENIED, resource), ("AccessDeniedException: None", "arn:p")):
+        found = policy_for_denial(said, [call])
+        assert found is not None
+        (statement,) = found["Statement"]
+        assert statement["Action"] == ["sagemaker:UpdateModelPackage"]
+        assert statement["Resource"] == [of]
     assert policy_for_denial("ValidationException: no such package", [call]) is None

@@ -1,17 +1,108 @@
 """Comparison of runs: exactly the differences are shown."""
 
+import gzip
+import io
+import tarfile
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.trainyard.console import compared
 from tests.trainyard.console.looking import ROWS, faults, shows, visit
-from tests.trainyard.emulator.harness import Cloud, Gate, process_step
+from tests.trainyard.emulator.harness import (
+    Cloud,
+    Gate,
+    channel,
+    process_step,
+    s3_input,
+    train_step,
+)
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import create
 
 pytestmark = pytest.mark.long
+
+PARAMETERS = [
+    {"Name": "lr", "Type": "Float", "DefaultValue": 0.1},
+    {"Name": "version", "Type": "String", "DefaultValue": "one"},
+    {"Name": "data", "Type": "String", "DefaultValue": "s3://bkt/data/one/"},
+]
+TRAIN = f"""
+for i in 3 2 1; do echo "step=$((4-i)) loss=0.$i"; done
+echo word={"a" * 60}!
+"""
+ENDLESS = {"Name": "word", "Regex": "word=((a|aa)+)$"}
+"""Metric definition whose expression takes too long on TRAIN's last line."""
+REPORT = """
+echo "{\\"accuracy\\": {\\"value\\": 0.$(cat /opt/ml/processing/data/score)}}" \
+  > /opt/ml/processing/report/report.json
+"""
+
+
+def parameter(name: str) -> dict[str, str]:
+    return {"Get": f"Parameters.{name}"}
+
+
+def join(on: str, *values: object) -> dict[str, dict]:
+    return {"Std:Join": {"On": on, "Values": [*values]}}
+
+
+def below_version(path: str) -> dict[str, dict]:
+    return join("/", "s3://bkt", parameter("version"), path)
+
+
+def create_flowers(cloud: Cloud) -> None:
+    """It trains with the code of a folder, and evaluates with that of an archive."""
+    run = {"Get": "Execution.PipelineExecutionId"}
+    code, data = channel("code", below_version("code")), channel("train", parameter("data"))
+    arguments = {
+        "HyperParameters": {"lr": join("", parameter("lr")), "run": run, "epochs": "3"},
+        "InputDataConfig": [code, data],
+        "OutputDataConfig": {"S3OutputPath": join("/", "s3://bkt/runs", run)},
+    }
+    train = train_step("Train", TRAIN, arguments=arguments)
+    measured = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}, ENDLESS]
+    train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = measured
+    tools = s3_input("code", below_version("tools/sourcedir.tar.gz"))
+    file = {"PropertyFileName": "report", "OutputName": "report", "FilePath": "report.json"}
+    evaluate = process_step(
+        "Evaluate", REPORT, ("Train",), PropertyFiles=[file],
+        outputs={"report": join("/", "s3://bkt/runs", run, "report")},
+        arguments={"ProcessingInputs": [s3_input("data", parameter("data")), tools]},
+    )  # fmt: skip
+    cloud.create("flowers", [train, evaluate], Parameters=PARAMETERS)
+
+
+def put_code(cloud: Cloud, version: str, script: str, *more: str, when: int = 0) -> str:
+    """Upload a folder with ``train.py`` and further files, and an archive with ``evaluate.py``."""
+    cloud.put(f"{version}/code/train.py", script)
+    cloud.put(f"{version}/code/common.py", "SAME = 1\n")
+    for name in more:
+        cloud.put(f"{version}/code/{name}", "<script>alert(1)</script>\n")
+    tools = archive({"./evaluate.py": b"print('the same')\n"}, when)
+    cloud.put(f"{version}/tools/sourcedir.tar.gz", tools)
+    return version
+
+
+def put_data(cloud: Cloud, folder: str, score: str) -> str:
+    cloud.put(f"{folder}rows.csv", "1,2\n")
+    cloud.put(f"{folder}score", score)
+    return f"s3://bkt/{folder}"
+
+
+def archive(files: dict[str, bytes], when: int = 0) -> bytes:
+    """Return a ``.tar.gz``; ``when``: the time in its head, by which its ETag differs."""
+    found = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=found, mode="wb", mtime=when) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return found.getvalue()
+
 
 OLD = "lr = 1\nfor epoch in range(3):\n    train(epoch)\n"
 NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"
@@ -19,15 +110,13 @@ NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"
 
 @pytest.fixture(scope="module")
 def runs(cloud: Cloud) -> list[str]:
-    """Three runs: two with different parameters, code and data; one with the same data
-    elsewhere.
-    """
-    compared.put_code(cloud, "one", OLD)
-    two = compared.put_code(cloud, "two", NEW, "new<b>.py", when=1_000)
-    compared.put_data(cloud, "data/one/", "81")
-    data = compared.put_data(cloud, "data/two/", "93")
-    copied = compared.put_data(cloud, "data/copy/", "81")
-    compared.create(cloud)
+    """Two with different parameters, code and data; one with the same data elsewhere."""
+    put_code(cloud, "one", OLD)
+    two = put_code(cloud, "two", NEW, "new<b>.py", when=1_000)
+    put_data(cloud, "data/one/", "81")
+    data = put_data(cloud, "data/two/", "93")
+    copied = put_data(cloud, "data/copy/", "81")
+    create_flowers(cloud)
     given = ({}, {"lr": "0.2", "version": two, "data": data}, {"data": copied})
     arns = [cloud.start("flowers", each) for each in given]
     assert [cloud.ended(arn)["PipelineExecutionStatus"] for arn in arns] == ["Succeeded"] * 3

@@ -7,21 +7,20 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.trainyard.console.looking import faults
-from tests.trainyard.emulator.harness import Cloud, process_step, training, until
+from tests.trainyard.emulator.harness import Cloud, process_step, until
 
 pytestmark = pytest.mark.long
 
 GROUP = "/aws/sagemaker/ProcessingJobs"
 HOSTILE = "<img src=x onerror=alert(1)> \x1b[31mred\x1b[0m \u202e"
-SCRIPT = "echo begun; sleep 300"
 
 
 @pytest.fixture(scope="module")
 def run(cloud: Cloud) -> tuple[str, str]:
     """Id of a run that continues until the module ends, and the name of its step's job."""
-    cloud.create("logged", [process_step("Slow", SCRIPT), _training()])
+    cloud.create("logged", [process_step("Slow", "echo begun; sleep 300")])
     arn = cloud.start("logged")
-    made = until(lambda: _metadata(cloud, arn, "Slow").get("ProcessingJob"))
+    made = until(lambda: cloud.steps(arn).get("Slow", {}).get("Metadata", {}).get("ProcessingJob"))
     return arn.rpartition("/")[2], made["Arn"].rpartition("/")[2]
 
 
@@ -42,24 +41,11 @@ def written(cloud: Cloud, run) -> str:
     return f"/runs/logged/{execution}/Slow/log?host=algo-7"
 
 
-def _training() -> dict:
-    """Return a step whose job does not describe its metrics itself."""
-    request = training(SCRIPT)
-    request["AlgorithmSpecification"]["MetricDefinitions"] = [
-        {"Name": "train:loss", "Regex": r"loss=(\S+)"}
-    ]
-    return {"Name": "Train", "Type": "Training", "Arguments": request}
-
-
-def _metadata(cloud: Cloud, arn: str, step: str) -> dict:
-    return cloud.steps(arn).get(step, {}).get("Metadata", {})
-
-
 def text(html: str) -> list[str]:
     return re.findall(r'<span class="said">(.*?)(?: <a|</span>)', html, re.DOTALL)
 
 
-def test_it_opens_at_its_end_and_leads_back_to_the_beginning(client, written: str):
+def test_it_opens_at_its_end_and_each_end_leads_to_the_other(client, written: str):
     html = client.get(written).text
     assert text(html)[-1] == "step=2999 loss=0.0003" and len(text(html)) == 500
     seen = text(html)
@@ -67,15 +53,12 @@ def test_it_opens_at_its_end_and_leads_back_to_the_beginning(client, written: st
         html = client.get(older[1].replace("&amp;", "&")).text
         seen = text(html) + seen
     assert len(seen) == 3_000 and seen[0] == "step=0 loss=1.0000"
-
-
-def test_the_beginning_leads_on_to_the_end(client, written: str):
     html = client.get(f"{written}&from=0").text
-    seen = text(html)
+    forth = text(html)
     while newer := re.search(r'href="([^"]+after=[^"]+)"', html):
         html = client.get(newer[1].replace("&amp;", "&")).text
-        seen += text(html)
-    assert len(seen) == 3_000 and seen[-1] == "step=2999 loss=0.0003"
+        forth += text(html)
+    assert forth == seen
 
 
 def test_what_a_log_says_is_text_and_of_one_piece(client, written: str):
@@ -143,22 +126,3 @@ def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: st
     expect(tab.locator(".l.marked")).to_contain_text("line 70")
     expect(tab.locator(".l.marked")).to_be_in_viewport()
     assert faults(tab) == []
-
-
-def test_curves_move_while_a_job_trains(page, cloud: Cloud, console: str, run):
-    arn = cloud.sm.list_pipeline_executions(PipelineName="logged")["PipelineExecutionSummaries"][0]
-    metadata = until(
-        lambda: _metadata(cloud, arn["PipelineExecutionArn"], "Train").get("TrainingJob")
-    )
-    job, store = metadata["Arn"].rpartition("/")[2], cloud.endpoint.app.logs
-    group = "/aws/sagemaker/TrainingJobs"
-    stream = until(lambda: store.streams(group, f"{job}/"))[0].name
-    store.append(group, stream, [f"step {i} loss={1 / i}" for i in range(1, 20)] + ["loss=nan"])
-    page.goto(f"{console.partition('/?')[0]}/runs/logged/{run[0]}/Train")
-    plot = page.get_by_role("application", name="Chart of train:loss")
-    expect(plot).to_have_attribute("data-drawn", "20")
-    store.append(group, stream, ["step 20 loss=7"])
-    page.get_by_role("cell", name="7", exact=True).first.wait_for()
-    expect(plot).to_have_attribute("data-drawn", "21")
-    expect(page.locator("figure .words")).to_contain_text("last 7, lowest 0.0526316")
-    assert faults(page) == []

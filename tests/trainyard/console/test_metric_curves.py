@@ -38,13 +38,10 @@ REGEXES = {
 def job(cloud: Cloud) -> str:
     """Name of a training job that has logged metrics."""
     request = training(LINES)
-    request["AlgorithmSpecification"]["MetricDefinitions"] = [
-        {"Name": name, "Regex": regex} for name, regex in REGEXES.items()
-    ]
+    measured = [{"Name": name, "Regex": regex} for name, regex in REGEXES.items()]
+    request["AlgorithmSpecification"]["MetricDefinitions"] = measured
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            metric_regex, "SECONDS_AHEAD", 0.02
-        )  # the emulator shall not wait long for it here
+        patch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)  # the emulator shall not wait long
         cloud.train("curved", LINES, **request)
     return "curved"
 
@@ -66,7 +63,7 @@ def drawn(account: Account, job: str) -> str:
         return curves(account, step)
 
 
-def test_a_job_s_curves_are_those_of_its_log(account: Account, job: str):
+def test_a_job_s_curves_are_those_of_its_log(account: Account, cloud: Cloud, job: str):
     html = drawn(account, job)
     titles = re.findall(r"<strong>([^<]+)</strong>", html)
     assert titles[0] == "loss"
@@ -78,12 +75,12 @@ def test_a_job_s_curves_are_those_of_its_log(account: Account, job: str):
     ]  # fmt: skip
     [told] = re.findall(r'<p class="notice">([^<]+)</p>', html)
     assert "metric endless" in told and "(a|aa)+$" in told
-
-
-def test_the_log_tells_of_an_expression_that_takes_too_long(cloud: Cloud, job: str):
-    group = "/aws/sagemaker/TrainingJobs"
-    found = cloud.logs.filter_log_events(logGroupName=group, filterPattern='"metric endless"')
-    assert len(found["events"]) == 1
+    logged = cloud.logs.filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", filterPattern='"metric endless"'
+    )
+    assert len(logged["events"]) == 1  # the log tells of it, too
+    cloud.train("silent", "echo nothing")
+    assert drawn(account, "silent") == ""
 
 
 def test_a_log_that_is_too_long_or_gone_leaves_cloudwatch_s_metrics(
@@ -96,11 +93,12 @@ def test_a_log_that_is_too_long_or_gone_leaves_cloudwatch_s_metrics(
 
 def test_curves_of_a_log_of_many_parts_come_as_it_is_read(account: Account, job: str, monkeypatch):
     monkeypatch.setattr(metric_curves, "SECONDS", 0.0)
-    pages = iter(range(1_000))
-    fetch = metric_curves.fetch
-    monkeypatch.setattr(
-        metric_curves, "fetch", lambda *a, **k: fetch(*a, **k, limit=10 + next(pages))
-    )
+    pages, fetch = iter(range(1_000)), metric_curves.fetch
+
+    def part(*asked, **more):
+        return fetch(*asked, **more, limit=10 + next(pages))
+
+    monkeypatch.setattr(metric_curves, "fetch", part)
     reader = metric_curves.Reader(account, job)
     found = reader.read()
     assert found.until is not None and 0 < len(found.samples["train:loss"].values) < 31
@@ -108,8 +106,3 @@ def test_curves_of_a_log_of_many_parts_come_as_it_is_read(account: Account, job:
     while reader.read().until is not None:
         assert time.monotonic() < deadline
     assert found.samples["train:loss"].count == 31
-
-
-def test_what_is_no_training_has_no_curves(account: Account, cloud: Cloud):
-    cloud.train("silent", "echo nothing")
-    assert drawn(account, "silent") == ""

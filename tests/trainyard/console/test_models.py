@@ -18,14 +18,12 @@ def registry(cloud: Cloud) -> Cloud:
     """A group of versions with and without all optional members, and a package without a group."""
     cloud.put("m.tar.gz", b"x" * 1234)
     cloud.sm.create_model_package_group(ModelPackageGroupName="digits")
-    report = cloud.put(
-        "report.json",
-        json.dumps({"regression_metrics": {"mae": {"value": 0.25, "standard_deviation": 0.1}}}),
-    )
-    metrics = {"Statistics": {"ContentType": "application/json", "S3Uri": report}}
-    register(cloud, ModelMetrics={"ModelQuality": metrics}, CustomerMetadataProperties={"a": "1"})
-    register(cloud, ModelMetrics={"ModelQuality": {"Statistics": {
-        "ContentType": "application/json", "S3Uri": "s3://elsewhere/nobodys.json"}}})  # fmt: skip
+    mae = {"mae": {"value": 0.25, "standard_deviation": 0.1}}
+    report = cloud.put("report.json", json.dumps({"regression_metrics": mae}))
+    for uri, metadata in ((report, {"a": "1"}), ("s3://elsewhere/nobodys.json", {})):
+        statistics = {"Statistics": {"ContentType": "application/json", "S3Uri": uri}}
+        told = {"ModelMetrics": {"ModelQuality": statistics}}
+        register(cloud, CustomerMetadataProperties=metadata, **told)
     register(cloud, CustomerMetadataProperties={"hash": "12e45678"})
     cloud.sm.create_model_package(ModelPackageName="alone", InferenceSpecification=spec(FOREIGN))
     return cloud
@@ -63,6 +61,10 @@ def test_a_group_shows_its_champion_and_each_versions_metrics(registry: Cloud, c
     assert "0.25" in text
     assert "12e45678" not in text  # a hash is no metric
     assert "digits" in shown(client, "/models")
+    alone = shown(client, "/models/-/alone")
+    assert FOREIGN in alone and "the metadata do not name an execution" in alone
+    for nothing in ("/models/nobody", "/models/digits/99"):
+        assert client.get(nothing).status_code == 502
 
 
 def test_a_group_draws_its_most_important_metric_with_the_champion_marked(cloud: Cloud, client):
@@ -78,16 +80,6 @@ def test_a_group_draws_its_most_important_metric_with_the_champion_marked(cloud:
     assert "loss by version" in text and "champion: 0.3 at version 2" in text
     assert "lowest 0.3 at version 2, highest 0.5 at version 1" in text
     assert text.count('class="n metric"') == 2
-
-
-def test_a_package_of_no_group_has_its_page(registry: Cloud, client):
-    text = shown(client, "/models/-/alone")
-    assert FOREIGN in text and "the metadata do not name an execution" in text
-
-
-def test_what_is_not_in_the_registry_is_said(registry: Cloud, client):
-    assert client.get("/models/nobody").status_code == 502
-    assert client.get("/models/digits/99").status_code == 502
 
 
 def test_a_group_of_many_versions_shows_the_newest(registry: Cloud, client, monkeypatch):

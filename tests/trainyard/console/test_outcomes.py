@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.trainyard.console.looking import faults
+from tests.trainyard.console.test_models import spec
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, train_step
 from trainyard.console.account_cache import Account, run_title
 from trainyard.console.outcomes import Outcome, by_importance, no_judge, outcome
@@ -31,20 +32,13 @@ def test_quality_comes_before_settings_and_counts(names: list[str], first: str):
 
 def register(loss: float) -> dict:
     """Return a step that registers a package with that loss."""
-    return {
-        "Name": "Register",
-        "Type": "RegisterModel",
-        "Arguments": {
-            "ModelPackageGroupName": "judged",
-            "ModelApprovalStatus": "PendingManualApproval",
-            "InferenceSpecification": {
-                "Containers": [{"Image": IMAGE, "ModelDataUrl": "s3://bkt/m.tar.gz"}],
-                "SupportedContentTypes": ["text/csv"],
-                "SupportedResponseMIMETypes": ["text/csv"],
-            },
-            "CustomerMetadataProperties": {"seed": "7", "loss": json.dumps(loss)},
-        },
+    arguments = {
+        "ModelPackageGroupName": "judged",
+        "ModelApprovalStatus": "PendingManualApproval",
+        "InferenceSpecification": spec(IMAGE),
+        "CustomerMetadataProperties": {"seed": "7", "loss": json.dumps(loss)},
     }
+    return {"Name": "Register", "Type": "RegisterModel", "Arguments": arguments}
 
 
 def ended(cloud: Cloud, name: str, *steps: dict) -> Outcome:
@@ -61,12 +55,9 @@ def outcomes(cloud: Cloud) -> tuple[Outcome, Outcome]:
     cloud.put("m.tar.gz", "x")
     cloud.sm.create_model_package_group(ModelPackageGroupName="judged")
     first = ended(cloud, "first", register(0.5))
-    [package] = cloud.sm.list_model_packages(ModelPackageGroupName="judged")[
-        "ModelPackageSummaryList"
-    ]
-    cloud.sm.update_model_package(
-        ModelPackageArn=package["ModelPackageArn"], ModelApprovalStatus="Approved"
-    )
+    listed = cloud.sm.list_model_packages(ModelPackageGroupName="judged")
+    arn = listed["ModelPackageSummaryList"][0]["ModelPackageArn"]
+    cloud.sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
     return first, ended(cloud, "second", register(0.25))
 
 
@@ -79,9 +70,8 @@ def test_a_registered_model_stands_beside_the_champion(outcomes: tuple[Outcome, 
 
 def test_without_a_model_it_is_the_metric_of_the_training_and_it_has_a_cost(cloud: Cloud):
     train = train_step("Train", "echo 'loss=0.75'")
-    train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = [
-        {"Name": "loss", "Regex": "loss=(\\S+)"}
-    ]
+    measured = [{"Name": "loss", "Regex": "loss=(\\S+)"}]
+    train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = measured
     found = ended(cloud, "trained", train)
     assert (found.metric, found.value, found.verdict) == ("loss", 0.75, "")
     assert found.cost and found.cost.so_far > 0

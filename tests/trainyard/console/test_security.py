@@ -1,6 +1,10 @@
-"""Access to the console, and security headers of every answer."""
+"""Access to the console, security headers of every answer, pages for refusals and defects."""
 
 import pytest
+
+from trainyard.common.errors import ServiceError
+from trainyard.console.account_cache import Account
+from trainyard.console.web_server import create
 
 KEY = "/?key=key"
 
@@ -46,3 +50,24 @@ def test_every_answer_forbids_scripts_of_others(client):
     for address in ("/runs", "/nowhere", "/static/console.css"):
         policy = client.get(address).headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy
+
+
+SECRET = "s3cr3t in a traceback"
+
+
+@pytest.mark.parametrize(
+    "error, status, shown",
+    [
+        (ServiceError("AWS says <no>"), 502, "AWS says &lt;no&gt;"),
+        (KeyError(SECRET), 500, "defect"),
+    ],
+)
+def test_an_error_has_a_page_that_says_what_to_do(error: Exception, status: int, shown: str, cloud):
+    def broken() -> str:
+        raise error
+
+    (app := create(Account(), "key")).add_url_rule("/broken", view_func=broken)
+    (asking := app.test_client()).get(KEY)
+    answer = asking.get("/broken")
+    assert answer.status_code == status
+    assert shown in answer.text and SECRET not in answer.text

@@ -1,7 +1,11 @@
-"""Arguments that may be shown: secrets are hidden, and unknown values say why."""
+"""Arguments that may be shown, and the jobs of a step's attempts, found by their names."""
 
-from trainyard.console.shown_step import public
+from typing import Any
+
+from trainyard.console.account_cache import Account
+from trainyard.console.shown_step import _names, public
 from trainyard.language.evaluation import Unknown
+from trainyard.runs.run_values import Resource
 
 
 def test_secrets_are_hidden_and_the_original_is_left():
@@ -21,3 +25,28 @@ def test_secrets_are_hidden_and_the_original_is_left():
 def test_what_is_not_known_says_why():
     shown = public({"A": [Unknown("Train has not begun")], "B": "known"})
     assert shown == {"A": ["(not known: Train has not begun)"], "B": "known"}
+
+
+class Listed(Account):
+    """An account whose jobs have these names."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = list(names)
+
+    def ask(self, operation: str, seconds: Any = None, **request: Any) -> dict[str, Any]:
+        return {"TrainingJobSummaries": [{"TrainingJobName": name} for name in self.names[::-1]]}
+
+
+def made(name: str) -> Resource:
+    return Resource("TrainingJob", name, f"arn:aws:sagemaker:us-east-1:1:training-job/{name}", "")
+
+
+A, B = (f"pipelines-abc-A-very-long-name-{letter * 10}" for letter in "AB")
+
+
+def test_jobs_of_one_step_differ_in_their_last_ten_characters():
+    here = Listed(A, "pipelines-abc-A-very-long-name-two-CCCCCCCCCC", B)
+    assert _names(here, made(B), {"pipelines-abc-Eval-DDDDDDDDDD"}) == [A, B]
+    assert _names(Listed(A, B), made(A), {B}) == [A]  # of two steps whose names are cut alike
+    assert _names(Listed("x"), made("my-own-name"), set()) == ["my-own-name"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainyard.foresight.advice import Candidate, advise, select_layouts
+from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
 from trainyard.foresight.advice_display import count, misses, why_not
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
@@ -28,8 +28,13 @@ def question(name: str = "llama-3-8b", **changed) -> Question:
 
 
 @pytest.fixture(scope="module")
-def ranked() -> tuple[Candidate, ...]:
-    return advise(question()).ranking
+def advice() -> Advice:
+    return advise(question())
+
+
+@pytest.fixture(scope="module")
+def ranked(advice: Advice) -> tuple[Candidate, ...]:
+    return advice.ranking
 
 
 def test_every_candidate_trains_the_same_and_may_fit(ranked: tuple[Candidate, ...]):
@@ -53,6 +58,12 @@ def test_with_a_deadline_the_cheapest_that_keeps_it_nine_times_of_ten_is_first()
     assert ranked[0].usd.p50 <= min(one.usd.p50 for one in kept) * 1.02
     worse = next(one for one in ranked if one.hours.p90 > 720 and one.memory.fits == "yes")
     assert "misses the deadline" in why_not(worse, ranked[0], asked)
+    short = question(deadline=1.0)
+    best = advise(short).ranking[0]
+    assert "misses the deadline" in (misses(best, short) or "")
+    slow = replace(best.time, step_seconds=_around(9))
+    later = replace(best, hours=best.hours.times(2), time=slow)
+    assert "deadline" not in why_not(later, best, short)  # which nothing keeps
 
 
 def test_with_a_budget_the_fastest_within_it_is_first(ranked: tuple[Candidate, ...]):
@@ -70,8 +81,8 @@ def test_of_layouts_that_are_alike_the_simpler_is_first():
     assert (best.setting.tensor, best.setting.pipeline) == (1, 1)
 
 
-def test_what_is_shown_differs_in_machines_or_in_strategy():
-    best = select_layouts(advise(question()))
+def test_what_is_shown_differs_in_machines_or_in_strategy(advice: Advice):
+    best = select_layouts(advice)
     assert 4 < len(best) <= 8
     assert len({(one.place, one.strategy) for one in best}) == len(best)
     assert len({one.place for one in best}) > 2
@@ -103,16 +114,6 @@ def test_where_nothing_fits_a_change_is_named_with_which_something_does():
     nodes = int(more.split(" ")[0])
     assert advise(replace(asked, max_nodes=nodes)).ranking
     assert not any(one.memory.fits == "yes" for one in advise(replace(asked, max_nodes=1)).ranking)
-
-
-def test_a_deadline_that_nothing_keeps_is_said_and_the_fastest_is_first():
-    asked = question(deadline=1.0)
-    best = advise(asked).ranking[0]
-    assert "misses the deadline" in (misses(best, asked) or "")
-    later = replace(
-        best, hours=best.hours.times(2), time=replace(best.time, step_seconds=_around(9))
-    )
-    assert "deadline" not in why_not(later, best, asked)
 
 
 def test_spot_is_cheaper_and_less_sure():

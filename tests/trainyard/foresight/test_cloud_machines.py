@@ -39,12 +39,9 @@ def test_the_loss_of_one_machine_stops_all():
     one, many = (between_losses("ml.p5.48xlarge", nodes) for nodes in (1, 16))
     assert many.p50 == pytest.approx(one.p50 / 16) and 0 < one.p10 < one.p50 < one.p90
     families = {one["family"] for one in TABLE["losses"]}
-    rarest = max((between_losses(f"ml.{family}.xlarge", 1) for family in families), key=rareness)
+    of_families = [between_losses(f"ml.{family}.xlarge", 1) for family in families]
+    rarest = max(of_families, key=lambda spread: spread.p90)
     assert between_losses("ml.trn1.32xlarge", 1) == rarest  # the band of all families
-
-
-def rareness(spread: Spread) -> float:
-    return spread.p90
 
 
 def test_a_spot_price_is_that_of_the_type_the_family_or_all():
@@ -58,7 +55,10 @@ def test_a_spot_price_is_that_of_the_type_the_family_or_all():
     assert family != everything
 
 
-def test_causes_add_up():
+def test_causes_add_up_and_machines_are_paid_each():
+    demand = machines("ml.p5.48xlarge", 2, "on demand", region="us-west-2", usd_hour=60)
+    found = (demand.count, demand.gpus_per_node, demand.usd_per_hour.p50)
+    assert found == (2, 8, 120)
     both = either(Spread(1, 2, 4), Spread(1, 6, 4))
     assert (both.p10, both.p50, both.p90) == (0.5, pytest.approx(1.5), 2)
 
@@ -69,13 +69,3 @@ def test_a_region_without_a_price_has_another_ones_and_is_an_estimate():
     found = price("ml.p5.48xlarge", "eu-north-1")
     assert found.is_estimated and found.usd == price("ml.p5.48xlarge", "us-east-1").usd
     assert price("ml.p2.xlarge", "us-east-1") is None
-
-
-def test_spot_is_cheaper_and_interrupted_more_often():
-    spot, demand = (
-        machines("ml.p5.48xlarge", 2, how, region="us-west-2", usd_hour=60)
-        for how in ("spot", "on demand")
-    )
-    assert spot.usd_per_hour.p90 < demand.usd_per_hour.p50 == 120
-    assert spot.between.p50 < demand.between.p50
-    assert (spot.count, spot.gpus_per_node) == (2, 8)

@@ -4,11 +4,6 @@ from trainyard.foresight.cloud_machines import GPUS, device_of
 from trainyard.instance_types import MACHINES
 
 
-def test_every_device_is_whole():
-    for gpu in GPUS.values():
-        assert min(gpu.bf16_tflops, gpu.memory_gib, gpu.bandwidth_tb_s, gpu.node_gbps) > 0
-
-
 def test_every_accelerated_instance_type_has_a_device_of_its_memory():
     for machine in MACHINES.values():
         device = device_of(machine)
@@ -36,6 +31,7 @@ def test_a_machine_has_the_device_of_its_name_and_memory(machine: str, device: s
 def test_a_whole_node_of_a_device_is_that_of_its_largest_machines():
     """A setting that states no node has the usual one."""
     for gpu in GPUS.values():
+        assert min(gpu.bf16_tflops, gpu.memory_gib, gpu.bandwidth_tb_s, gpu.node_gbps) > 0
         machines = [one for one in MACHINES.values() if device_of(one) is gpu]
         if machines:
             assert gpu.gpus_per_node == max(one.accelerators for one in machines)

@@ -14,44 +14,29 @@ from trainyard.foresight.interval import Spread
 times = st.floats(1e-3, 1e3)
 
 
-@given(save=times, restart=times, between=times, factor=st.floats(0.3, 3))
-def test_no_interval_is_better_than_the_best(save, restart, between, factor):
+@given(times, times, times, st.floats(0.3, 3), st.floats(1e-3, 1e3))
+def test_no_interval_is_better_than_the_best_in_whatever_unit(save, restart, between, factor, unit):
     best = best_interval(save, restart, between)
     share = useful_share(best, save, restart, between)
     assert 0 <= useful_share(best * factor, save, restart, between) <= share * (1 + 1e-9) < 1
+    given = [one * unit for one in (save, restart, between)]
+    assert best_interval(*given) == pytest.approx(best * unit, rel=1e-6)
+    assert useful_share(best * unit, *given) == pytest.approx(share, rel=1e-9)
 
 
-@given(save=times, restart=times, between=times, unit=st.floats(1e-3, 1e3))
-def test_the_unit_of_time_does_not_matter(save, restart, between, unit):
-    best = best_interval(save, restart, between)
-    other = best_interval(save * unit, restart * unit, between * unit)
-    assert other == pytest.approx(best * unit, rel=1e-6)
-    shares = (
-        useful_share(best * scale, save * scale, restart * scale, between * scale)
-        for scale in (1, unit)
-    )
-    assert next(shares) == pytest.approx(next(shares), rel=1e-9)
-
-
-def test_an_asynchronous_save_costs_no_time_and_loses_more():
+def test_an_asynchronous_save_costs_no_time_loses_more_and_waits_for_the_one_before():
     blocking = useful_share(1, 0.1, 0.2, 5)
     assert blocking < useful_share(1, 0.0, 0.2, 5, write=0.1) < useful_share(1, 0.0, 0.2, 5)
     assert useful_share(1, 0, 0.2, 5, write=5) == pytest.approx(useful_share(1, 0, 0.2, 5) / math.e)
-
-
-def test_the_next_save_waits_for_the_one_before():
     assert best_interval(0.01, 1, 100, write=30) == pytest.approx(29.99)
     assert best_interval(0.01, 1, 100, write=1) == best_interval(0.01, 1, 100)
     assert best_interval(0, 1, 100) == 0
     assert best_interval(0, 1, 100, shortest=0.5) == 0.5
 
 
-def test_nothing_is_useful_where_no_save_ever_ends():
+def test_nothing_is_useful_where_no_save_ever_ends_and_what_makes_no_sense_is_refused():
     assert useful_share(800, 1, 1, 1) == 0
     assert useful_share(10, 1, 1, 1) < 1e-3
-
-
-def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match="interval 0, between 1: expected more than 0"):
         useful_share(0, 1, 1, 1)
     with pytest.raises(ValueError, match="save -1"):
@@ -66,13 +51,8 @@ def sure(value: float) -> Spread:
 
 
 def rented(between: float) -> Machines:
-    return Machines(
-        count=1,
-        gpus_per_node=1,
-        usd_per_hour=sure(10),
-        between=sure(between),
-        wait=sure(200),
-    )
+    prices = {"usd_per_hour": sure(10), "between": sure(between), "wait": sure(200)}
+    return Machines(count=1, gpus_per_node=1, **prices)
 
 
 def p5(count: int, how: How) -> Machines:
@@ -99,6 +79,8 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
     monkeypatch: pytest.MonkeyPatch, between: float, interval: float
 ):
     monkeypatch.setattr("trainyard.foresight.interrupted_run.START", sure(100))
+    never = foresee(rented(0.001), 1, sure(1), 10**6, interval_seconds=3600)  # it cannot save
+    assert (never.hours, never.usd, never.useful) == (sure(math.inf), sure(math.inf), 0)
     run = foresee(rented(between), 1e-9, sure(1), 3600, interval_seconds=interval)
     hours, stops = simulated(3600, interval, between, 100)
     assert run.hours.p50 == pytest.approx(hours, rel=0.05)
@@ -107,11 +89,6 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
     waits = 200 / 3600 * (1 + run.interruptions.p50)
     assert run.charged_hours.p50 == pytest.approx(run.hours.p50 - waits)
     assert run.usd.p50 == pytest.approx(10 * run.charged_hours.p50)
-
-
-def test_a_run_that_cannot_save_before_the_next_interruption_never_finishes():
-    run = foresee(rented(0.001), 1, sure(1), 10**6, interval_seconds=3600)
-    assert (run.hours, run.usd, run.useful) == (sure(math.inf), sure(math.inf), 0)
 
 
 def test_a_training_takes_its_steps_and_somewhat_more():
@@ -154,9 +131,3 @@ def test_a_checkpoint_of_adapters_is_theirs_alone_and_the_model_is_loaded_beside
     # a load of 2 bytes a parameter or of 12, then a save; with every spread the same
     apart = 10 * 70 + (12 * 70 - 1) * (1 + 1 / 8 / 12)
     assert (whole.hours.p50 - adapters.hours.p50) * 3600 == pytest.approx(apart, rel=0.02)
-
-
-def test_spot_is_cheaper_and_less_certain():
-    demand, spot = (foresee(p5(1, how), 1e9, STEP, 20_000) for how in ("on demand", "spot"))
-    assert spot.usd.p50 < demand.usd.p50
-    assert spot.hours.p90 - spot.hours.p10 > demand.hours.p90 - demand.hours.p10

@@ -45,13 +45,15 @@ def looked(there: float, space: Space = Space(), nodes: int = 4, batch: int = 25
     return [setting for setting, _ in found], count
 
 
-def test_what_is_given_is_a_setting_that_holds_the_global_batch():
+def test_what_is_given_is_a_setting_that_holds_the_global_batch_or_none():
     found, _ = looked(2.0)
     assert found
     for setting in found:
         assert Setting(**setting.model_dump()) == setting
         assert setting.tokens == 256 * LLAMA.sequence
         assert setting.gpus == 32 and setting.node_gbps == 3200
+    found, count = looked(100.0, Space(tensor=(1,), pipeline=(1,), context=(1,)), batch=24)
+    assert not found and not count.layouts  # its ranks cannot share it
 
 
 def test_ranks_share_heads_blocks_and_nodes_evenly():
@@ -65,17 +67,9 @@ def test_ranks_share_heads_blocks_and_nodes_evenly():
     assert {setting.context for setting in found} == {1}
     longer, _ = looked(100.0, Space(shortest_share=2048))
     assert {setting.context for setting in longer} == {1, 2, 4}
-
-
-def test_a_model_that_counts_embedding_and_head_as_blocks_is_cut_like_llama_405b():
-    large = Setting(gpu="H100-80", **get_model("llama-3-405b").shape)
-    found = list(fitting(large, P5, 16, 256, Space(pipeline=(16,)), size(100.0), Count()))
+    large = Setting(gpu="H100-80", **get_model("llama-3-405b").shape)  # embedding and head count
+    found = fitting(large, P5, 16, 256, Space(pipeline=(16,)), size(100.0), Count())
     assert {setting.pipeline for setting, _ in found} == {16}
-
-
-def test_a_batch_that_ranks_cannot_share_has_no_layout():
-    found, count = looked(100.0, Space(tensor=(1,), pipeline=(1,), context=(1,)), batch=24)
-    assert not found and not count.layouts
 
 
 @given(there=st.floats(0.05, 20), tensor=st.sampled_from([1, 2, 8]))
@@ -127,8 +121,7 @@ def test_a_device_is_given_precisions_that_it_has(gpu: str, asked: tuple[str, ..
 @pytest.mark.parametrize("quantization", ["none", "nf4", "int8"])
 def test_quantized_weights_are_not_split_between_tensor_parallel_ranks(quantization: str):
     model = LLAMA.model_copy(update={"lora_rank": 8, "quantization": quantization})
-    machine = Machine(gpu="H100-80", gpus=8, node_gbps=100)
-    found = fitting(model, machine, 1, 64, Space(), size(100.0), Count())
+    found = fitting(model, P5, 1, 64, Space(), size(100.0), Count())
     split = {setting.tensor for setting, _ in found} - {1}
     assert bool(split) == (quantization == "none")
 

@@ -33,12 +33,9 @@ def width(spread: Spread) -> float:
     return math.log(spread.p90 / spread.p10)
 
 
-def test_one_training_moves_the_median_by_half_of_its_logarithm():
+def test_one_training_moves_the_median_half_and_many_that_agree_narrow_the_interval():
     assert learned(1.44).p50 == pytest.approx(1.2)
     assert learned(1 / 1.44).p50 == pytest.approx(1 / 1.2)
-
-
-def test_many_that_agree_are_believed_and_narrow_the_interval():
     assert learned(*[1.3] * 50).p50 == pytest.approx(1.3, rel=0.01)
     widths = [width(learned(*[1.3] * count)) for count in (1, 2, 4, 8, 50)]
     assert widths == sorted(widths, reverse=True)
@@ -59,13 +56,10 @@ def test_the_median_lies_between_what_was_shipped_and_what_was_measured(ratios: 
     assert found.p10 < found.p50 < found.p90
 
 
-def test_nothing_measured_changes_nothing():
-    assert Calibration().time(SETTING) == foresee(SETTING)
-    assert Calibration((measured(2, setting=OTHER),)).time(SETTING) == foresee(SETTING)
-
-
 def test_a_device_that_was_measured_is_foreseen_as_it_was():
     shipped = foresee(SETTING)
+    assert Calibration().time(SETTING) == shipped  # nothing was measured, or another device
+    assert Calibration((measured(2, setting=OTHER),)).time(SETTING) == shipped
     slower = Calibration((measured(1.5), measured(1.5, "two"))).time(SETTING)
     by = slower.step_seconds.p50 / shipped.step_seconds.p50
     assert 1 < by < 1.5 and slower.mfu == pytest.approx(shipped.mfu / by)
@@ -80,12 +74,14 @@ def test_a_job_counts_once():
     assert both.count("H100-80") == 2 and both.trainings[0] == measured(1.1)
 
 
-def test_it_is_kept_and_read_again(tmp_path: Path):
+def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
     place = tmp_path / "deep" / "calibration.json"
     assert read(place) == Calibration()
     known = Calibration((measured(1.5), measured(1.2, "two", OTHER)))
     known.write(place)
     assert read(place).trainings == known.trainings
+    kept = json.loads(place.read_text())["trainings"]  # no factor, which constants may outdate
+    assert all(set(one) == {"job", "setting", "step_seconds", "lines"} for one in kept)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +95,3 @@ def test_what_is_no_calibration_is_refused(tmp_path: Path, text: str):
         read(place)
     with pytest.raises(ForesightError, match="cannot be written"):
         Calibration().write(place / "below.json")
-
-
-def test_the_file_holds_what_was_measured_and_no_factor(tmp_path: Path):
-    """So constants that are fitted anew are not corrected for what the old ones missed."""
-    place = tmp_path / "calibration.json"
-    Calibration((measured(1.5),)).write(place)
-    [kept] = json.loads(place.read_text())["trainings"]
-    assert set(kept) == {"job", "setting", "step_seconds", "lines"}

@@ -11,15 +11,8 @@ from trainyard.foresight.transformer_formulas import ActivationBytes, Shapes, Un
 
 GIB = 2**30
 GPT: dict[str, Any] = {
-    "gpu": "A100-80",
-    "positions": "learned",
-    "dropout": 0.1,
-    "attention": "full",
-    "precision": "fp16",
-    "vocab": 51200,
-    "sequence": 2048,
-    "tensor": 8,
-    "accumulation": 64,
+    **{"gpu": "A100-80", "positions": "learned", "dropout": 0.1, "attention": "full"},
+    **{"precision": "fp16", "vocab": 51200, "sequence": 2048, "tensor": 8, "accumulation": 64},
 }
 LLAMA: dict[str, Any] = {"gpu": "H100-80", "gated": True, "vocab": 128256, "kv_heads": 8}
 KORTHIKANTI = {
@@ -40,7 +33,6 @@ def gpt(size: str, **more: Any) -> Setting:
     [
         ("22B", False, 59.25),
         ("22B", True, 9.5625),
-        ("175B", False, 66.84375),
         ("175B", True, 12.3515625),
         ("530B", False, 114.0234375),
         ("1T", True, 26.5625),
@@ -70,44 +62,38 @@ def test_states_are_those_of_figure_1(size: str, gib: float):
 
 
 def bare(parameters: int, flops: int) -> Unit:
-    return Unit(
-        name="layer",
-        parameters=parameters,
-        trained=parameters,
-        replicated=0,
-        matmul_flops=flops,
-        attention_flops=0,
-        elementwise_bytes=0,
-        kept=dict.fromkeys(("none", "selective", "full"), ActivationBytes(0, 0)),
-        output_bytes=0,
-    )
+    nothing = ("replicated", "attention_flops", "elementwise_bytes", "output_bytes")
+    kept = dict.fromkeys(("none", "selective", "full"), ActivationBytes(0, 0))
+    given = {"parameters": parameters, "trained": parameters, "matmul_flops": flops, "kept": kept}
+    return Unit(name="layer", **given, **dict.fromkeys(nothing, 0))
 
 
 T5_3B = Shapes(units=(bare(32_000_000, 2), bare(2_819_000_000, 0)), sequence=1, logits=0)
 
 
 @pytest.mark.parametrize(
-    ("offload", "beside", "gib"), [("all", 0, 0.12), ("optimizer", 0, 0.79), ("none", 2, 6.10)]
+    ("shard", "offload", "beside", "gib"),
+    [
+        ("full", "all", 0, 0.12),
+        ("full", "optimizer", 0, 0.79),
+        ("full", "none", 2, 6.10),
+        ("gradients", "none", 0, 15.93),  # whole ones: 4 bytes a parameter, and 16 shared
+        ("gradients", "optimizer", 0, 5.31),
+    ],
 )
-def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: int, gib: float):
+def test_shared_states_are_those_of_deepspeeds_estimate(
+    shard: str, offload: str, beside: int, gib: float
+):
     """t5-3b on 8 GPUs, the docs' page on memory, largest layer 32M. ``beside``: DeepSpeed
     has 16-bit weights next to the float32 ones, where FSDP has none.
     """
-    given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "full", "offload": offload}
-    setting = Setting.model_validate({"gpu": "A100-80"} | given)
-    states = resident(setting, stages_of(setting, T5_3B)[0])
-    total = states.parameters + states.gradients + states.optimizer + states.gathered_bytes.blocks
-    total += beside * T5_3B.parameters / 8
-    assert total / GIB == pytest.approx(gib, abs=0.01)
-
-
-@pytest.mark.parametrize(("offload", "gib"), [("none", 15.93), ("optimizer", 5.31)])
-def test_deepspeeds_zero_2_holds_whole_gradients(offload: str, gib: float):
-    """t5-3b on 8 GPUs, the same page: 4 bytes a parameter, and 16 shared."""
-    given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "gradients", "offload": offload}
-    setting = Setting.model_validate({"gpu": "A100-80", "deepspeed": True} | given)
+    given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": shard, "offload": offload}
+    given |= {"gpu": "A100-80", "deepspeed": shard == "gradients"}
+    setting = Setting.model_validate(given)
     states = resident(setting, stages_of(setting, T5_3B)[0])
     total = states.parameters + states.gradients + states.optimizer
+    total += states.gathered_bytes.blocks if shard == "full" else 0
+    total += beside * T5_3B.parameters / 8
     assert total / GIB == pytest.approx(gib, abs=0.01)
 
 
@@ -125,7 +111,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     assert total / model.parameters == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("accumulation", [1, 3, 64])
+@pytest.mark.parametrize("accumulation", [1, 64])
 @pytest.mark.parametrize("interleave", [1, 2])
 def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
     accumulation: int, interleave: int
@@ -146,8 +132,7 @@ SETTINGS = st.fixed_dictionaries(
         "gpus": st.sampled_from([8, 64]),
         "layers": st.sampled_from([8, 32]),
         "hidden": st.sampled_from([1024, 8192]),
-        "gated": st.booleans(),
-        "tied": st.booleans(),
+        **dict.fromkeys(("gated", "tied", "compile"), st.booleans()),
         "micro_batch": st.sampled_from([1, 8]),
         "accumulation": st.sampled_from([1, 16]),
         "tensor": st.sampled_from([1, 4]),
@@ -156,7 +141,6 @@ SETTINGS = st.fixed_dictionaries(
         "recompute": st.sampled_from(["none", "selective", "full"]),
         "offload": st.sampled_from(["none", "optimizer", "all"]),
         "lora_rank": st.sampled_from([0, 16]),
-        "compile": st.booleans(),
     }
 )
 
@@ -174,13 +158,10 @@ def test_categories_add_up_and_no_less_work_needs_more(given: dict[str, Any]):
         assert memory.foresee(full).peak.p50 <= found.peak.p50 * 1.001
 
 
-@pytest.mark.parametrize(("layers", "fits"), [(2, "yes"), (80, "no")])
-def test_what_is_far_from_the_edge_is_said(layers: int, fits: str):
-    setting = Setting.model_validate(LLAMA | {"layers": layers, "hidden": 8192, "ffn": 28672})
-    assert memory.foresee(setting).fits == fits
-
-
 def test_what_lies_in_the_hosts_memory_is_not_in_the_gpus():
+    for layers, fits in ((2, "yes"), (80, "no")):  # far from the edge
+        wide = Setting.model_validate(LLAMA | {"layers": layers, "hidden": 8192, "ffn": 28672})
+        assert memory.foresee(wide).fits == fits
     given = LLAMA | {"layers": 32, "hidden": 4096, "gpus": 8, "shard": "full", "accumulation": 2}
     here = memory.foresee(Setting.model_validate(given))
     away = memory.foresee(Setting.model_validate(given | {"offload": "all"}))

@@ -9,14 +9,11 @@ LLAMA = {"gpu": "H100-80", "layers": 32, "hidden": 4096}
 def test_what_is_left_out_follows_from_the_rest():
     setting = Setting.model_validate(LLAMA | {"gpus": 64, "tensor": 8, "accumulation": 3})
     assert (setting.data_parallel, setting.nodes, setting.tokens) == (8, 8, 8 * 3 * 2048)
-
-
-def test_devices_follow_from_the_degrees():
     assert Setting(**LLAMA, tensor=2, pipeline=2, data=4).gpus == 16
-
-
-def test_a_single_device_is_a_node():
     assert Setting.model_validate(LLAMA).node_size == 1
+    found = Setting.model_validate(LLAMA | {"gpu": "V100"})  # before Ampere
+    assert (found.gpu, found.precision) == ("V100-16", "fp16")
+    assert Setting.model_validate(LLAMA | {"gpu": "T4", "attention": "flash1"}).precision == "fp16"
 
 
 @pytest.mark.parametrize(
@@ -37,9 +34,3 @@ def test_a_single_device_is_a_node():
 def test_a_setting_that_cannot_be_is_refused(given: dict, error: str):
     with pytest.raises(ValidationError, match=error):
         Setting.model_validate(LLAMA | given)
-
-
-def test_before_ampere_a_training_is_in_float16():
-    found = Setting.model_validate(LLAMA | {"gpu": "V100"})
-    assert (found.gpu, found.precision) == ("V100-16", "fp16")
-    assert Setting.model_validate(LLAMA | {"gpu": "T4", "attention": "flash1"}).precision == "fp16"

@@ -1,6 +1,5 @@
 """Our analyser in Model Monitor's formats: statistics, constraints, drift, a model's metrics."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -63,9 +62,10 @@ def test_a_baseline_has_model_monitors_form(tmp_path: Path) -> None:
     age, height, city = document["features"]
     kinds = [feature["inferred_type"] for feature in (age, height, city)]
     assert kinds == ["Integral", "Fractional", "String"]
-    assert age["numerical_statistics"]["common"] == {"num_present": 200, "num_missing": 0}
-    assert age["numerical_statistics"]["mean"] == pytest.approx(39.5)
-    buckets = age["numerical_statistics"]["distribution"]["kll"]["buckets"]
+    numbers = age["numerical_statistics"]
+    assert numbers["common"] == {"num_present": 200, "num_missing": 0}
+    assert numbers["mean"] == pytest.approx(39.5)
+    buckets = numbers["distribution"]["kll"]["buckets"]
     assert (len(buckets), sum(bucket["count"] for bucket in buckets)) == (10, 200)
     assert city["string_statistics"]["distinct_count"] == 2
     suggested = json.loads((out / "constraints.json").read_text())
@@ -79,21 +79,18 @@ def test_a_baseline_has_model_monitors_form(tmp_path: Path) -> None:
     assert not (out / "constraint_violations.json").exists()
 
 
-def test_the_same_data_break_nothing(tmp_path: Path) -> None:
-    assert found(tmp_path, BASE) == []
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("20,1.5,A", "20.5,1.5,A", ("age", "data_type_check")),
-        ("20,1.5,A", "20,tall,A", ("height", "data_type_check")),
-        ("20,1.5,A", ",1.5,A", ("age", "completeness_check")),
-        ("20,1.5,A", "20,1.5,C", ("city", "categorical_values_check")),
+        ("", "", []),
+        ("20,1.5,A", "20.5,1.5,A", [("age", "data_type_check")]),
+        ("20,1.5,A", "20,tall,A", [("height", "data_type_check")]),
+        ("20,1.5,A", ",1.5,A", [("age", "completeness_check")]),
+        ("20,1.5,A", "20,1.5,C", [("city", "categorical_values_check")]),
     ],
 )
-def test_one_bad_cell_is_named(tmp_path, old: str, new: str, expected: tuple[str, str]) -> None:
-    assert found(tmp_path, BASE.replace(old, new, 1)) == [expected]
+def test_one_bad_cell_is_named(tmp_path, old: str, new: str, expected: list) -> None:
+    assert found(tmp_path, BASE.replace(old, new, 1)) == expected
 
 
 def test_a_column_of_text_that_holds_numbers_only_is_another_type(tmp_path: Path) -> None:
@@ -110,18 +107,9 @@ def test_drift_of_numbers_and_words_and_columns_that_come_and_go(tmp_path: Path)
     off = {"distribution_constraints": {"perform_comparison": "Disabled"}}
     quiet = found(tmp_path / "off", BASE.replace(",B\n", ",A\n"), monitoring_config=off)
     assert quiet == []
-
-
-def test_a_method_that_is_not_computed_is_refused(tmp_path: Path) -> None:
     rules = {"distribution_constraints": {"categorical_drift_method": "ChiSquared"}}
     with pytest.raises(DataError, match="city: categorical_drift_method 'ChiSquared': LInfinity"):
-        found(tmp_path, BASE, monitoring_config=rules)
-
-
-def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
-    """A text may hold U+2028, where Python's str.splitlines ends a line."""
-    read_table = table(tmp_path, '{"a": "x\u2028y"}\r\n{"a": "z"}\n', {"json": {"lines": True}})
-    assert read_table.columns == {"a": ["x\u2028y", "z"]}
+        found(tmp_path / "other", BASE, monitoring_config=rules)
 
 
 def test_words_too_many_to_be_compared_are_named(tmp_path: Path, capsys) -> None:
@@ -133,6 +121,8 @@ def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
     lines = '{"a": 1, "b": {"c": "x"}}\n\n{"a": null, "b": {"c": "y"}, "d": true}\n'
     read_ = table(tmp_path, lines, {"json": {"lines": True}})
     assert read_.columns == {"a": ["1", None], "b.c": ["x", "y"], "d": [None, "true"]}
+    parted = '{"a": "x\u2028y"}\r\n{"a": "z"}\n'  # a line ends at a line feed alone
+    assert table(tmp_path, parted, {"json": {"lines": True}}).columns == {"a": ["x\u2028y", "z"]}
     assert table(tmp_path, '[{"a": 1}, {"a": 2}]', {"json": {"lines": False}}).rows == 2
     bare = table(tmp_path, "1,x\n,y\n", {"csv": {"header": False}})
     assert bare.columns == {"_c0": ["1", None], "_c1": ["x", "y"]}
@@ -148,20 +138,12 @@ def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
         ("[1]", {"json": {}}, "data, line 1: a JSON object is expected"),
         ("a\n", {"csv": {}}, "holds no rows"),
         ("a\n", {"parquet": {}}, "csv and json are read here"),
+        (f"a\n{'0' * 200_000}\n", {"csv": {}}, "data: field larger than field limit"),
     ],
 )
 def test_data_at_fault_are_named(tmp_path, text: str, form: dict, expected: str) -> None:
     with pytest.raises(DataError, match=expected):
         table(tmp_path, text, form)
-
-
-def test_a_field_that_is_too_long_is_named(tmp_path: Path) -> None:
-    limit = csv.field_size_limit(9)
-    try:
-        with pytest.raises(DataError, match="data: field larger than field limit"):
-            table(tmp_path, "a\n0123456789\n", {"csv": {}})
-    finally:
-        csv.field_size_limit(limit)
 
 
 # distributions
@@ -242,7 +224,8 @@ def test_two_classes_from_probabilities(pairs: list[tuple[bool, int]]) -> None:
     document = model_quality.describe(two_columns(truth, chances), "BinaryClassification", given_)
     found_ = values(document, "binary_classification_metrics")
     said = [int(chance > 0.5) for chance in chances]
-    for name, score in (("recall", sk.recall_score), ("precision", sk.precision_score), ("f1", sk.f1_score)):  # fmt: skip  # noqa: E501
+    for name in ("recall", "precision", "f1"):
+        score = getattr(sk, f"{name}_score")
         assert found_[name] == pytest.approx(score(truth, said, zero_division=0)), name
     if 0 < sum(truth) < len(truth):
         assert found_["auc"] == pytest.approx(sk.roc_auc_score(truth, chances))
@@ -250,23 +233,14 @@ def test_two_classes_from_probabilities(pairs: list[tuple[bool, int]]) -> None:
 
 def test_several_classes_and_columns_that_are_not_there() -> None:
     truth, said = ["a", "b", "c", "a"], ["a", "b", "a", "a"]
-    document = model_quality.describe(
-        two_columns(truth, said), "MulticlassClassification", ATTRIBUTES
-    )
+    columns = two_columns(truth, said)
+    document = model_quality.describe(columns, "MulticlassClassification", ATTRIBUTES)
     expected = sk.f1_score(truth, said, average="weighted")
     found_ = values(document, "multiclass_classification_metrics")
     assert found_["weighted_f1"] == pytest.approx(expected)
     matrix = document["multiclass_classification_metrics"]["confusion_matrix"]
     assert matrix["c"] == {"a": 1, "b": 0, "c": 0}
     with pytest.raises(DataError, match="no column 'label'; the data set has truth, said"):
-        model_quality.describe(
-            two_columns(truth, said), "Regression", {"ground_truth_attribute": "label"}
-        )
+        model_quality.describe(columns, "Regression", {"ground_truth_attribute": "label"})
     with pytest.raises(DataError, match="is 'a': a number is expected"):
-        model_quality.describe(two_columns(truth, said), "Regression", ATTRIBUTES)
-
-
-def test_suggested_constraints_hold_for_their_own_data(tmp_path: Path) -> None:
-    found_ = table(tmp_path, BASE, {"csv": {}})
-    about = constraints.describe(found_)
-    assert constraints.violations(found_, about, constraints.suggest(about), about) == []
+        model_quality.describe(columns, "Regression", ATTRIBUTES)

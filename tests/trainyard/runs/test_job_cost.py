@@ -32,16 +32,16 @@ TRAINING = {
     "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 100},
 }
 
+ENDED = {"TrainingJobStatus": "Completed", "TrainingStartTime": NOON}
+ENDED["TrainingEndTime"] = NOON + HOUR
 
-def test_what_runs_is_charged_until_now_with_its_disks():
+
+def test_what_runs_is_charged_until_now_what_ended_to_its_end_and_spot_as_it_was_billed():
     found = spent("TrainingJob", TRAINING, PRICES, NOON + HOUR)
     assert found.machines == "2 × ml.g5.xlarge"
     assert found.usd == pytest.approx(2 * (1.5 + 0.14 * 100 / HOURS_A_MONTH))
     assert found.usd_a_second == pytest.approx(found.usd / 3600)
-
-
-def test_what_ended_is_charged_to_its_end_and_spot_as_it_was_billed():
-    over = TRAINING | {"TrainingJobStatus": "Completed", "TrainingEndTime": NOON + HOUR}
+    over = TRAINING | ENDED
     found = spent("TrainingJob", over, PRICES, NOON + 5 * HOUR)
     assert (found.seconds, found.usd_a_second) == (3600, 0)
     spot = over | {"EnableManagedSpotTraining": True, "BillableTimeInSeconds": 900}
@@ -75,11 +75,7 @@ def test_what_is_not_known_is_not_made_up(kind: str, job: dict, usd: float | Non
 
 def test_a_search_is_charged_for_each_of_its_trainings():
     where = TRAINING["ResourceConfig"]
-    over = {
-        "TrainingJobStatus": "Stopped",
-        "TrainingStartTime": NOON,
-        "TrainingEndTime": NOON + HOUR,
-    }
+    over = ENDED | {"TrainingJobStatus": "Stopped"}
     begun = {"TrainingJobStatus": "InProgress", "TrainingStartTime": NOON}
     definition = {"ResourceConfig": where}
     job = {"TrainingJobDefinition": definition, "TrainingJobSummaries": [over, begun, {}]}
@@ -99,9 +95,7 @@ def test_a_search_over_several_algorithms_is_charged_by_each_ones_machines(membe
     small = {"InstanceType": "ml.m5.large", "InstanceCount": 1}
     named = [{"DefinitionName": "a", "ResourceConfig": TRAINING["ResourceConfig"]},
              {"DefinitionName": "b", member: small}]  # fmt: skip
-    ended = {"TrainingJobStatus": "Completed", "TrainingStartTime": NOON,
-             "TrainingEndTime": NOON + HOUR}  # fmt: skip
-    trainings = [ended | {"TrainingJobDefinitionName": name} for name in "ab"]
+    trainings = [ENDED | {"TrainingJobDefinitionName": name} for name in "ab"]
     job = {"TrainingJobDefinitions": named, "TrainingJobSummaries": trainings}
     found = spent("TuningJob", job, PRICES, NOON)
     assert found.machines == "2 trainings on 2 × ml.g5.xlarge or 1 × ml.m5.large"

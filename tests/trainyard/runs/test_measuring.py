@@ -1,14 +1,18 @@
-"""Step times of trainings that ran, from recorded metric lines."""
+"""Step times of trainings that ran, from recorded metric lines, and what is learned of them."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from training.watching.metric_line import METRICS
 from trainyard.common.errors import ForesightError
+from trainyard.foresight import measured_corrections
 from trainyard.foresight.measured_corrections import Measurement
 from trainyard.foresight.setting import Setting
+from trainyard.foresight.step_time import foresee
+from trainyard.runs import training_speed
 from trainyard.runs.execution import Step
 from trainyard.runs.training_speed import measure_trainings
 
@@ -36,10 +40,8 @@ class Run:
 
     def training_job(self, name: str) -> dict[str, Any]:
         definitions = [{"Name": n, "Regex": r} for n, r in METRICS]
-        return {
-            "TrainingJobArn": f"arn:{name}",
-            "AlgorithmSpecification": {"MetricDefinitions": definitions},
-        }
+        spec = {"MetricDefinitions": definitions}
+        return {"TrainingJobArn": f"arn:{name}", "AlgorithmSpecification": spec}
 
     def all_lines(self, step: Step) -> Iterator[str]:
         return iter(self.lines)
@@ -54,15 +56,40 @@ def test_the_median_of_a_log_counts_without_its_first_line():
     assert training == Measurement(job="arn:job-1", setting=SETTING, step_seconds=1.52, lines=3)
 
 
-def test_what_cannot_be_told_says_why():
+def test_what_cannot_be_told_says_why_and_only_trainings_that_succeeded_count():
     def unknown(job: Mapping[str, Any]) -> Setting:
         raise ForesightError("it has no GPU")
 
     assert found(Run(LINES), unknown) == ["job-1: it has no GPU"]
     [said] = found(Run(LINES[:2]))
     assert isinstance(said, str) and "logged 1 times" in said and "log_interval" in said
+    assert found(Run(LINES, "Failed")) == found(Run(LINES, kind="ProcessingJob")) == []
 
 
-@pytest.mark.parametrize("run", [Run(LINES, "Failed"), Run(LINES, kind="ProcessingJob")])
-def test_only_trainings_that_succeeded_count(run: Run):
-    assert found(run) == []
+RUNS = {"first": Run(LINES), "second": Run(LINES), "none": Run(LINES[:2])}
+
+
+@pytest.fixture
+def learn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Learns of RUNS into tmp_path; the second has the first one's job, from the cache."""
+    monkeypatch.setattr(training_speed, "Execution", lambda arn, region: RUNS[arn])
+    monkeypatch.setattr(training_speed, "all_executions", lambda region: [*RUNS])
+    place = tmp_path / "calibration.json"
+    return lambda which: list(training_speed.calibrate(which, lambda job: SETTING, place=place))
+
+
+def test_executions_move_what_is_foreseen_and_a_job_counts_once(learn, tmp_path: Path):
+    said = learn("all")
+    place = tmp_path / "calibration.json"
+    shipped = foresee(SETTING).step_seconds.p50
+    corrected = measured_corrections.read(place).time(SETTING).step_seconds.p50
+    assert min(shipped, 1.52) < corrected < max(shipped, 1.52)
+    [told] = [line for line in said if "a step on" in line]
+    assert "1.52 s a step on 8 × H100-80 (3 lines)" in told and str(place) in said[-1]
+    assert [line for line in said if line.startswith("left out: job-1: it logged 1 times")]
+
+
+def test_nothing_to_learn_is_an_error_and_writes_nothing(learn, tmp_path: Path):
+    with pytest.raises(ForesightError, match="nothing to learn from: job-1: it logged 1 times"):
+        learn("none")
+    assert not [*tmp_path.iterdir()]

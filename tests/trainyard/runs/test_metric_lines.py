@@ -29,37 +29,19 @@ def test_a_hint_is_in_every_line_that_the_expression_finds(regex: str, text: str
     assert hint(regex) == text
 
 
+RMSE = r".*\[[0-9]+\].*#011train-rmse:([-+]?[0-9]*\.?[0-9]+).*"
+HUGGING = {"loss": r"'loss': ([0-9.e-]+)", "grad": r"'grad_norm': (\S+),"}
+SAID = "{'loss': 0.5123, 'grad_norm': nan, 'learning_rate': 4.9e-05, 'epoch': 0.02}"
+OURS = {"step": r"step=(\d+)", "train:loss": r"loss=(\S+)"}
+
+
 @pytest.mark.parametrize(
     ("regexes", "line", "values", "counter", "step"),
     [
-        (
-            {"loss": r"'loss': ([0-9.e-]+)", "grad": r"'grad_norm': (\S+),"},
-            "{'loss': 0.5123, 'grad_norm': nan, 'learning_rate': 4.9e-05, 'epoch': 0.02}",
-            {"loss": 0.5123, "grad": math.nan},
-            "epoch",
-            0.02,
-        ),
-        (
-            {"train:rmse": r".*\[[0-9]+\].*#011train-rmse:([-+]?[0-9]*\.?[0-9]+).*"},
-            "[7]#011train-rmse:0.25#011validation-rmse:0.5",
-            {"train:rmse": 0.25},
-            "round",
-            7,
-        ),
-        (
-            {"step": r"step=(\d+)", "train:loss": r"loss=(\S+)"},
-            "step=120 loss=inf",
-            {"step": 120, "train:loss": math.inf},
-            "step",
-            120,
-        ),
-        (
-            {"acc": r"accuracy: ([0-9.]+)"},
-            "  10%|#\r Epoch 3/10 accuracy: 0.91\n",
-            {"acc": 0.91},
-            "epoch",
-            3,
-        ),
+        (HUGGING, SAID, {"loss": 0.5123, "grad": math.nan}, "epoch", 0.02),
+        ({"r": RMSE}, "[7]#011train-rmse:0.25#011validation-rmse:0.5", {"r": 0.25}, "round", 7),
+        (OURS, "step=120 loss=inf", {"step": 120, "train:loss": math.inf}, "step", 120),
+        ({"a": r"acc: ([0-9.]+)"}, "  10%|#\r Epoch 3/10 acc: 0.91\n", {"a": 0.91}, "epoch", 3),
         ({"Train_acc": r"Train_acc=(.*?);"}, "Train_acc=0.9;", {"Train_acc": 0.9}, "", None),
         ({"gone": r"x=(\d+)?"}, "x=", None, "", None),
         ({"loss": r"loss (\S+)"}, "loss nothing", None, "", None),

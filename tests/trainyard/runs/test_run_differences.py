@@ -1,10 +1,121 @@
-"""What is called different differs, and what is called the same is the same."""
+"""What is called different differs; code is found, and archives are read without harm."""
 
+import gzip
+import io
+import tarfile
 from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainyard.language.definition_document import steps_of
 from trainyard.language.expressions import values
-from trainyard.runs.run_differences import key, parameter_fields, step_inputs
+from trainyard.runs import run_differences
+from trainyard.runs.run_differences import (
+    diff,
+    key,
+    parameter_fields,
+    split_code_and_data,
+    step_inputs,
+)
+
+
+def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    found = io.BytesIO()
+    with tarfile.open(fileobj=found, mode="w:gz") as tar:
+        for member, content in members:
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return found.getvalue()
+
+
+def test_code_and_data_are_told_apart_by_where_the_sdks_put_them():
+    found = split_code_and_data(
+        {
+            "HyperParameters.sagemaker_submit_directory": "s3://b/job/source/sourcedir.tar.gz",
+            "StaticHyperParameters.sagemaker_submit_directory": "s3://b/t/source/sourcedir.tar.gz",
+            "InputDataConfig[code].S3Uri": "s3://b/c/",
+            "InputDataConfig[sm_drivers].S3Uri": "s3://b/d/",
+            "InputDataConfig[train].S3Uri": "s3://b/train/",
+            "ProcessingInputs[input-2].S3Uri": "s3://b/helper.py",
+            "ProcessingInputs[payload].S3Uri": "s3://b/j/source/sourcedir.tar.gz",
+            "ProcessingInputs[model].S3Uri": "s3://b/model.tar.gz",
+            "OutputDataConfig.S3OutputPath": "s3://b/out",
+        }
+    )
+    assert {*found.code} == {*"sagemaker_submit_directory code sm_drivers input-2 payload".split()}
+    assert set(found.data) == {"train", "model"}
+    assert "OutputDataConfig.S3OutputPath" not in found.paths
+
+
+def test_only_regular_files_of_an_archive_count_and_none_reaches_the_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    link, device = tarfile.TarInfo("link.py"), tarfile.TarInfo("tty")
+    link.type, link.linkname, device.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.CHRTYPE
+    members = [(tarfile.TarInfo("./a.py"), b"1"), (tarfile.TarInfo("../../evil.py"), b"2")]
+    found = run_differences.contents(packed(*members, (link, b""), (device, b"")))
+    assert list(found.files) == ["a.py", "../../evil.py"]
+    assert found.fault == "" and list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_that_unpacks_to_too_much_is_read_no_further(monkeypatch):
+    monkeypatch.setattr(run_differences, "UNPACKED", 200_000)
+    bomb = packed((tarfile.TarInfo("a.py"), b"x"), (tarfile.TarInfo("zeros"), bytes(10_000_000)))
+    found = run_differences.contents(bomb)
+    assert list(found.files) == ["a.py"]
+    assert "200,000" in found.fault
+    monkeypatch.setattr(run_differences, "MOST_FILES", 1)
+    two = packed((tarfile.TarInfo("a"), b""), (tarfile.TarInfo("b"), b""))
+    assert len(run_differences.contents(two).files) == 1 and run_differences.contents(two).fault
+
+
+@given(st.binary(max_size=2_000), st.booleans(), st.data())
+def test_no_bytes_break_the_reading_and_a_damaged_archive_says_so(
+    content: bytes, zipped: bool, data
+):
+    archive = gzip.compress(content) if zipped else content
+    run_differences.contents(archive)
+    run_differences.file(archive, "a.py")
+    whole = bytearray(packed((tarfile.TarInfo("a.py"), b"print(1)\n" * 50)))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    found = run_differences.contents(bytes(whole))
+    assert found.fault or len(found.files) <= 1
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "", "  c", "\x1b[1m", "<b>"]), max_size=12)
+
+
+@given(LINES, LINES)
+def test_a_diff_holds_the_old_file_and_the_new_one(old: list[str], new: list[str]):
+    before, after = "\n".join(old), "\n".join(new)
+    with mock.patch.object(run_differences, "CONTEXT", 100):
+        found = diff(before.encode(), after.encode())
+    if before == after:
+        assert found.lines == ()
+    else:
+        for text, signs in ((before, " -"), (after, " +")):
+            lines = [line[1:] for line in found.lines if line[0] in signs]
+            assert lines == (text.split("\n") if text else [])
+
+
+@pytest.mark.parametrize("content", [b"\0", b"\xff\xfe", b"x" * (run_differences.LARGEST_TEXT + 1)])
+def test_what_is_no_text_has_no_lines(content: bytes):
+    found = diff(content, b"text")
+    assert found.lines == () and found.note
+
+
+def test_a_diff_is_not_longer_than_a_page_and_a_reader_bear(monkeypatch):
+    monkeypatch.setattr(run_differences, "MOST_LINES", 3)
+    monkeypatch.setattr(run_differences, "LONGEST_LINE", 5)
+    found = diff(None, b"123456789\n2\n3\n4")
+    assert len(found.lines) == 3 and "2 further lines" in found.note
+    assert found.lines[1] == "+1234"
+    monkeypatch.setattr(run_differences, "MOST_PAIRS", 10)  # to be lined up
+    found = diff(b"same\n1\n2\n3\n4\nend", b"same\n5\n6\n7\n8\nend")
+    assert found.lines == () and "too long" in found.note
 
 
 def test_names_of_the_run_say_nothing():
@@ -25,33 +136,24 @@ def _given(document: dict[str, Any], texts: dict[str, str], job: dict[str, Any])
 
 
 def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():
-    source = {"DataSource": {"S3DataSource": {"S3Uri": {"Get": "Steps.Shard.Out"}}}}
-    out = {"Get": "Execution.PipelineExecutionId"}
-    document = {
-        "Parameters": [{"Name": "lr", "Type": "Float", "DefaultValue": 0.1}],
-        "Steps": [
-            {
-                "Name": "Train",
-                "Type": "Training",
-                "Arguments": {
-                    "HyperParameters": {
-                        "lr": {"Get": "Parameters.lr"},
-                        "from": {"Get": "Steps.A.b"},
-                    },
-                    "InputDataConfig": [{"ChannelName": "train", **source}],
-                    "OutputDataConfig": {
-                        "S3OutputPath": {"Std:Join": {"On": "/", "Values": ["s3://b", out]}}
-                    },
-                },
-            }
-        ],
+    def train(lr: Any, start: Any, uri: Any, place: Any, **more: Any) -> dict[str, Any]:
+        source = {"DataSource": {"S3DataSource": {"S3Uri": uri}}}
+        return {
+            "HyperParameters": {"lr": lr, "from": start},
+            "InputDataConfig": [{"ChannelName": "train", **source, **more}],
+            "OutputDataConfig": {"S3OutputPath": place},
+        }
+
+    place = {
+        "Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Execution.PipelineExecutionId"}]}
     }
-    told = {"DataSource": {"S3DataSource": {"S3Uri": "s3://b/runs/x1/shards"}}, "Extra": 1}
-    job = {
-        "HyperParameters": {"lr": "0.5", "from": "here"},
-        "InputDataConfig": [{"ChannelName": "train", **told}],
-        "OutputDataConfig": {"S3OutputPath": "s3://b/x1"},
-    }
+    step = {"Name": "Train", "Type": "Training"}
+    step["Arguments"] = train(
+        {"Get": "Parameters.lr"}, {"Get": "Steps.A.b"}, {"Get": "Steps.Shard.Out"}, place
+    )
+    lr = {"Name": "lr", "Type": "Float", "DefaultValue": 0.1}
+    document = {"Parameters": [lr], "Steps": [step]}
+    job = train("0.5", "here", "s3://b/runs/x1/shards", "s3://b/x1", Extra=1)
     found = _given(document, {"lr": "0.5"}, job)
     texts = {path: one.text for path, one in found.fields.items()}
     assert texts["HyperParameters.lr"] == "0.5"

@@ -1,5 +1,6 @@
 """A log shows once a minute what a running step does."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -27,10 +28,8 @@ class Training:
 
 
 def done(job: dict) -> tuple[float, float] | None:
-    found = [
-        one["Value"] for one in job["FinalMetricDataList"] if one["MetricName"] == "train:step"
-    ]
-    return (found[0], 600) if found else None
+    metrics = {one["MetricName"]: one["Value"] for one in job["FinalMetricDataList"]}
+    return (metrics["train:step"], 600) if metrics else None
 
 
 def running(name: str) -> Step:
@@ -46,9 +45,7 @@ def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
         execution.now += poll
     times = [now for now, _ in lines]
     assert len(times) >= 2  # where it looks each 59 s, the line comes after two looks
-    assert all(
-        after - before >= INTERVAL_S for before, after in zip(times, times[1:], strict=False)
-    )
+    assert all(after - before >= INTERVAL_S for before, after in pairwise(times))
     for now, text in lines:
         assert text.startswith(f"step {now * 2:.0f} of 600, loss 2.5, 0.5 s a step, "), text
         assert text.endswith(" left")

@@ -23,9 +23,12 @@ def test_the_part_that_grew_most_is_named(part: str):
     assert "a step takes 1.9 s, and 1 s by what is foreseen" in pace.said()
 
 
-def test_what_is_within_the_interval_is_not_slow():
+def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_told():
     assert Pace(found=USUAL | {STEP: 1.19}, expected=(expected(),)).said() == ""
     assert Pace(found=USUAL | {STEP: 99.0}).said() == ""  # nobody expects anything
+    alone = ExpectedTime(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen")  # without parts
+    said = Pace(found={STEP: 3.0}, expected=(alone,)).said()
+    assert said == "slow: a step takes 3 s, and 1 s by what is foreseen"
 
 
 def test_the_first_expectation_counts_and_all_are_shown():
@@ -45,11 +48,3 @@ def test_of_several_runs_the_median_counts_and_the_longest_is_no_surprise():
     assert found and found.seconds == {STEP: 1.1, "data": 0.1}
     assert found.most == pytest.approx(SLACK * 2) and found.grounds == "3 earlier runs took"
     assert earlier([]) is None and earlier([{"data": 1.0}]) is None
-
-
-def test_without_parts_the_step_alone_is_told():
-    pace = Pace(
-        found={STEP: 3.0},
-        expected=(ExpectedTime(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen"),),
-    )
-    assert pace.said() == "slow: a step takes 3 s, and 1 s by what is foreseen"

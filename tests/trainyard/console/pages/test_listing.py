@@ -15,16 +15,11 @@ BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 
 def run(number: int, pipeline: str = "churn", **more: Any) -> Run:
     started = BEGIN + timedelta(hours=number)
+    arn = f"arn:aws:sagemaker:us-east-1:1:pipeline/{pipeline}/execution/id{number}"
     fields: dict[str, Any] = {
-        "pipeline": pipeline,
-        "id": f"id{number}",
-        "arn": f"arn:aws:sagemaker:us-east-1:1:pipeline/{pipeline}/execution/id{number}",
-        "title": f"run-{number}",
-        "status": "Succeeded",
-        "started": started,
+        **{"pipeline": pipeline, "id": f"id{number}", "arn": arn, "title": f"run-{number}"},
+        **{"status": "Succeeded", "started": started, "description": "", "reason": ""},
         "ended": started + timedelta(seconds=60 - number),
-        "description": "",
-        "reason": "",
         "parameters": {"Rate": str(10.0**-number), "Data": "s3://bkt/a"},
     }
     return Run(**fields | more)

@@ -2,20 +2,14 @@
 
 import pytest
 
-from trainyard.runs.why.diagnosis import AFTERWARDS, Cause, diagnose
-from trainyard.runs.why.logged_exceptions import Evidence, line
-
-FULL = "OSError: [Errno 28] No space left on device"
+from tests.trainyard.runs.why.test_diagnosis import DISK as FULL
+from tests.trainyard.runs.why.test_diagnosis import logged, said
+from trainyard.runs.why.diagnosis import AFTERWARDS
 
 
 def traced(end: str, before: str = "") -> str:
     frame = '  File "/opt/ml/code/train.py", line 9, in <module>\n    save(path)'
     return f"{before}Traceback (most recent call last):\n{frame}\n{end}\n"
-
-
-def logged(log: str) -> Cause:
-    rows = enumerate(log.splitlines(), 1)
-    return diagnose(Evidence(step="", lines=tuple(line("algo-1", at, row) for at, row in rows)))
 
 
 CERTAIN = {
@@ -47,6 +41,7 @@ LIKELY = {
     + "\nDuring handling of the above exception, another exception occurred:\n\n"
     + traced("RuntimeError: b"),
     "an exit code": "worker 3 ended with exit code 139\n",
+    "a thing that was none": traced("AttributeError: 'NoneType' object has no attribute 'sizes'"),
 }
 
 
@@ -67,31 +62,23 @@ def test_what_python_ignores_is_no_cause():
     assert "KeyError: 'label'" in logged(called + traced("KeyError: 'label'")).sentence
 
 
-def test_what_the_service_quotes_of_a_process_is_likely():
-    reason = "AlgorithmError: framework error: \n" + traced(FULL)
-    assert diagnose(Evidence(step="", reason=reason)).certainty == "likely"
-    said = "AlgorithmError: the model is too large, exit code: 1"
-    assert diagnose(Evidence(step="", reason=said)).certainty == "likely"
-    assert diagnose(Evidence(step="", reason="AUC 0.4 is below 0.7")).certainty == "certain"
+REASONS = {
+    "AlgorithmError: framework error: \n" + traced(FULL): "likely",
+    "AlgorithmError: the model is too large, exit code: 1": "likely",
+    "AUC 0.4 is below 0.7": "certain",
+    "CapacityError: x\nResourceLimitExceeded: y": "likely",
+    "CapacityError: x": "certain",
+}
 
 
-def test_an_exception_without_the_message_that_was_cut_off_is_not_known():
-    assert logged(traced("RuntimeError:")).certainty == "unknown"
+@pytest.mark.parametrize(("reason", "certainty"), REASONS.items())
+def test_what_the_service_quotes_or_says_of_two_things_is_likely(reason: str, certainty: str):
+    assert said(reason).certainty == certainty
 
 
 def test_a_message_is_read_on_where_its_first_line_only_opens_it_and_is_never_certain():
+    assert logged(traced("RuntimeError:")).certainty == "unknown"  # it was cut off
     opened = traced("tensorflow.errors.AbortedError: Graph execution error:")
     cause = logged(f"{opened}\nABORTED: the queue was closed")
     assert cause.sentence.endswith("Graph execution error: ABORTED: the queue was closed")
     assert cause.certainty == "likely"
-
-
-def test_of_a_thing_that_was_none_something_before_is_the_cause():
-    none = "AttributeError: 'NoneType' object has no attribute 'sizes'"
-    assert logged(traced(none)).certainty == "likely"
-
-
-def test_of_the_service_s_own_reasons_only_one_can_be_certain():
-    both = "CapacityError: x\nResourceLimitExceeded: y"
-    assert diagnose(Evidence(step="", reason=both)).certainty == "likely"
-    assert diagnose(Evidence(step="", reason="CapacityError: x")).certainty == "certain"

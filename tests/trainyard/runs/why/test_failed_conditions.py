@@ -1,7 +1,6 @@
 """A run that its own Fail step ended: condition, file, value and demand are named."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -91,31 +90,26 @@ def test_condition_file_value_and_demand_are_named(aws: Cloud, capsys: pytest.Ca
     assert "is not known (" in told and "NoSuchKey" in told
 
 
-def test_a_file_that_the_condition_names_by_its_address(aws: Cloud, capsys: pytest.CaptureFixture):
-    uri = {"Std:Join": {"On": "/", "Values": ["s3://bkt", "limits.json"]}}
-    limit = {"Std:JsonGet": {"S3Uri": uri, "Path": "most['of all']"}}
+LIMITS = {"Std:Join": {"On": "/", "Values": ["s3://bkt", "limits.json"]}}
+LIMIT = {"Std:JsonGet": {"S3Uri": LIMITS, "Path": "most['of all']"}}
+MANY = "Few was False: 5, demanded: less than most['of all'] in s3://bkt/limits.json is 3"
+FEW = condition_step("Few", [compare("LessThan", 5, LIMIT)], [], [fail_step("Many", "no")])
+ENDS = {
+    "a file named by its address": (FEW, f"Many failed: no\n  because:\n    {MANY}\n"),
+    "no condition": (fail_step("Stop", "not on Sundays"), "Stop failed: not on Sundays\n"),
+    "success": (condition_step("Verdict", [], [], []), "nothing failed: {arn} Succeeded\n"),
+}
+
+
+@pytest.mark.parametrize(("step", "printed"), ENDS.values(), ids=ENDS)
+def test_how_a_run_ended_is_said(aws: Cloud, capsys: pytest.CaptureFixture, step, printed: str):
     aws.put("limits.json", '{"most": {"of all": 3}}')
-    too_many = condition_step("Few", [compare("LessThan", 5, limit)], [], [fail_step("Many", "no")])
-    aws.create("addressed", [too_many])
-    arn = aws.start("addressed")
+    aws.create(step["Name"], [step])
+    arn = aws.start(step["Name"])
     aws.ended(arn)
-    line = "Few was False: 5, demanded: less than most['of all'] in s3://bkt/limits.json is 3"
-    assert line in words(capsys, arn)
-
-
-def test_a_fail_step_of_no_condition_says_its_message(aws: Cloud, capsys: pytest.CaptureFixture):
-    aws.create("always", [fail_step("Stop", "not on Sundays")])
-    arn = aws.start("always")
-    aws.ended(arn)
-    assert words(capsys, arn) == "Stop failed: not on Sundays\n"
-
-
-def test_after_success_nothing_failed(aws: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture):
-    aws.create("fine", [condition_step("Verdict", [compare("Equals", 1, 1)], [], [])])
-    arn = aws.start("fine")
-    aws.ended(arn)
-    assert words(capsys, arn) == f"nothing failed: {arn} Succeeded\n"
-    assert words(capsys, arn, "--json") == ""  # an object per failed step
+    assert words(capsys, arn) == printed.format(arn=arn)
+    if "nothing" in printed:
+        assert words(capsys, arn, "--json") == ""  # an object per failed step
 
 
 def test_while_it_runs_nothing_has_failed_so_far(aws: Cloud, capsys: pytest.CaptureFixture):
