@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 CHECKOUT = Path(__file__).parents[1]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
@@ -289,7 +289,7 @@ def machine() -> dict[str, Any]:
     lines = information.read_text().splitlines() if information.exists() else []
     model = [line for line in lines if line.startswith("model name")]
     return {
-        "cores": cores(),
+        "cores": count_cores(),
         "processor": model[0].partition(":")[2].strip() if model else platform.processor(),
         "memory_gib": round(pages / 2**30, 1),
         "system": platform.platform(),

@@ -33,7 +33,7 @@ SEED = 20261121
 Floats = NDArray[np.float64]
 
 
-def calibration_error(
+def estimate_calibration_error(
     blocks: NDArray[np.int64], probability: Floats, label: Floats, confidence: float
 ) -> tuple[float, float]:
     """Return the expected calibration error and its one-sided upper limit.
@@ -63,11 +63,11 @@ def calibration_error(
     # A fixed seed, so that the same scores always get the same verdict.
     generator = np.random.default_rng(SEED)
     resamples = generator.integers(0, sums.shape[1], size=(RESAMPLES, sums.shape[1]))
-    errors = np.array([_error(sums[:, rows].sum(axis=1)) for rows in resamples])
-    value = _error(sums.sum(axis=1))
+    errors = np.array([_compute_error(sums[:, rows].sum(axis=1)) for rows in resamples])
+    value = _compute_error(sums.sum(axis=1))
     return value, max(float(np.quantile(errors, confidence)), value)
 
 
-def _error(sums: Floats) -> float:
+def _compute_error(sums: Floats) -> float:
     """Return the error from sums of shape (3, parts): examples, Σ probability, Σ label."""
     return float(np.abs(sums[1] - sums[2]).sum() / sums[0].sum())

@@ -9,39 +9,43 @@ from collections.abc import Iterator
 from typing import Any
 
 from conditions.check_table import Demands, Field, GateCheck
-from conditions.gate_check import Check, number
+from conditions.gate_check import Check, to_finite_number
 from conditions.gate_documents import MetricComparison
 
 
-def margins(name: str, doc: str, *, gt: float | None = None, ge: float | None = None) -> Field:
+def make_margins_field(
+    name: str, doc: str, *, gt: float | None = None, ge: float | None = None
+) -> Field:
     """Return a comparison's recipe field: metric to margin, above ``gt`` or at least ``ge``."""
     return Field(name=name, form="margins", doc=doc, gt=gt, ge=ge)
 
 
-def row(check: GateCheck, comparison: MetricComparison, threshold: float, **values: Any) -> Check:
+def make_comparison_row(
+    check: GateCheck, comparison: MetricComparison, threshold: float, **values: Any
+) -> Check:
     """Return a row of ``check`` that compares one metric."""
-    return check.row(
+    return check.make_row(
         comparison.metric,
         threshold,
         confidence=comparison.confidence,
-        challenger=number(comparison.challenger),
-        champion=number(comparison.champion),
+        challenger=to_finite_number(comparison.challenger),
+        champion=to_finite_number(comparison.champion),
         **values,
     )
 
 
-def above(check: GateCheck, comparison: MetricComparison, bound: float) -> Check:
+def check_lower_limit(check: GateCheck, comparison: MetricComparison, bound: float) -> Check:
     """Check that the lower limit of the improvement is above ``bound``."""
     improvement = comparison.improvement
-    low = number(improvement.low)
+    low = to_finite_number(improvement.low)
     low_text = "without limit: too few groups differ" if low is None else f"{low:+.4g}"
-    return row(
+    return make_comparison_row(
         check,
         comparison,
         bound,
-        value=number(improvement.value),
+        value=to_finite_number(improvement.value),
         low=low,
-        high=number(improvement.high),
+        high=to_finite_number(improvement.high),
         method=improvement.method,
         passed=low is not None and low > bound,
         reason=f"{check.kind.replace('_', '-')}: {comparison.metric} is "
@@ -56,6 +60,8 @@ def above(check: GateCheck, comparison: MetricComparison, bound: float) -> Check
 APPROXIMATELY = "(approximate: no range is declared) "
 
 
-def signed_margins(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:
+def iter_signed_margins(
+    check: GateCheck, demands: Demands, sign: int
+) -> Iterator[tuple[str, float]]:
     """Yield (metric, ``sign`` × margin) of the check's first field."""
     return ((metric, sign * margin) for metric, margin in demands[check.fields[0].name].items())

@@ -93,7 +93,7 @@ Values = Mapping[str, Any]
 """Field to its value, for all fields of the table."""
 
 
-def _first_is_given(check: "GateCheck", values: Values) -> bool:
+def _sets_first_field(check: "GateCheck", values: Values) -> bool:
     """Return whether the recipe sets the check's first field."""
     return values[check.fields[0].name] not in (None, {}, "")
 
@@ -109,7 +109,7 @@ class GateCheck:
     needs are met."""
     fields: tuple[Field, ...] = ()
     """Recipe fields of the check. A recipe declares the check by setting the first one."""
-    is_declared: Callable[["GateCheck", Values], bool] = _first_is_given
+    is_declared: Callable[["GateCheck", Values], bool] = _sets_first_field
     refuse: Callable[[Values], str | None] = lambda values: None
     """Return why the recipe's values do not fit together, or None if they do."""
     needs: frozenset[Need] = frozenset()
@@ -119,7 +119,7 @@ class GateCheck:
     instead.
     """
     direction: Direction = "lower"
-    """Whether lower or higher values are better, in the rows that ``row`` creates."""
+    """Whether lower or higher values are better, in the rows that ``make_row`` creates."""
     name: str = "max_{metric}"
     """Pattern of these rows' names."""
     limit: Limit | None = None
@@ -139,7 +139,7 @@ class GateCheck:
                 f"gate check {self.kind}: needs scores, has no expected: bad scores would pass"
             )
 
-    def rows(self, evidence: Evidence, demands: Demands) -> list[Check]:
+    def compute_rows(self, evidence: Evidence, demands: Demands) -> list[Check]:
         """Return the check's rows for this evidence.
 
         Raises:
@@ -153,11 +153,13 @@ class GateCheck:
             )
         return rows
 
-    def rows_without_scores(self, demands: Demands, *, is_pass: bool, reason: str) -> list[Check]:
+    def build_rows_without_scores(
+        self, demands: Demands, *, is_pass: bool, reason: str
+    ) -> list[Check]:
         """Return the check's rows if the scores are missing, bad or not comparable."""
         thresholds = self.expected_rows(demands) if self.expected_rows else ()
         return [
-            self.row(metric, threshold, value=None, passed=is_pass, reason=reason)
+            self.make_row(metric, threshold, value=None, passed=is_pass, reason=reason)
             for metric, threshold in thresholds
         ]
 
@@ -171,7 +173,7 @@ class GateCheck:
         """Return the field with the compared metrics and their margins, or None without one."""
         return next((field for field in self.fields if field.form == "margins"), None)
 
-    def row(
+    def make_row(
         self,
         metric: str,
         threshold: float,
@@ -253,7 +255,7 @@ SETTINGS = (
 
 
 @cache
-def checks() -> tuple[GateCheck, ...]:
+def load_checks() -> tuple[GateCheck, ...]:
     """Return all entries, sorted by ``order``, from ``CHECKS`` of each module in
     ``conditions.checks``.
     """
@@ -265,40 +267,40 @@ def checks() -> tuple[GateCheck, ...]:
     return tuple(sorted(all_checks, key=lambda check: check.order))
 
 
-def kinds(values: Values | None = None) -> tuple[str, ...]:
+def list_kinds(values: Values | None = None) -> tuple[str, ...]:
     """Return the kinds of checks in the order in which gate.json and the Verdict step show them.
 
     With ``values``, return only the kinds that the recipe's values ask for.
     """
     asked_kinds = {
-        check.kind for check in (checks() if values is None else select_declared(values))
+        check.kind for check in (load_checks() if values is None else select_declared(values))
     }
-    sorted_checks = sorted(checks(), key=lambda check: check.display_order)
+    sorted_checks = sorted(load_checks(), key=lambda check: check.display_order)
     return tuple(dict.fromkeys(check.kind for check in sorted_checks if check.kind in asked_kinds))
 
 
 def select_declared(values: Values) -> tuple[GateCheck, ...]:
     """Return the checks that the recipe's values ask for."""
-    return tuple(check for check in checks() if check.is_declared(check, values))
+    return tuple(check for check in load_checks() if check.is_declared(check, values))
 
 
-def compared_metrics(values: Values) -> list[str]:
+def list_compared_metrics(values: Values) -> list[str]:
     """Return the metrics that are compared with the champion's."""
-    champion_checks = [check for check in checks() if "champion" in check.needs]
+    champion_checks = [check for check in load_checks() if "champion" in check.needs]
     margins = [check.margins.name for check in champion_checks if check.margins]
     return list(dict.fromkeys(metric for name in margins for metric in values[name]))
 
 
-def fields() -> tuple[Field, ...]:
+def list_fields() -> tuple[Field, ...]:
     """Return the gate's fields: those of the checks in their order, then the settings."""
-    return (*(field for check in checks() for field in check.fields), *SETTINGS)
+    return (*(field for check in load_checks() for field in check.fields), *SETTINGS)
 
 
-def defaults() -> dict[str, Any]:
+def list_defaults() -> dict[str, Any]:
     """Return each field with the value that it has if the recipe leaves it out."""
-    return {f.name: {} if f.form != "value" else f.default for f in fields()}
+    return {f.name: {} if f.form != "value" else f.default for f in list_fields()}
 
 
-def rows_of(demands: Demands) -> tuple[GateCheck, ...]:
+def select_demanded_checks(demands: Demands) -> tuple[GateCheck, ...]:
     """Return the checks that the recipe asks for, in the order of their rows in gate.json."""
     return tuple(sorted(select_declared(demands.values), key=lambda check: check.stage))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.check_table import SETTINGS, Demands, Field, Values, fields, select_declared
+from conditions.check_table import SETTINGS, Demands, Field, Values, list_fields, select_declared
 from conditions.gate_check import Direction
 from conditions.no_champion import UNRESOLVED_ARN
 from trainyard.common.errors import GateError
@@ -18,7 +18,7 @@ from trainyard.common.errors import GateError
 BOUNDS: dict[str, Direction] = {"max": "lower", "min": "higher"}
 
 
-def arguments(
+def build_arguments(
     values: Values,
     *,
     primary_metric: str,
@@ -47,16 +47,16 @@ def arguments(
     ]
     margins = [field for field in champion_fields if field.form == "margins"]
     words = ["--primary_metric", primary_metric, "--direction", directions[primary_metric]]
-    words += _words([*own_fields, *margins], values, directions)
+    words += _format_arguments([*own_fields, *margins], values, directions)
     if any("scores" in check.needs for check in asked_checks):
         others = [field for field in champion_fields if field.form != "margins"]
-        words += _words([*SETTINGS, *others], values, directions)
+        words += _format_arguments([*SETTINGS, *others], values, directions)
         words += ["--champion", champion]
     words += ["--look", look_number] if any(check.margins for check in asked_checks) else []
     return words
 
 
-def _words(
+def _format_arguments(
     chosen_fields: Iterable[Field], values: Values, directions: Mapping[str, str]
 ) -> list[Any]:
     """Return the arguments of these fields."""
@@ -84,7 +84,7 @@ def build_parser(description: str | None = None) -> argparse.ArgumentParser:
     argument_parser.add_argument("--primary_metric", required=True)
     argument_parser.add_argument("--direction", choices=("lower", "higher"), required=True)
     several = {"margins": ("METRIC", "DIRECTION", "MARGIN"), "thresholds": ("NAME", "VALUE")}
-    for field in fields():
+    for field in list_fields():
         how: dict[str, Any] = {"type": field.value_type, "default": field.default}
         if words := several.get(field.form):
             how = {"nargs": len(words), "action": "append", "default": [], "metavar": words}
@@ -103,21 +103,26 @@ def build_parser(description: str | None = None) -> argparse.ArgumentParser:
     return argument_parser
 
 
-def demands(options: argparse.Namespace) -> Demands:
+def read_demands(options: argparse.Namespace) -> Demands:
     """Return the demands from the parsed arguments.
 
     Raises:
         GateError: a threshold is not ``max_<metric>`` or ``min_<metric>`` with a finite number, or
             a comparison's direction or margin is invalid.
     """
-    read = {"margins": _margins, "thresholds": _thresholds, "value": lambda field, value: value}
-    option_values = {field.name: getattr(options, field.name) for field in fields()}
+    read = {
+        "margins": _parse_margins,
+        "thresholds": _parse_thresholds,
+        "value": lambda field, value: value,
+    }
+    option_values = {field.name: getattr(options, field.name) for field in list_fields()}
     triples = [
-        t for field in fields() if field.form == "margins" for t in option_values[field.name]
+        t for field in list_fields() if field.form == "margins" for t in option_values[field.name]
     ]
     return Demands(
         values={
-            field.name: read[field.form](field, option_values[field.name]) for field in fields()
+            field.name: read[field.form](field, option_values[field.name])
+            for field in list_fields()
         },
         directions={options.primary_metric: options.direction} | {m: d for m, d, _ in triples},
         primary_metric=options.primary_metric,
@@ -126,12 +131,12 @@ def demands(options: argparse.Namespace) -> Demands:
     )
 
 
-def _thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
+def _parse_thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
     """Parse (name, value) pairs; return name to threshold."""
     thresholds = {}
     for name, text in pairs:
         bound, _, metric = name.partition("_")
-        thresholds[name] = _number(text)
+        thresholds[name] = _parse_number(text)
         if bound not in BOUNDS or not metric or not math.isfinite(thresholds[name]):
             raise GateError(
                 f"--{field.name} {name} {text}: expected max_<metric> or min_<metric>, and a "
@@ -140,11 +145,11 @@ def _thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
     return thresholds
 
 
-def _margins(field: Field, triples: list[list[str]]) -> dict[str, float]:
+def _parse_margins(field: Field, triples: list[list[str]]) -> dict[str, float]:
     """Parse (metric, direction, margin) triples; return metric to margin."""
     margins = {}
     for metric, direction, text in triples:
-        margins[metric] = _number(text)
+        margins[metric] = _parse_number(text)
         if direction not in BOUNDS.values() or not 0 <= margins[metric] < math.inf:
             raise GateError(
                 f"--{field.name} {metric} {direction} {text}: expected a metric, lower or higher, "
@@ -153,7 +158,7 @@ def _margins(field: Field, triples: list[list[str]]) -> dict[str, float]:
     return margins
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """Return the number, or NaN if the text is not one."""
     try:
         return float(text)

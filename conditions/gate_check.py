@@ -73,10 +73,10 @@ def read_number(evaluation: Any, *path: str) -> float | None:
         if not isinstance(evaluation, dict) or key not in evaluation:
             return None
         evaluation = evaluation[key]
-    return number(evaluation)
+    return to_finite_number(evaluation)
 
 
-def number(value: Any) -> float | None:
+def to_finite_number(value: Any) -> float | None:
     """Return ``value`` as a finite float, or None for anything else, also booleans and strings."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -130,7 +130,7 @@ def compare(
     )
 
 
-def at_most(
+def check_maximum(
     *,
     kind: str,
     metric: str,
@@ -146,7 +146,7 @@ def at_most(
         metric=metric,
         direction="lower",
         value=value,
-        threshold=number(most),
+        threshold=to_finite_number(most),
         demand=demand,
         missing=missing,
     )

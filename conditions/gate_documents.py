@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 from conditions.gate_check import Slice
 from trainyard.common import atomic_file
 from trainyard.common.errors import GateError
-from trainyard.common.hashes import file_sha256, file_sha256_or_none
+from trainyard.common.hashes import file_sha256, hash_existing_file
 
 Outcome = Literal["pass", "reject", "none"]
 """Outcome of all checks of a kind. ``none``: no check of the kind was asked for."""
@@ -215,8 +215,8 @@ def write(root: Path, gate: Gate) -> None:
         observe_run(
             _read(evaluation),
             gate,
-            file_sha256_or_none(evaluation),
-            file_sha256_or_none(output / "gate.json"),
+            hash_existing_file(evaluation),
+            hash_existing_file(output / "gate.json"),
             {
                 table.name: file_sha256(table)
                 for table in sorted((inputs / "scores").glob("*.parquet"))
@@ -227,7 +227,7 @@ def write(root: Path, gate: Gate) -> None:
     output.mkdir(parents=True, exist_ok=True)
     atomic_file.write(output / "provenance.json", content)
     summary = record(document, hashlib.sha256(content.encode()).hexdigest())
-    atomic_file.write(output / "record.json", text(summary))
+    atomic_file.write(output / "record.json", format_record(summary))
 
 
 def observe_run(
@@ -245,30 +245,30 @@ def observe_run(
             the evaluation are used.
     """
     base = {
-        n: _value_at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")
+        n: _find_value(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")
     }
     run_record: RunRecord = {
-        "artifact_sha256": _value_at(evaluation, "artifact", "sha256"),
-        "artifact_bytes": _value_at(evaluation, "artifact", "bytes"),
-        "packages_sha256": _value_at(evaluation, "model", "packages_sha256"),
-        "checkpoint_step": _value_at(evaluation, "model", "steps"),
-        "identity": _value_at(evaluation, "model", "training", "identity"),
-        "dataset_fingerprint": _value_at(evaluation, "dataset", "fingerprint"),
-        "train_fingerprint": _value_at(evaluation, "dataset", "train_fingerprint"),
-        "test_fingerprint": _value_at(evaluation, "dataset", "test_fingerprint"),
-        "train_manifests_sha256": _value_at(evaluation, "dataset", "train_manifests_sha256"),
-        "test_manifests_sha256": _value_at(evaluation, "dataset", "test_manifests_sha256"),
+        "artifact_sha256": _find_value(evaluation, "artifact", "sha256"),
+        "artifact_bytes": _find_value(evaluation, "artifact", "bytes"),
+        "packages_sha256": _find_value(evaluation, "model", "packages_sha256"),
+        "checkpoint_step": _find_value(evaluation, "model", "steps"),
+        "identity": _find_value(evaluation, "model", "training", "identity"),
+        "dataset_fingerprint": _find_value(evaluation, "dataset", "fingerprint"),
+        "train_fingerprint": _find_value(evaluation, "dataset", "train_fingerprint"),
+        "test_fingerprint": _find_value(evaluation, "dataset", "test_fingerprint"),
+        "train_manifests_sha256": _find_value(evaluation, "dataset", "train_manifests_sha256"),
+        "test_manifests_sha256": _find_value(evaluation, "dataset", "test_manifests_sha256"),
         "evaluation_sha256": evaluation_sha256,
         "gate_sha256": gate_sha256,
-        "scores_sha256": dict(scores_sha256) or _tables(evaluation),
+        "scores_sha256": dict(scores_sha256) or _list_table_hashes(evaluation),
         "verdict": gate["verdict"],
         "champion": gate["champion"],
     }
-    if precision := _value_at(evaluation, "model", "precision"):
+    if precision := _find_value(evaluation, "model", "precision"):
         run_record["training_precision"] = precision
     if base["sha256"]:
         run_record["base"] = base
-    if summary := _value_at(evaluation, "dataset", "summary_manifests_sha256"):
+    if summary := _find_value(evaluation, "dataset", "summary_manifests_sha256"):
         run_record["summary_manifests_sha256"] = summary
     return run_record
 
@@ -290,21 +290,21 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
         "champion",
     )
     values = {name: provenance.get(name) for name in names}
-    values["recipe_sha256"] = _value_at(provenance, "recipe", "sha256")
+    values["recipe_sha256"] = _find_value(provenance, "recipe", "sha256")
     values["provenance_sha256"] = provenance_sha256
     return {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
 
 
-def text(record: Mapping[str, str]) -> str:
+def format_record(record: Mapping[str, str]) -> str:
     """Return the content of record.json."""
     return json.dumps(record, indent=1)
 
 
-def _tables(evaluation: Any) -> dict[str, str]:
+def _list_table_hashes(evaluation: Any) -> dict[str, str]:
     """Return each score table's hash according to the evaluation, by the table's name."""
     scores = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
     score_tables = scores if isinstance(scores, Mapping) else {}
-    hashes = {str(name): _value_at(table, "sha256") for name, table in score_tables.items()}
+    hashes = {str(name): _find_value(table, "sha256") for name, table in score_tables.items()}
     return {name: digest for name, digest in hashes.items() if isinstance(digest, str)}
 
 
@@ -317,7 +317,7 @@ def _read(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _value_at(value: Any, *path: str) -> Any:
+def _find_value(value: Any, *path: str) -> Any:
     """Return the string or integer at ``path``, or None for anything else."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -62,15 +62,15 @@ class Groups:
     def value(self) -> float:
         return float(self.difference.sum() / self.weight.sum())
 
-    def chance_not_above(self, bound: float) -> float:
+    def compute_p_at_most(self, bound: float) -> float:
         """Return the p-value of "the improvement is at most ``bound``"."""
-        return self._p_value(self.difference - bound * self.weight, bound)
+        return self._compute_p_value(self.difference - bound * self.weight, bound)
 
-    def chance_not_below(self, bound: float) -> float:
+    def compute_p_at_least(self, bound: float) -> float:
         """Return the p-value of "the improvement is at least ``bound``"."""
-        return self._p_value(bound * self.weight - self.difference, -bound)
+        return self._compute_p_value(bound * self.weight - self.difference, -bound)
 
-    def _p_value(self, values: Floats, bound: float) -> float:
+    def _compute_p_value(self, values: Floats, bound: float) -> float:
         """Return the p-value of "the mean of ``values`` is at most 0".
 
         A value is at least -(largest + bound) × its weight, so with the largest weight this bounds
@@ -87,15 +87,15 @@ class Groups:
         return betting_p_value(values / (least * heaviest), self.level, count)
 
 
-def improvement(groups: Groups, confidence: float) -> Improvement:
+def estimate_improvement(groups: Groups, confidence: float) -> Improvement:
     """Return the improvement and its one-sided limits at ``confidence``."""
-    below, above = groups.chance_not_above, groups.chance_not_below
+    below, above = groups.compute_p_at_most, groups.compute_p_at_least
     scale = float(np.abs(groups.difference / groups.weight).max()) or 1.0
     return Improvement(
         value=groups.value,
         low=_limit(below, groups.value, -scale, 1 - confidence),
         high=_limit(above, groups.value, scale, 1 - confidence),
-        effective_groups=effective_groups(groups.weight),
+        effective_groups=count_effective_groups(groups.weight),
         method="approximate" if groups.largest is None else "betting",
     )
 
@@ -116,7 +116,7 @@ def _limit(chance: Callable[[float], float], value: float, step: float, level: f
     return float(np.copysign(np.inf, step))
 
 
-def effective_groups(weight: Floats) -> float:
+def count_effective_groups(weight: Floats) -> float:
     """Return (Σ weight)² / Σ weight² (Kish): exactly G for G equal weights; 0 without weight."""
     if not weight.any():
         return 0.0
@@ -125,7 +125,7 @@ def effective_groups(weight: Floats) -> float:
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
-def joined_neighbours(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def join_neighbours(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Return (difference, weight) of ``BLOCKS`` blocks of neighbours with equally many groups."""
     count = len(weight)
     starts = np.unique(np.arange(min(BLOCKS, count)) * count // min(BLOCKS, count))

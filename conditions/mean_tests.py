@@ -39,13 +39,13 @@ def betting_p_value(values: Floats, level: float, count: float | None = None) ->
         level: level for which the bets are chosen. The p-value holds at any level.
         count: number of values, if all were as large as the largest can be. Default: n.
     """
-    shares, weights = _bets(level, len(values) if count is None else count)
+    shares, weights = _choose_bets(level, len(values) if count is None else count)
     with np.errstate(divide="ignore"):  # betting everything on a value of -1 loses everything
         growth = np.log1p(np.maximum(np.outer(shares, values), -1)).sum(axis=1)
     return float(np.exp(min(0.0, -logsumexp(growth, b=weights))))
 
 
-def _bets(level: float, count: float) -> tuple[Floats, Floats]:
+def _choose_bets(level: float, count: float) -> tuple[Floats, Floats]:
     """Return the bets as shares of the wealth, and the part of the wealth in each; (bets,) each."""
     first = np.sqrt(2 * np.log(1 / level) / count)
     doublings = max(0, int(np.ceil(-np.log2(first))))
@@ -103,14 +103,14 @@ def pearson_p_value(values: Floats) -> float:
         return 0.0  # no weights can balance the values at 0
     scaled_values = values / -least
 
-    def weighted_sum(tilt: float) -> float:
+    def sum_weighted(tilt: float) -> float:
         return float((scaled_values / np.sqrt(1 + tilt * scaled_values)).sum())
 
-    if weighted_sum(0.0) <= 0:  # the sum is above 0 except for rounding
+    if sum_weighted(0.0) <= 0:  # the sum is above 0 except for rounding
         return 1.0
     # At λ = 1 the weight of the smallest value would be infinite.
     most = 1 - 1e-12
-    tilt = brentq(weighted_sum, 0.0, most, xtol=1e-13) if weighted_sum(most) < 0 else most
+    tilt = brentq(sum_weighted, 0.0, most, xtol=1e-13) if sum_weighted(most) < 0 else most
     roots = np.sqrt(1 + tilt * scaled_values)
     distance = float(roots.sum() * (1 / roots).sum()) - count**2
     return float(stdtr(count - 1, -np.sqrt(max(distance, 0.0) / count)))

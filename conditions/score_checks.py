@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conditions.check_table import Demands, GateCheck, compared_metrics, rows_of
+from conditions.check_table import Demands, GateCheck, list_compared_metrics, select_demanded_checks
 from conditions.gate_check import Check, Slice, read_number
 from conditions.gate_documents import Evidence, MetricComparison
-from conditions.improvement import improvement
+from conditions.improvement import estimate_improvement
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from conditions.score_tables import BASELINE, CHAMPION, ScoreTables, TableRequest, read
 from trainyard.common.errors import GateError
@@ -28,19 +28,19 @@ class ScoreChecks:
     champion_artifact_sha256: str | None = None
 
 
-def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
+def run_score_checks(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
     """Run every check of ``demands`` that needs the scores; ``folder`` contains the scores.
 
     If the evidence is faulty, every check that needs it fails with the same reason.
     """
-    champion, compares = demands.champion, _compares(demands)
+    champion, compares = demands.champion, _compares_with_champion(demands)
     if champion == UNRESOLVED_ARN and compares:
         return _make_undecided(demands, UNRESOLVED_CHAMPION)
     if demands.look_number < 1 and champion != NONE and compares:
         return _make_undecided(demands, UNCOUNTED_LOOK)
     try:
         _refuse_other_champion(evaluation, demands)
-        sums = read(folder, _table_request(demands))
+        sums = read(folder, _build_table_request(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
         _refuse_bad_baselines(folder, evaluation, sums)
         evidence = Evidence(evaluation=evaluation, scores=sums)
@@ -52,35 +52,35 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         slices=evidence.slices,
         examples=sums.examples,
         groups=sums.groups,
-        champion_artifact_sha256=_text(sums.other_description.get("artifact_sha256")),
+        champion_artifact_sha256=_to_text(sums.other_description.get("artifact_sha256")),
     )
 
 
 def _make_rows(evidence: Evidence, demands: Demands) -> list[Check]:
     """Return each check's rows. Without a champion, the recipe's policy decides the comparisons."""
-    score_checks = of_scores(demands)
+    score_checks = select_score_checks(demands)
     if demands.champion != NONE:
         evidence.comparisons = {
             metric: compare_metric(evidence.sums, metric, demands.limits_at)
-            for metric in compared_metrics(demands.values)
+            for metric in list_compared_metrics(demands.values)
         }
-        return [row for check in score_checks for row in check.rows(evidence, demands)]
+        return [row for check in score_checks for row in check.compute_rows(evidence, demands)]
     own_checks = [check for check in score_checks if "champion" not in check.needs]
-    checks = [row for check in own_checks for row in check.rows(evidence, demands)]
+    checks = [row for check in own_checks for row in check.compute_rows(evidence, demands)]
     policy = demands["cold_start"]
     return checks + make_undecided_rows(
         demands, COLD_START.format(policy), is_pass=policy == "pass", compared_only=True
     )
 
 
-def of_scores(demands: Demands) -> list[GateCheck]:
+def select_score_checks(demands: Demands) -> list[GateCheck]:
     """Return the checks that need the scores of single examples."""
-    return [check for check in rows_of(demands) if "scores" in check.needs]
+    return [check for check in select_demanded_checks(demands) if "scores" in check.needs]
 
 
-def _compares(demands: Demands) -> bool:
+def _compares_with_champion(demands: Demands) -> bool:
     """Return whether any check compares with a champion."""
-    return any("champion" in check.needs for check in of_scores(demands))
+    return any("champion" in check.needs for check in select_score_checks(demands))
 
 
 def make_undecided_rows(
@@ -91,7 +91,7 @@ def make_undecided_rows(
     ``compared_only``: only checks against the champion. The rows keep the order that they have
     always had in gate.json: first those against the champion.
     """
-    score_checks = of_scores(demands)
+    score_checks = select_score_checks(demands)
     champion_checks = [check for check in score_checks if "champion" in check.needs]
     sorted_checks = sorted(champion_checks, key=lambda check: check.display_order)
     if not compared_only:
@@ -99,7 +99,7 @@ def make_undecided_rows(
     return [
         row
         for check in sorted_checks
-        for row in check.rows_without_scores(demands, is_pass=is_pass, reason=reason)
+        for row in check.build_rows_without_scores(demands, is_pass=is_pass, reason=reason)
     ]
 
 
@@ -123,11 +123,11 @@ COLD_START = (
 )
 
 
-def _table_request(demands: Demands) -> TableRequest:
+def _build_table_request(demands: Demands) -> TableRequest:
     """Return what to read of the score tables for the checks that the recipe asks for."""
-    needs = {need for check in of_scores(demands) for need in check.needs}
+    needs = {need for check in select_score_checks(demands) for need in check.needs}
     champion = None if demands.champion in (NONE, UNRESOLVED_ARN) else demands.champion
-    metrics = compared_metrics(demands.values)
+    metrics = list_compared_metrics(demands.values)
     return TableRequest(
         metrics={metric: demands.directions[metric] for metric in metrics},
         champion=champion,
@@ -142,11 +142,11 @@ def _table_request(demands: Demands) -> TableRequest:
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
     """Check that the Evaluate and Gate steps were given the same champion."""
-    if not _compares(demands):
+    if not _compares_with_champion(demands):
         return
     champion = evaluation.get("champion") if isinstance(evaluation, dict) else None
     evaluated_champion = champion if isinstance(champion, dict) else {}
-    if error := _text(evaluated_champion.get("error")):
+    if error := _to_text(evaluated_champion.get("error")):
         raise GateError(error)
     if evaluated_champion.get("arn") != demands.champion:
         raise GateError(
@@ -170,7 +170,7 @@ def _refuse_disagreement(evaluation: Any, sums: ScoreTables, *, has_champion: bo
         stated_value = evaluation
         for key in path:
             stated_value = stated_value.get(key) if isinstance(stated_value, dict) else None
-        if _text(scored_value) is None or scored_value != stated_value:
+        if _to_text(scored_value) is None or scored_value != stated_value:
             raise GateError(
                 f"the scores are of {label} {scored_value}, the evaluation of {stated_value}"
             )
@@ -229,11 +229,11 @@ def compare_metric(sums: ScoreTables, metric: str, confidence: float) -> MetricC
         metric=metric,
         challenger=own_total / weight,
         champion=other / weight,
-        improvement=improvement(sums.group_sums(metric), confidence),
+        improvement=estimate_improvement(sums.group_sums(metric), confidence),
         confidence=confidence,
         in_order=sums.in_order,
     )
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from conditions.calibration_error import BLOCKS as CALIBRATION_BLOCKS
-from conditions.calibration_error import calibration_error
+from conditions.calibration_error import estimate_calibration_error
 from conditions.gate_check import Direction
-from conditions.improvement import Groups, joined_neighbours
+from conditions.improvement import Groups, join_neighbours
 from conditions.mean_tests import Floats
 from trainyard.common.errors import GateError
 
@@ -95,10 +95,10 @@ class ScoreTables:
 
     def group_sums(self, metric: str) -> Groups:
         """Return the sums over groups that are independent of each other."""
-        sums = _sum_by_keys(self._differences(metric), ["group"])
-        return self._groups(metric, *_arrays(sums, "group", "difference", "weight"))
+        sums = _sum_by_keys(self._compute_differences(metric), ["group"])
+        return self._sum_groups(metric, *_to_arrays(sums, "group", "difference", "weight"))
 
-    def slices(self, metric: str) -> Iterator[SliceSums]:
+    def iter_slices(self, metric: str) -> Iterator[SliceSums]:
         """Yield the slices of all slice columns.
 
         Raises:
@@ -108,7 +108,7 @@ class ScoreTables:
         value_count = 0
         for column in columns:
             name = column.removeprefix("slice.")
-            table = self._differences(metric).append_column("slice", self.rows[column])
+            table = self._compute_differences(metric).append_column("slice", self.rows[column])
             sums = _sum_by_keys(table, ["slice", "group"]).sort_by("slice")
             values = sums["slice"].combine_chunks().dictionary_encode()
             codes = values.indices.to_numpy(zero_copy_only=False)
@@ -117,28 +117,28 @@ class ScoreTables:
                 raise GateError(
                     f"the slices have more than {MAX_SLICES} values; {column} is an id, not a slice"
                 )
-            arrays = _arrays(sums, "group", "difference", "weight", "count")
+            arrays = _to_arrays(sums, "group", "difference", "weight", "count")
             for code, value in enumerate(values.dictionary.to_pylist()):
                 group, difference, weight, count = (array[codes == code] for array in arrays)
                 yield SliceSums(
                     slice=f"{name}={value}",
                     examples=int(count.sum()),
-                    groups=self._groups(metric, group, difference, weight),
+                    groups=self._sum_groups(metric, group, difference, weight),
                 )
 
-    def calibration(self, confidence: float) -> tuple[float, float]:
+    def measure_calibration(self, confidence: float) -> tuple[float, float]:
         """Return the calibration error and its upper limit.
 
         Raises:
             GateError: a probability or a label is out of range.
         """
-        group, probability, label = _arrays(self.rows, "group", "probability", "label")
+        group, probability, label = _to_arrays(self.rows, "group", "probability", "label")
         blocks = _mix_ids(group) % np.uint64(CALIBRATION_BLOCKS)
-        return calibration_error(
+        return estimate_calibration_error(
             blocks.astype(np.int64), probability.astype(float), label.astype(float), confidence
         )
 
-    def _differences(self, metric: str) -> pa.Table:
+    def _compute_differences(self, metric: str) -> pa.Table:
         """Return a table with the difference and weight of each example, with its group and row.
 
         The difference is positive if the model is better than the other one.
@@ -149,18 +149,18 @@ class ScoreTables:
         weight = self.rows[f"{metric}.weight"]
         return pa.table({"group": self.rows["group"], "difference": difference, "weight": weight})
 
-    def _groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
+    def _sum_groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
         """Return the sums of independent groups: clipped, and joined if they may be alike."""
         counts = weight > 0
         # Clip before the groups are joined, because the range is that of one group.
         group, difference, weight = group[counts], difference[counts], weight[counts]
-        largest = self._largest(metric)
+        largest = self._find_largest_difference(metric)
         clip = self.request.clip.get(metric)
         if clip is not None:
             difference = np.clip(difference, -clip * weight, clip * weight)
         if self.in_order:
             order = np.argsort(group)
-            difference, weight = joined_neighbours(difference[order], weight[order])
+            difference, weight = join_neighbours(difference[order], weight[order])
         elif len(group) > MOST_GROUPS:
             # Sorted by a hash of the id, because groups with neighbouring ids may be alike.
             order = np.argsort(_mix_ids(group))
@@ -171,7 +171,7 @@ class ScoreTables:
             difference=difference, weight=weight, largest=largest, level=self.request.level
         )
 
-    def _largest(self, metric: str) -> float | None:
+    def _find_largest_difference(self, metric: str) -> float | None:
         """Return the largest possible difference of a group per unit of weight; None if unknown."""
         # Neighbours that may be alike are not independent bets.
         if self.in_order:
@@ -219,7 +219,7 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
         rows=rows,
         description=pairs[0][1],
         other_description=pairs[1][1] if len(pairs) > 1 else {},
-        totals={metric: _totals(rows, metric) for metric in request.metrics},
+        totals={metric: _sum_metric(rows, metric) for metric in request.metrics},
         groups=pc.count_distinct(rows["group"]).as_py(),
     )
     for metric in request.metrics:
@@ -231,7 +231,7 @@ def _read_table(folder: Path, name: str, request: TableRequest) -> tuple[pa.Tabl
     """Return the requested columns, and the file's metadata."""
     file = parquet.ParquetFile(folder / f"{name}.parquet", page_checksum_verification=True)
     description = _read_description(file.schema_arrow, name, request)
-    columns = _columns(file.schema_arrow, name, request)
+    columns = _list_columns(file.schema_arrow, name, request)
     table = file.read(columns)
     if not table.num_rows:
         raise GateError(f"{name}.parquet: holds no examples")
@@ -240,11 +240,11 @@ def _read_table(folder: Path, name: str, request: TableRequest) -> tuple[pa.Tabl
             raise GateError(f"the scores' column {column} lacks values")
     examples = pc.count_distinct(table["example"]).as_py()
     if examples != table.num_rows:
-        table = _merged_copies(table, name, examples)
+        table = _merge_copies(table, name, examples)
     return table, description
 
 
-def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
+def _merge_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
     """Return the table with one row for each example.
 
     Copies of a record, such as equal rows of a data table, are added up.
@@ -297,7 +297,7 @@ def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> d
     return metadata
 
 
-def _columns(schema: pa.Schema, name: str, request: TableRequest) -> list[str]:
+def _list_columns(schema: pa.Schema, name: str, request: TableRequest) -> list[str]:
     """Return the columns to read. Slices and predictions are only in the judged model's table."""
     metrics = request.metrics
     columns = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
@@ -364,7 +364,7 @@ def _with_text_slices(table: pa.Table) -> pa.Table:
     return table
 
 
-def _totals(rows: pa.Table, metric: str) -> tuple[float, float, float]:
+def _sum_metric(rows: pa.Table, metric: str) -> tuple[float, float, float]:
     """Return a metric's sums: the model's, the other model's, and the weights.
 
     Raises:
@@ -385,10 +385,10 @@ def _refuse_beyond_range(tables: ScoreTables, metric: str) -> None:
     """Check that no example's difference is beyond the declared range of the metric."""
     largest = tables.request.range.get(metric)
     if largest is None and metric not in tables.request.clip:
-        largest = tables._largest(metric)
+        largest = tables._find_largest_difference(metric)
     if largest is None:
         return
-    difference, weight = _arrays(tables._differences(metric), "difference", "weight")
+    difference, weight = _to_arrays(tables._compute_differences(metric), "difference", "weight")
     excess = np.abs(difference) - largest * weight
     worst = int(np.argmax(excess))
     if excess[worst] > 1e-6 * largest * weight[worst]:
@@ -406,7 +406,7 @@ def _sum_by_keys(table: pa.Table, keys: list[str]) -> pa.Table:
     return sums.rename_columns([*keys, "difference", "weight", "count"])
 
 
-def _arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:
+def _to_arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:
     return [table[name].to_numpy() for name in columns]
 
 

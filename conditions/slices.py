@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from conditions.check_table import GateCheck
-from conditions.gate_check import Check, Slice, number, reaches
-from conditions.improvement import Improvement, effective_groups, improvement
+from conditions.gate_check import Check, Slice, reaches, to_finite_number
+from conditions.improvement import Improvement, count_effective_groups, estimate_improvement
 from conditions.mean_tests import Floats
 from conditions.score_tables import SliceSums
 
@@ -43,7 +43,7 @@ def judge_slices(
         slice_sums
         for slice_sums in slices
         if slice_sums.examples >= min_examples
-        and reaches(effective_groups(slice_sums.groups.weight), min_groups)
+        and reaches(count_effective_groups(slice_sums.groups.weight), min_groups)
     ]
     names = {slice_sums.slice for slice_sums in tested_slices}
     untested_slices = [_as_slice(slice_sums, metric, None, None, True) for slice_sums in slices
@@ -53,9 +53,9 @@ def judge_slices(
         return row, untested_slices[:MAX_LISTED]
     # The limits are Bonferroni's, because Holm's test, which decides, has no limits.
     level = 1 - (1 - confidence) / len(tested_slices)
-    improvements = [improvement(slice_sums.groups, level) for slice_sums in tested_slices]
-    p_values = holm(
-        np.array([slice_sums.groups.chance_not_below(-margin) for slice_sums in tested_slices])
+    improvements = [estimate_improvement(slice_sums.groups, level) for slice_sums in tested_slices]
+    p_values = adjust_p_values(
+        np.array([slice_sums.groups.compute_p_at_least(-margin) for slice_sums in tested_slices])
     )
     judged_slices = [
         _as_slice(slice_sums, metric, limits, float(chance), bool(chance > 1 - confidence))
@@ -69,7 +69,7 @@ def judge_slices(
     return row, shown_slices
 
 
-def holm(chances: Floats) -> Floats:
+def adjust_p_values(chances: Floats) -> Floats:
     """Return Holm's adjusted p-values, in the order of ``chances``.
 
     The result is equal to statsmodels' ``multipletests`` (a test compares them). That is not used
@@ -90,11 +90,11 @@ def _as_slice(
         metric=metric,
         slice=sums.slice,
         examples=sums.examples,
-        effective_groups=None if limits is None else number(limits.effective_groups),
-        value=None if limits is None else number(limits.value),
-        low=None if limits is None else number(limits.low),
-        high=None if limits is None else number(limits.high),
-        p_value=None if chance is None else number(chance),
+        effective_groups=None if limits is None else to_finite_number(limits.effective_groups),
+        value=None if limits is None else to_finite_number(limits.value),
+        low=None if limits is None else to_finite_number(limits.low),
+        high=None if limits is None else to_finite_number(limits.high),
+        p_value=None if chance is None else to_finite_number(chance),
         passed=is_pass,
     )
 
@@ -116,7 +116,7 @@ def _make_tested_row(
         verdict = f"is worse than the champion's by more than {margin:g} on {names_text}{more}"
     else:
         verdict = f"is on no slice shown to be worse than the champion's by more than {margin:g}"
-    return check.row(
+    return check.make_row(
         worst.metric,
         -margin,
         value=worst.value,
@@ -133,7 +133,7 @@ def _make_untested_row(
     check: GateCheck, metric: str, margin: float, untested_count: int, confidence: float
 ) -> Check:
     """Return the failing row of the check if no slice is large enough to be tested."""
-    return check.row(
+    return check.make_row(
         metric,
         -margin,
         value=None,

@@ -9,7 +9,7 @@ from sagemaker.mlops.workflow.fail_step import FailStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 
 
-def verdict_condition(
+def make_verdict_condition(
     gate: ProcessingStep, pass_steps: Sequence[Step], visible: Sequence[str] = ()
 ) -> ConditionStep:
     """Return the condition step that runs ``pass_steps`` if the verdict in gate.json is ``pass``,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Unpack
 
-from conditions.check_table import kinds
+from conditions.check_table import list_kinds
 from conditions.gate_check import Check, read_number
 from conditions.gate_documents import Gate, GateFacts, Outcome
 
@@ -14,7 +14,7 @@ address comes before the reason.
 """
 
 
-def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]) -> Gate:
+def decide_verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]) -> Gate:
     """Return the content of gate.json.
 
     All keys are always present. The verdict is ``pass`` only if every check passed; it is
@@ -23,7 +23,7 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
     reasons = [check.reason for check in checks if not check.passed]
     if not checks:
         reasons.append("the gate has no checks, so it cannot pass anything")
-    fingerprint = _text(evaluation, "dataset", "fingerprint")
+    fingerprint = _find_text(evaluation, "dataset", "fingerprint")
     if fingerprint is None:
         reasons.append("the evaluation does not say which dataset it was measured on")
     # Each reason appears once, and the text is cut to what a failure message holds.
@@ -33,16 +33,16 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
         "verdict": "reject" if reasons else "pass",
         "reason": reason,
         "checks": [asdict(check) for check in checks],
-        "kinds": {kind: _outcome(checks, kind) for kind in kinds()},
+        "kinds": {kind: _decide_outcome(checks, kind) for kind in list_kinds()},
         "dataset_fingerprint": fingerprint,
-        "train_fingerprint": _text(evaluation, "dataset", "train_fingerprint"),
-        "test_fingerprint": _text(evaluation, "dataset", "test_fingerprint"),
-        "artifact_sha256": _text(evaluation, "artifact", "sha256"),
-        "metrics": _values(evaluation, "metrics", inner=("value",)),
-        "champion_metrics": _values(evaluation, "champion", "metrics", inner=("value",)),
+        "train_fingerprint": _find_text(evaluation, "dataset", "train_fingerprint"),
+        "test_fingerprint": _find_text(evaluation, "dataset", "test_fingerprint"),
+        "artifact_sha256": _find_text(evaluation, "artifact", "sha256"),
+        "metrics": _find_numbers(evaluation, "metrics", inner=("value",)),
+        "champion_metrics": _find_numbers(evaluation, "champion", "metrics", inner=("value",)),
         "baselines": {
-            name: _values(evaluation, "baselines", name)
-            for name in _mapping(evaluation, "baselines")
+            name: _find_numbers(evaluation, "baselines", name)
+            for name in _find_mapping(evaluation, "baselines")
         },
         "champion": facts.get("champion"),
         "cold_start": facts.get("cold_start"),
@@ -55,27 +55,31 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
     }
 
 
-def _outcome(checks: Sequence[Check], kind: str) -> Outcome:
+def _decide_outcome(checks: Sequence[Check], kind: str) -> Outcome:
     """Return ``pass`` or ``reject``, or ``none`` if there is no check of this kind."""
     passes = [check.passed for check in checks if check.kind == kind]
     return ("pass" if all(passes) else "reject") if passes else "none"
 
 
-def _mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
+def _find_mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
     """Return the object at ``path``, or an empty one if it is missing or not an object."""
     for key in path:
         evidence = evidence.get(key) if isinstance(evidence, dict) else None
     return evidence if isinstance(evidence, dict) else {}
 
 
-def _text(evidence: Any, *path: str) -> str | None:
+def _find_text(evidence: Any, *path: str) -> str | None:
     """Return the text at ``path``, or None if it is missing, empty or not a string."""
-    value = _mapping(evidence, *path[:-1]).get(path[-1])
+    value = _find_mapping(evidence, *path[:-1]).get(path[-1])
     return value if isinstance(value, str) and value else None
 
 
-def _values(evidence: Any, *path: str, inner: tuple[str, ...] = ()) -> dict[str, float | None]:
+def _find_numbers(
+    evidence: Any, *path: str, inner: tuple[str, ...] = ()
+) -> dict[str, float | None]:
     """Return a mapping of each name at ``path`` to the number at ``path``, name, ``inner``; None
     for a name whose value is not a finite number.
     """
-    return {name: read_number(evidence, *path, name, *inner) for name in _mapping(evidence, *path)}
+    return {
+        name: read_number(evidence, *path, name, *inner) for name in _find_mapping(evidence, *path)
+    }

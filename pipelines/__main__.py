@@ -5,7 +5,7 @@ from pathlib import Path
 from trainyard.terminal import list_verbs
 
 
-def verbs() -> dict[str, Path]:
+def find_verb_modules() -> dict[str, Path]:
     """Return a mapping of each verb to the module that ``python -m pipelines.VERB`` runs."""
     folder = Path(__file__).parent
     modules = {path.stem: path for path in folder.glob("*.py") if path != Path(__file__)}
@@ -19,4 +19,4 @@ def verbs() -> dict[str, Path]:
 
 
 if __name__ == "__main__":
-    list_verbs("python -m pipelines.VERB", verbs())
+    list_verbs("python -m pipelines.VERB", find_verb_modules())

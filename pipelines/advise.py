@@ -17,17 +17,24 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from pipelines.advice.recipe_advice import RecipeModel, changes, derive_model, keep, space, write
-from pipelines.advice.training_setting import of_description
-from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, recipe_for
+from pipelines.advice.recipe_advice import (
+    RecipeModel,
+    build_search_space,
+    derive_model,
+    find_train_changes,
+    keep,
+    write,
+)
+from pipelines.advice.training_setting import derive_described_training
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, require_recipe_for
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import advise
-from trainyard.commands.advise import REGION, first_problem, needs_shape, needs_tokens
+from trainyard.commands.advise import REGION, explain_first_problem, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight.advice import Advice, Candidate
-from trainyard.foresight.advice_display import fills, format_time_and_cost, layout
-from trainyard.foresight.question import choose_offers, multiplying
+from trainyard.foresight.advice_display import format_layout, format_peak, format_time_and_cost
+from trainyard.foresight.question import choose_offers, filter_by_precision
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, check_writable, console, extend_verb, has_value, run
 
@@ -40,7 +47,7 @@ TRAINING_OPTIONS = ("model", "layers", "hidden", "shapes", "tokens", "sequence",
 """Options that describe a training; a recipe already contains all of this."""
 
 
-def recipe_training(
+def read_recipe_training(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     given: Annotated[
@@ -73,7 +80,7 @@ def recipe_training(
     """
     if recipe is None:
         learns = values["learn_from"] is not None and values["setting"] is None
-        return {"setting_of": _setting} if learns else {}
+        return {"setting_of": _derive_job_setting} if learns else {}
     if conflicts := [name for name in TRAINING_OPTIONS if has_value(values[name])]:
         option = conflicts[0].replace("_", "-")
         raise RecipeError(f"--{option}: follows from {recipe}; leave it out, or --recipe")
@@ -90,7 +97,7 @@ def recipe_training(
     def conclude(advice: Advice) -> None:
         is_text = not values["as_json"]
         if is_text:
-            for line in remarks(advice, recipe_config, training.assumptions):
+            for line in iter_remarks(advice, recipe_config, training.assumptions):
                 console.print(line, highlight=False, markup=False)
         if advice.ranking and apply is not None:
             _apply(
@@ -104,12 +111,12 @@ def recipe_training(
             )
 
     return {
-        "subject": lambda: _question(recipe_config, training, recipe, values),
+        "subject": lambda: _build_question_fields(recipe_config, training, recipe, values),
         "conclude": conclude,
     }
 
 
-def _question(
+def _build_question_fields(
     recipe: Recipe, training: RecipeModel, path: Path, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of the question about the recipe's training."""
@@ -119,13 +126,13 @@ def _question(
     names = (instances, "--instances") if instances else (recipe_types, TYPE_FIELD)
     region = recipe.aws.region or REGION
     offers, elsewhere = choose_offers(names[0], region, names[1])
-    offers = multiplying(offers, (training.fields["precision"],))
+    offers = filter_by_precision(offers, (training.fields["precision"],))
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (``derive_model`` has checked)
     try:
         model = Setting(gpu=offers[0].machine.gpu, **training.fields)
     except ValidationError as error:
-        raise RecipeError(f"{path}: {first_problem(error, ())}") from None
+        raise RecipeError(f"{path}: {explain_first_problem(error, ())}") from None
     return {
         "model": model,
         "tokens": float(loop.max_steps) * loop.global_batch * model.sequence,
@@ -136,25 +143,25 @@ def _question(
         "budget": values["budget"] or recipe.budget.usd_per_run,
         "region": region,
         "how": "spot" if recipe.train.spot or values["spot"] else "on demand",
-        "space": space(recipe, model.precision),
+        "space": build_search_space(recipe, model.precision),
         "shapes": training.shapes,
     }
 
 
-def _setting(job: Mapping[str, Any]) -> Setting:
+def _derive_job_setting(job: Mapping[str, Any]) -> Setting:
     """Return the setting of a training job, for a calibration.
 
     Raises:
         ForesightError: the model of the job is not known, or a calibration could not predict it
             again.
     """
-    training = of_description(job)
+    training = derive_described_training(job)
     if training.shapes is not None:
         raise ForesightError("its model was traced, and a calibration keeps no shapes")
     return training.setting
 
 
-def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Iterator[str]:
+def iter_remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Iterator[str]:
     """Yield what the recipe's batch and time limit mean for the advice, and the assumptions."""
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101
@@ -192,11 +199,11 @@ def _apply(
     is_announced: bool,
 ) -> None:
     """Write the recipe that adopts the first candidate, and print how to plan with it."""
-    train_changes = changes(recipe, first)
+    train_changes = find_train_changes(recipe, first)
     comment = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
-        f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: "
-        f"{format_time_and_cost(first)}; {fills(first.memory)}.",
+        f"{first.nodes} × {first.offer.name}, {format_layout(first.setting)}: "
+        f"{format_time_and_cost(first)}; {format_peak(first.memory)}.",
     ]
     write(place, path, overrides, train_changes, comment, environment)
     if is_announced:
@@ -205,19 +212,19 @@ def _apply(
         console.print(f"written: {place}; {plan}", markup=False)
 
 
-def _describes(values: Mapping[str, Any]) -> bool:
+def _must_describe_model(values: Mapping[str, Any]) -> bool:
     """Return whether the options have to describe the training's model."""
     return values["recipe"] is None and needs_shape(values)
 
 
 main = extend_verb(
     advise.main,
-    recipe_training,
-    Need(("recipe", "layers", "model", "shapes"), _describes, exclusive=False),
-    Need(("hidden",), lambda values: _describes(values) and values["layers"] is not None),
+    read_recipe_training,
+    Need(("recipe", "layers", "model", "shapes"), _must_describe_model, exclusive=False),
+    Need(("hidden",), lambda values: _must_describe_model(values) and values["layers"] is not None),
     Need(("tokens",), lambda values: values["recipe"] is None and needs_tokens(values)
          and any(values[name] is not None for name in ("layers", "model", "shapes"))),
-    recipe_for("environment", "data", "apply", "trace"),
+    require_recipe_for("environment", "data", "apply", "trace"),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -22,28 +22,28 @@ from typing import Annotated, Any
 import typer
 
 from conditions.no_champion import NONE
-from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, recipe_for
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, require_recipe_for
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
     PromotedEvidence,
     check_champion,
     check_champions_model,
-    compared_with,
-    current,
-    evidence_of,
+    find_champion,
+    find_original_package,
     group_of,
     list_approved,
-    origin_of,
+    open_evidence,
+    read_compared_champion,
 )
-from pipelines.registry.ledger import check_due_look, recount
+from pipelines.registry.ledger import check_due_look, recount_looks
 from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.run_overrides import overrides
-from pipelines.registry.verification import CHECKOUT, before_approval
+from pipelines.registry.run_overrides import list_overrides
+from pipelines.registry.verification import CHECKOUT, run_approval_checks
 from steps.register.config import ENDPOINT
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_display import model_package
+from trainyard.runs.run_display import find_model_package
 from trainyard.terminal import Need, console, needs, run
 
 LONGEST = 1024  # characters of an ApprovalDescription
@@ -80,27 +80,29 @@ def approve(
             split); or another package was approved at the same time.
         ServiceError: the package does not exist, or AWS refused.
     """
-    evidence = evidence_of(arn)
+    evidence = open_evidence(arn)
     # Read before the checks: if the artifact is replaced during them, its ETag changes.
-    before_etag = _etag(evidence)
+    before_etag = _find_artifact_etag(evidence)
     count = _require_checks(evidence, deep)
-    sagemaker, group = _registry(arn), group_of(evidence.registered_package)
+    sagemaker, group = _open_registry(arn), group_of(evidence.registered_package)
     approved_packages = list_approved(sagemaker, group)
     if arn in approved_packages:
         return Approval(arn, approved_packages[0], "it was already Approved")
     endpoint = evidence.metadata.get(ENDPOINT)
-    champion = current(sagemaker, group, endpoint) or _starting_package(evidence)
-    override_lines = overrides(evidence, champion, recipe)
+    champion = find_champion(sagemaker, group, endpoint) or _find_starting_package(evidence)
+    override_lines = list_overrides(evidence, champion, recipe)
     _check_reason(arn, override_lines, reason)
-    verdict_champion = compared_with(evidence)
+    verdict_champion = read_compared_champion(evidence)
     is_promoted = isinstance(evidence, PromotedEvidence)
     if not (reason and (verdict_champion == NONE or is_promoted)):
-        check_champion(arn, verdict_champion, origin_of(champion) if is_promoted else champion)
+        check_champion(
+            arn, verdict_champion, find_original_package(champion) if is_promoted else champion
+        )
     look_recount = None
     # For a promoted package, its first approver has checked registry and ledger of that account.
     if not is_promoted:
         check_champions_model(evidence, verdict_champion)
-        look_recount = recount(evidence)
+        look_recount = recount_looks(evidence)
     notes = [f"reason: {reason}"] if reason else []
     notes += [f"{count} checks match", f"compared with {verdict_champion or 'no champion'}"]
     notes += [check_due_look(evidence, look_recount, CHECKOUT)] if look_recount else []
@@ -108,10 +110,10 @@ def approve(
     note = "; ".join(notes)
     _decide(sagemaker, arn, "Approved", note)
     # UpdateModelPackage accepts no condition, so concurrent changes are checked afterwards.
-    if _etag(evidence) != before_etag:
+    if _find_artifact_etag(evidence) != before_etag:
         _decide(sagemaker, arn, "Rejected", "the artifact was replaced while it was approved")
         raise GateError(f"{arn}: rejected: its artifact was replaced while it was approved")
-    return Approval(arn, _only_change(sagemaker, group, arn, approved_packages), note)
+    return Approval(arn, _require_only_change(sagemaker, group, arn, approved_packages), note)
 
 
 def approve_automatically(execution: str, region: str | None = None) -> Approval | None:
@@ -122,7 +124,7 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
     Raises:
         GateError: no package was registered, a person has already decided, or see ``approve``.
     """
-    arn = registered_by(execution, region)
+    arn = find_registered_package(execution, region)
     evidence = Evidence(arn)
     try:
         approval = evidence.recipe["register"].get("approval")
@@ -138,7 +140,7 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
 
 def approve_after(execution: str, region: str | None = None) -> None:
     """After an execution has ended, approve its model if the recipe says so; print the result."""
-    if model_package(Execution(execution, region).steps()) is None:
+    if find_model_package(Execution(execution, region).steps()) is None:
         return
     try:
         approval = approve_automatically(execution, region)
@@ -150,13 +152,13 @@ def approve_after(execution: str, region: str | None = None) -> None:
                       highlight=False, markup=False)  # fmt: skip
 
 
-def registered_by(execution: str, region: str | None = None) -> str:
+def find_registered_package(execution: str, region: str | None = None) -> str:
     """Return the ARN of the package that the execution registered.
 
     Raises:
         GateError: no package was registered.
     """
-    arn = model_package(Execution(execution, region).steps())
+    arn = find_model_package(Execution(execution, region).steps())
     if arn is None:
         raise GateError(f"{execution}: registered no model package")
     return arn
@@ -168,25 +170,25 @@ def reject(arn: str, reason: str) -> Approval:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-    sagemaker, group = _registry(arn), group_of(Evidence(arn).registered_package)
+    sagemaker, group = _open_registry(arn), group_of(Evidence(arn).registered_package)
     _decide(sagemaker, arn, "Rejected", reason)
     return Approval(arn, next(iter(list_approved(sagemaker, group)), None), reason)
 
 
-def roll_back(group: str, reason: str) -> Approval:
+def roll_back_champion(group: str, reason: str) -> Approval:
     """Reject the group's champion, so that the previous Approved package is the champion again.
 
     Raises:
         GateError: the group has no champion.
         ServiceError: AWS refused.
     """
-    packages = list_approved(_registry(group), group)
+    packages = list_approved(_open_registry(group), group)
     if not packages:
         raise GateError(f"model package group {group}: no package is Approved: nothing to undo")
     return reject(packages[0], reason)
 
 
-def _starting_package(evidence: Evidence) -> str | None:
+def _find_starting_package(evidence: Evidence) -> str | None:
     """Return the package that the training started from; None if there is none.
 
     It counts as the champion of a group that has no champion yet.
@@ -199,7 +201,7 @@ def _starting_package(evidence: Evidence) -> str | None:
 def _require_checks(evidence: Evidence, deep: bool) -> int:
     """Return the number of checks that match. Raises GateError at the first mismatch."""
     count = 0
-    for finding in before_approval(evidence, deep=deep):
+    for finding in run_approval_checks(evidence, deep=deep):
         if finding.status == "mismatch":
             raise GateError(
                 f"{evidence.arn}: not approved: {finding.name} does not match its record: "
@@ -221,7 +223,7 @@ def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> No
         )
 
 
-def _only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[str]) -> str:
+def _require_only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[str]) -> str:
     """Return the champion after our approval.
 
     Raises GateError if another decision was made at the same time.
@@ -250,24 +252,26 @@ def _decide(sagemaker: Any, arn: str, status: str, description: str) -> None:
         )
 
 
-def _etag(evidence: Evidence) -> str | None:
+def _find_artifact_etag(evidence: Evidence) -> str | None:
     """Return the current ETag of the package's artifact; None if there is no artifact."""
     _ = evidence.registered_package  # outside of ``try``, because a missing package is an error
     try:
-        return evidence.model_etag()
+        return evidence.compute_model_etag()
     except (Absent, KeyError):
         return None
 
 
-def _registry(reference: str) -> Any:
+def _open_registry(reference: str) -> Any:
     """Return a client for the region in an ARN; for a name, for the environment's region."""
-    return client("sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None)
+    return create_client(
+        "sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None
+    )
 
 
 @needs(
     Need(("package", "execution", "rollback")),
     Need(("reject_for",), lambda values: values["rollback"] is not None),
-    recipe_for("overridden", "environment"),
+    require_recipe_for("overridden", "environment"),
 )
 def main(
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
@@ -302,9 +306,9 @@ def main(
         if approval is None:
             raise GateError(f"{execution}: its recipe says register.approval: manual")
     elif rollback is not None:
-        approval = roll_back(rollback, str(reject_for))
+        approval = roll_back_champion(rollback, str(reject_for))
     else:
-        arn = package or registered_by(str(execution))
+        arn = package or find_registered_package(str(execution))
         recipe_config = load(recipe, overridden, environment) if recipe else None
         approval = (
             reject(arn, reject_for)

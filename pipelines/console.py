@@ -8,12 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.approve import approve
-from pipelines.registry.champion import NOBODY, compared_with, evidence_of, group_of, list_approved
+from pipelines.registry.champion import (
+    NOBODY,
+    group_of,
+    list_approved,
+    open_evidence,
+    read_compared_champion,
+)
 from pipelines.registry.package_evidence import Absent
-from pipelines.registry.run_overrides import overrides
-from pipelines.run_report.run_panels import PANELS, judge
+from pipelines.registry.run_overrides import list_overrides
+from pipelines.run_report.run_panels import PANELS, read_outcome
 from pipelines.start import start
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.commands import console
 from trainyard.common.errors import GateError
 from trainyard.console.app_hooks import Application, Description, Owner
@@ -29,15 +35,15 @@ def _is_our_package(package: Description) -> bool:
     return "provenance_uri" in (package.get("CustomerMetadataProperties") or {})
 
 
-def _says_of_approval(package: Description) -> list[str]:
+def _describe_approval(package: Description) -> list[str]:
     """Return the lines shown before an approval; overrides, which need a comment, are named."""
-    evidence = evidence_of(package["ModelPackageArn"])
-    sagemaker = client("sagemaker", evidence.region)
+    evidence = open_evidence(package["ModelPackageArn"])
+    sagemaker = create_client("sagemaker", evidence.region)
     approved_packages = list_approved(sagemaker, group_of(package))
     try:
-        verdict_champion = compared_with(evidence)
+        verdict_champion = read_compared_champion(evidence)
         champion = approved_packages[0] if approved_packages else None
-        override_lines = overrides(evidence, champion)
+        override_lines = list_overrides(evidence, champion)
     except (Absent, KeyError) as error:
         raise GateError(f"{evidence.arn}: cannot be approved: {error}") from None
     lines = [
@@ -65,7 +71,7 @@ def _is_our_pipeline(pipeline: Description) -> bool:
     return "ChampionArn" in index_parameters(json.loads(pipeline.get("PipelineDefinition") or "{}"))
 
 
-def _says_of_start(pipeline: Description) -> list[str]:
+def _describe_start(pipeline: Description) -> list[str]:
     """Return the lines shown before a start."""
     return [
         "pipelines.start does it: it tells the run who the champion is now, takes the next number "
@@ -94,12 +100,12 @@ def _start(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str
 
 
 OWNERS = (
-    Owner(action="approve", owns=_is_our_package, says=_says_of_approval, do=_approve),
-    Owner(action="start", owns=_is_our_pipeline, says=_says_of_start, do=_start),
+    Owner(action="approve", owns=_is_our_package, says=_describe_approval, do=_approve),
+    Owner(action="start", owns=_is_our_pipeline, says=_describe_start, do=_start),
 )
 """Actions that ``python -m pipelines.console`` adds to the console."""
 
-APPLICATION = Application(owners=OWNERS, panels=PANELS, judge=judge)
+APPLICATION = Application(owners=OWNERS, panels=PANELS, judge=read_outcome)
 main = extend_verb(console.main, lambda values: {"application": APPLICATION})
 
 

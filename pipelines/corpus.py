@@ -13,9 +13,9 @@ from pipelines.corpora import Corpus
 from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import RecipeError
 from trainyard.terminal import console, run
 
@@ -34,7 +34,7 @@ def main(
             f"{recipe}: data.example: is not set, so the raw data is your own; "
             f"upload it to {', '.join(filter(None, prefixes))}"
         )
-    refuse_other_caller(account_number(recipe_config.aws, environment), recipe_config.aws.region)
+    refuse_other_caller(find_account(recipe_config.aws, environment), recipe_config.aws.region)
     for uri, example in recipe_config.data.examples:
         _upload(recipe_config, uri, example)
 
@@ -43,7 +43,7 @@ def _upload(recipe: Recipe, uri: str, example: str) -> None:
     """Build the example data and upload it to ``uri``; print how much was uploaded."""
     region, location = resolve(recipe.aws).region, urlsplit(uri)
     corpus: Corpus = import_module(f"pipelines.corpora.{example}").build()
-    s3 = client("s3", region)
+    s3 = create_client("s3", region)
     with service_errors("uploading the corpus"):
         ensure_bucket(s3, location.netloc, region)
         byte_count = sync(

@@ -19,38 +19,38 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
-from conditions.step import verdict_condition
-from pipelines.compile.compilation import CompiledPipeline, Wheelhouse, requirements_of, step_code
+from conditions.step import make_verdict_condition
+from pipelines.compile.compilation import CompiledPipeline, Wheelhouse, list_requirements, step_code
 from pipelines.compile.compile_session import (
     CompileSession,
+    build_pipeline_parameters,
     cache_config,
-    evaluation_image,
-    inference_image,
-    job_pythons,
-    pipeline_parameters,
-    processing_image,
+    choose_evaluation_image,
+    choose_inference_image,
+    choose_processing_image,
+    choose_training_image,
+    list_job_pythons,
     retry_policies,
-    training_image,
 )
 from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
-    blank_uri,
-    current_commit,
-    origin_of,
+    build_blank_uri,
+    build_origin,
+    find_current_commit,
     with_provenance,
 )
 from pipelines.compile.training_inputs import (
-    loop_parts,
-    packing_settings_json,
-    registry_metadata,
+    build_hyperparameters,
+    build_loop_parts,
+    build_registry_metadata,
+    render_packing_settings,
     resolve_start,
-    workload_hyperparameters,
 )
-from pipelines.compile.user_code import parts_of, scripts_of
+from pipelines.compile.user_code import build_script_parts, read_script_projects
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import Account, account_number, resolve
+from pipelines.recipe.environments import Account, find_account, resolve
 from pipelines.recipe.extended_recipe import located_problems
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
@@ -58,16 +58,16 @@ from steps.config import ProcessingCompute
 from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate.config import Leaks
 from steps.evaluate.step import evaluate_script_step, evaluate_step
-from steps.gate.step import gate_step
-from steps.processing import Splits, StepContext, output_uri, split_argument
+from steps.gate.step import make_gate_step
+from steps.processing import Splits, StepContext, build_output_uri, split_argument
 from steps.register.step import Data, register_step
 from steps.shard.shard_plan import SPLITS
 from steps.shard.step import shard_step
-from steps.train.job_program import loop_program, script_program
+from steps.train.job_program import build_loop_program, build_script_program
 from steps.train.step import TuningResult, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
-from steps.tune.step import TuneStep, best_training, tune_step
+from steps.tune.step import TuneStep, find_best_training, make_tune_step
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
 
@@ -97,7 +97,7 @@ def build(
         DefinitionError: the SDK refuses a combination, or a file of the checkout is missing.
     """
     compilation = Compilation(recipe, account, source, home)
-    definition = compilation.definition()
+    definition = compilation.render_definition()
     code = [asset for _, asset in sorted(compilation.session.assets.items())]
     body, record = with_provenance(
         definition, recipe, account, commit, origin, CHECKOUT, code, compilation.prefix,
@@ -114,8 +114,8 @@ def build(
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
-        recipe_fields=dict(_outside(recipe.model_dump(mode="json", by_alias=True))),
-        account=account_number(recipe.aws, origin.environment),
+        recipe_fields=dict(_iter_outside_fields(recipe.model_dump(mode="json", by_alias=True))),
+        account=find_account(recipe.aws, origin.environment),
         environment=origin.environment,
         wheelhouses=tuple(compilation.wheelhouses.values()),
     )
@@ -126,12 +126,12 @@ OUTSIDE = ("budget.", "deploy.", "monitor.", "promotion.", "train.fallback_insta
 """Recipe fields that are not in the definition: their paths, or how these begin."""
 
 
-def _outside(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _iter_outside_fields(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
     """Yield (path, value as JSON) of the recipe's fields that are not in the definition."""
     for name, value in tree.items():
         path = f"{above}{name}"
         if isinstance(value, Mapping):
-            yield from _outside(value, f"{path}.")
+            yield from _iter_outside_fields(value, f"{path}.")
         elif path.startswith(OUTSIDE):
             yield path, json.dumps(value)
 
@@ -148,32 +148,32 @@ class Compilation:
         self.recipe, self.account, self.source = recipe, account, source
         self.prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
         self.session = CompileSession(account.region, account.bucket, self.prefix)
-        self.parameters = pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
-        self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
-        self.image = training_image(recipe, account.region)
+        self.parameters = build_pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
+        self.project, self.evaluation = read_script_projects(recipe, home, CHECKOUT)
+        self.image = choose_training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
         self.tuning_result: TuningResult | None = None
         self.splits: Splits = {}
-        self.context = self._context()
+        self.context = self._build_context()
         self.training = (
-            parts_of(recipe, self.project, self.image)
+            build_script_parts(recipe, self.project, self.image)
             if self.project
-            else loop_parts(recipe, source, CHECKOUT)
+            else build_loop_parts(recipe, source, CHECKOUT)
         )
 
-    def definition(self) -> str:
+    def render_definition(self) -> str:
         """Return the definition as JSON.
 
         Its steps are: Shard (if there is raw data) → Tune (if the recipe searches) → Train →
         Evaluate → Gate → Verdict → Register | Rejected.
         """
         shard = self.shard() if self.recipe.reads_raw_data else None
-        self.splits = self._splits(shard)
+        self.splits = self._find_split_uris(shard)
         tune = [self.tune(shard)] if self.recipe.tune else []
         # Set only now, because the training inside step Tune must not read the result of the
         # search.
         self.tuning_result = (
-            best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
+            find_best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         )
         train = self.train(shard)
         evaluate = self.evaluate(train)
@@ -182,7 +182,9 @@ class Compilation:
         register = self.register(train, evaluate, gate, model)
         gates = self.recipe.gate
         pass_steps = [register, *self.transform(model, register)]
-        verdict = verdict_condition(gate, pass_steps, gates.kinds if gates.visible_checks else ())
+        verdict = make_verdict_condition(
+            gate, pass_steps, gates.kinds if gates.visible_checks else ()
+        )
         steps = [*tune, train, evaluate, gate, verdict]
         pipeline = Pipeline(
             name=self.recipe.pipeline.name,
@@ -199,13 +201,13 @@ class Compilation:
     def shard(self) -> ProcessingStep:
         """Create the step that packs the raw data into shards."""
         recipe = self.recipe
-        assert recipe.data is not None  # noqa: S101 (``definition`` has checked it)
+        assert recipe.data is not None  # noqa: S101 (``render_definition`` has checked it)
         return shard_step(
             self.context,
             recipe.shard,
-            image=self._processing_image(recipe.shard),
+            image=self._choose_processing_image(recipe.shard),
             workload_arguments=["--workload", recipe.workload.name]
-            + ["--workload_config", *split_argument(packing_settings_json(recipe))],
+            + ["--workload_config", *split_argument(render_packing_settings(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             input_uris=recipe.data.prefixes,
             has_summary=self._summarised,
@@ -214,8 +216,8 @@ class Compilation:
     def tune(self, shard: ProcessingStep | None) -> TuneStep:
         """Create the step that searches hyperparameters."""
         recipe, config = self.recipe, self.recipe.tune
-        assert config is not None  # noqa: S101 (``definition`` has checked it)
-        return tune_step(
+        assert config is not None  # noqa: S101 (``render_definition`` has checked it)
+        return make_tune_step(
             self.context, config, self.train(shard),
             loop=recipe.train.loop, extend_folder=self.session.extend_folder,
         )  # fmt: skip
@@ -226,10 +228,10 @@ class Compilation:
         if self.project:
             search_names = [*self.recipe.tune.ranges] if self.recipe.tune else []
             arguments = (self.project, self.splits, self.training, search_names)
-            program = script_program(context, config, *arguments)
+            program = build_script_program(context, config, *arguments)
         else:
-            program = loop_program(
-                context, config, self.splits, workload_hyperparameters(self.recipe)
+            program = build_loop_program(
+                context, config, self.splits, build_hyperparameters(self.recipe)
             )
         return train_step(
             context, config, program,
@@ -245,7 +247,7 @@ class Compilation:
         return evaluate_step(
             self.context,
             recipe.evaluate.model_copy(update={"slices": recipe.slices}),
-            image=self._processing_image(recipe.evaluate),
+            image=self._choose_processing_image(recipe.evaluate),
             splits=self.splits,
             train=train,
             base=recipe.train.base,
@@ -254,12 +256,12 @@ class Compilation:
     def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
         """Create the step that gives the verdict."""
         recipe = self.recipe
-        return gate_step(
+        return make_gate_step(
             self.context,
             recipe.gate,
-            image=self._processing_image(recipe.gate),
+            image=self._choose_processing_image(recipe.gate),
             evaluate=evaluate,
-            provenance=blank_uri(self.context.root_uri),
+            provenance=build_blank_uri(self.context.root_uri),
             primary_metric=recipe.workload_spec.primary_metric,
             directions=recipe.workload_spec.metrics,
         )
@@ -277,7 +279,7 @@ class Compilation:
         return register_step(
             self.context,
             recipe.register_,
-            image=inference_image(recipe, self.account.region),
+            image=choose_inference_image(recipe, self.account.region),
             model=model, train=train, evaluate=evaluate, gate=gate,
             data=Data(
                 training=[*splits["train"], *map(str, recipe.train.sources.values())],
@@ -287,7 +289,7 @@ class Compilation:
             batches=bool(recipe.train.loop),
             is_compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
-            about=registry_metadata(recipe)
+            about=build_registry_metadata(recipe)
             | (self.tuning_result.about if self.tuning_result else {}),
         )  # fmt: skip
 
@@ -296,7 +298,7 @@ class Compilation:
         config, base = self.recipe.transform, self.recipe.train.base
         if config is None:
             return []
-        options = {"image": self._processing_image(config), "base": base}
+        options = {"image": self._choose_processing_image(config), "base": base}
         return [transform_step(self.context, config, model=model, register=register, **options)]
 
     def _evaluate_by_script(self, train: TrainingStep, script: Project) -> ProcessingStep:
@@ -310,7 +312,7 @@ class Compilation:
         return evaluate_script_step(
             self.context,
             recipe.evaluate,
-            image=evaluation_image(recipe, self.account.region),
+            image=choose_evaluation_image(recipe, self.account.region),
             splits=self.splits,
             train=train,
             folder=self.session.add(dict(script.files)),
@@ -325,15 +327,15 @@ class Compilation:
         """Whether the shard step also writes a summary of the data, for the evaluation."""
         return self.evaluation is None and self.recipe.samples_spec.has_summary
 
-    def _splits(self, shard: ProcessingStep | None) -> Splits:
+    def _find_split_uris(self, shard: ProcessingStep | None) -> Splits:
         """Return split name to URI of its shards: the shard step's, or the recipe's."""
         data = self.recipe.data
         if data and data.shards:
             return {name: f"{data.shards.rstrip('/')}/{name}" for name in SPLITS}
         names = (*SPLITS, *(["summary"] if self._summarised else [])) if shard else ()
-        return {name: output_uri(shard, name) for name in names} if shard else {}
+        return {name: build_output_uri(shard, name) for name in names} if shard else {}
 
-    def _context(self) -> StepContext:
+    def _build_context(self) -> StepContext:
         recipe, account = self.recipe, self.account
         vpc = recipe.aws.vpc
         return StepContext(
@@ -342,26 +344,26 @@ class Compilation:
             role=account.job_role,
             root_uri=f"s3://{account.bucket}/{self.prefix}",
             kms_key=recipe.aws.kms_key,
-            volume_key=self._volume_key,
+            volume_key=self._choose_volume_key,
             subnets=vpc.subnets if vpc else (),
             security_groups=vpc.security_groups if vpc else (),
             network_isolation=recipe.aws.network_isolation,
             encrypt_traffic=recipe.aws.encrypt_traffic,
             tags=recipe.aws.tags,
-            code=self._code,
-            wheels=self._wheels,
-            pip=recipe.packages.environment,
+            code=self._add_step_code,
+            wheels=self._find_wheels_uri,
+            pip=recipe.packages.build_pip_environment,
             cache=cache_config(recipe),
             retries=retry_policies(recipe),
         )
 
-    def _code(self, step: str) -> str:
+    def _add_step_code(self, step: str) -> str:
         """Return the URI of a step's code; for a training script, this is the script's folder
         without any code of ours.
         """
-        return self.session.add(self._folder(step))
+        return self.session.add(self._collect_step_files(step))
 
-    def _folder(self, step: str) -> dict[str, bytes]:
+    def _collect_step_files(self, step: str) -> dict[str, bytes]:
         """Return the files that a step's job is given, name to content."""
         if step == "train" and self.project:
             return dict(self.project.files)
@@ -376,7 +378,7 @@ class Compilation:
         }
         return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
 
-    def _wheels(self, step: str) -> str | None:
+    def _find_wheels_uri(self, step: str) -> str | None:
         """Return the URI of the wheels that a step's job installs; None if it installs none."""
         if not self.recipe.packages.wheelhouse:
             return None
@@ -384,20 +386,20 @@ class Compilation:
             "train": self.project,
             "evaluate": self.evaluation,
         }.get(step)
-        lists = requirements_of(self._folder(step), script)
+        lists = list_requirements(self._collect_step_files(step), script)
         location = (self.account.bucket, f"{self.prefix}/code/wheels")
-        house = Wheelhouse(*location, lists, job_pythons(self.recipe))
+        house = Wheelhouse(*location, lists, list_job_pythons(self.recipe))
         self.wheelhouses |= {house.key: house} if lists else {}
         return house.uri if lists else None
 
-    def _volume_key(self, instance_type: str) -> str | None:
+    def _choose_volume_key(self, instance_type: str) -> str | None:
         """Return the KMS key for the instance's volume; None if the instance has local disks."""
         # The instance's hardware encrypts local disks, and a key for them is refused (#3677).
         machine = MACHINES.get(instance_type)
         return None if machine and machine.local_storage_gb else self.recipe.aws.kms_key
 
-    def _processing_image(self, compute: ProcessingCompute) -> str:
-        return processing_image(self.recipe, self.account.region, compute.instance_type)
+    def _choose_processing_image(self, compute: ProcessingCompute) -> str:
+        return choose_processing_image(self.recipe, self.account.region, compute.instance_type)
 
 
 def from_recipe(
@@ -408,7 +410,10 @@ def from_recipe(
     with located_problems(path, overrides, environment):
         recipe = resolve_start(recipe)
         source = path.parent / recipe.workload.source if recipe.workload.source else None
-        commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
+        commit, origin = (
+            find_current_commit(CHECKOUT),
+            build_origin(path, overrides, environment, CHECKOUT),
+        )
         account = resolve(recipe.aws)
         return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
 

@@ -16,10 +16,10 @@ from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, Release
 from pipelines.endpoint.rollout import go_back, release
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
-from pipelines.registry.champion import evidence_of
-from pipelines.registry.verification import first_mismatch, verify
+from pipelines.registry.champion import open_evidence
+from pipelines.registry.verification import find_first_mismatch, verify
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.terminal import Need, console, needs, run
 
@@ -34,7 +34,7 @@ def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
     capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURE_FOLDER}"
     new_release = Release(recipe, package, account.job_role, capture)
     _ = new_release.deploy  # raises RecipeError if the recipe has no endpoint
-    package_details = evidence_of(package).registered_package
+    package_details = open_evidence(package).registered_package
     group = recipe.register_.model_package_group.rpartition("/")[2]
     if package_details.get("ModelPackageGroupName") != group:
         raise GateError(
@@ -42,7 +42,7 @@ def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
         )
     if (status := package_details.get("ModelApprovalStatus")) != "Approved":
         raise GateError(f"{package}: is {status}; approve it first (python -m pipelines.approve)")
-    if wrong := first_mismatch(verify(package, quick=quick)):
+    if wrong := find_first_mismatch(verify(package, quick=quick)):
         raise GateError(f"{package}: not deployed: {wrong.name} does not match: {wrong.detail}")
     return new_release
 
@@ -66,7 +66,7 @@ def main(
 ) -> None:
     """Deploy a package to the recipe's endpoint, or return to what served before."""
     recipe_config = load(recipe, overridden, environment)
-    refuse_other_caller(account_number(recipe_config.aws, environment), recipe_config.aws.region)
+    refuse_other_caller(find_account(recipe_config.aws, environment), recipe_config.aws.region)
     if rollback:
         if recipe_config.deploy is None:
             raise RecipeError(

@@ -20,10 +20,10 @@ from pipelines.infrastructure.infra_templates import (
     Infrastructure,
     Part,
     as_terraform,
+    build_template,
     render_template,
-    template,
 )
-from pipelines.infrastructure.serving_roles import subject
+from pipelines.infrastructure.serving_roles import build_subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
@@ -68,7 +68,7 @@ def main(
     if template_part := part or ci:
         facts = Facts(
             definition=definition,
-            subject=subject(definition, recipe_config),
+            subject=build_subject(definition, recipe_config),
             aws=recipe_config.aws,
             recipe=str(recipe),
             with_key=key,
@@ -76,17 +76,17 @@ def main(
         document = render_template(Part[template_part.name], facts)
         _print(form, f"{definition.name}-{template_part}", document, definition.tags)
         if ci in (Ci.GITHUB, Ci.GITLAB):
-            for name, value in facts.variables().items():
+            for name, value in facts.list_variables().items():
                 errors.print(f"variable {name}={value}", highlight=False, markup=False)
         return
     name = recipe_config.register_.model_package_group
     infrastructure = Infrastructure(
         definition=definition,
-        subject=subject(definition, recipe_config),
+        subject=build_subject(definition, recipe_config),
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )
-    _print(form, definition.name, template(infrastructure), definition.tags)
+    _print(form, definition.name, build_template(infrastructure), definition.tags)
 
 
 def _print(form: Form, name: str, document: dict[str, Any], tags: Mapping[str, str]) -> None:

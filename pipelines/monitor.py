@@ -22,20 +22,20 @@ from pipelines.endpoint.drift import MISSING, QUALITY, VALUES
 from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
 from pipelines.endpoint.period import Period, compare_period, write
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
-from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
 from pipelines.start import start
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import RecipeError
-from trainyard.terminal import console, pairs, run
+from trainyard.terminal import console, parse_pairs, run
 
 MAX_QUIET_ROWS = 15
 """Most rows without drift in the table."""
 
 
-def advice(period: Period) -> tuple[bool, str]:
+def advise_retraining(period: Period) -> tuple[bool, str]:
     """Return (whether to retrain, the sentence that says so)."""
-    empty, moved_features, worse = map(period.drifted_features, (MISSING, VALUES, QUALITY))
+    empty, moved_features, worse = map(period.list_drifted_features, (MISSING, VALUES, QUALITY))
     if empty:
         names = ", ".join(empty)
         return False, f"do not retrain yet: first look why {names} are missing as often as they are"
@@ -91,13 +91,13 @@ def main(
         raise RecipeError(f"{recipe}: monitor: is missing; say monitor: {{}} beside deploy")
     if start_run and not monitor.retrain:
         raise RecipeError("--start: the recipe does not allow it; set monitor.retrain: true")
-    parameters = pairs("--parameter", parameter)
+    parameters = parse_pairs("--parameter", parameter)
     account = resolve(recipe_config.aws)
-    refuse_other_caller(account_number(recipe_config.aws, environment), account.region)
+    refuse_other_caller(find_account(recipe_config.aws, environment), account.region)
     end = (until or datetime.now(UTC)).replace(tzinfo=UTC, microsecond=0)
     root = f"s3://{account.bucket}/{recipe_config.aws.prefix}/{recipe_config.pipeline.name}"
-    s3 = client("s3", account.region)
-    sagemaker = client("sagemaker", account.region)
+    s3 = create_client("s3", account.region)
+    sagemaker = create_client("sagemaker", account.region)
     record = (
         read_quality(recipe_config, monitor, sagemaker, deploy.endpoint) if monitor.truths else None
     )
@@ -109,13 +109,13 @@ def main(
     counts = f"{period.requests.number:,} requests, baseline {period.baseline.number:,} records"
     _print_line(f"{deploy.endpoint}, {monitor.days} days until {end:%F %R} UTC: {counts}")
     show(period)
-    should_retrain, advice_text = advice(period)
+    should_retrain, advice_text = advise_retraining(period)
     _print_line(advice_text)
     _print_line(folder)
-    drifted_features = period.drifted_features(MISSING, VALUES, QUALITY)
+    drifted_features = period.list_drifted_features(MISSING, VALUES, QUALITY)
     if drifted_features and monitor.topic:
         with service_errors(f"publishing to {monitor.topic}"):
-            client("sns", account.region).publish(
+            create_client("sns", account.region).publish(
                 TopicArn=monitor.topic,
                 Subject=f"{deploy.endpoint}: features that drifted: {len(drifted_features)}",
                 Message=f"{advice_text}\n{folder}",

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from training.export import shipped_files
-from trainyard.common.errors import RecipeError, nearest
+from trainyard.common.errors import RecipeError, suggest_nearest
 from trainyard.terminal import console, run
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -29,7 +29,7 @@ LENGTHS = range(3, 31)  # of a project's name
 RESERVED_NAMES = ("conditions", "pipelines", "steps", "tests", "training", "trainyard", "torch")
 
 
-def kinds() -> list[str]:
+def list_kinds() -> list[str]:
     """Return the kinds of project that ``--like`` accepts."""
     return sorted(path.name for path in TEMPLATES.iterdir() if (path / "recipe.yaml").is_file())
 
@@ -60,8 +60,10 @@ def write(folder: Path, like: str) -> list[Path]:
         RecipeError: the folder exists, its name cannot be used, or the kind is unknown.
     """
     check(folder.name)
-    if like not in kinds():
-        raise RecipeError(f"--like {like!r}: is not a kind of project; {nearest(like, kinds())}")
+    if like not in list_kinds():
+        raise RecipeError(
+            f"--like {like!r}: is not a kind of project; {suggest_nearest(like, list_kinds())}"
+        )
     if folder.exists():
         raise RecipeError(f"{folder}: already exists; name a new folder")
     paths = []
@@ -72,7 +74,7 @@ def write(folder: Path, like: str) -> list[Path]:
         PACKAGE: folder.name.replace("-", "_"),
         NAME: folder.name,
     }
-    for name, path in shipped_files.files(TEMPLATES / like):
+    for name, path in shipped_files.iter_files(TEMPLATES / like):
         target = folder / _replace_words(name, words)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_replace_words(path.read_text(encoding="utf-8"), words), encoding="utf-8")
@@ -88,7 +90,7 @@ def _replace_words(text: str, words: dict[str, str]) -> str:
 
 def main(
     project: Annotated[Path, typer.Argument(help="the new folder; its name is the project's")],
-    like: Annotated[str, typer.Option(help=", ".join(kinds()))] = "table",
+    like: Annotated[str, typer.Option(help=", ".join(list_kinds()))] = "table",
 ) -> None:
     """Write a project that can be trained, gated and registered at once, as a start of your own."""
     folder = project.resolve()

@@ -15,7 +15,7 @@ import typer
 from pipelines.delivery.pipeline_objects import sync
 from pipelines.delivery.saved_plan import (
     DEFINITION,
-    definition_asset,
+    build_definition_asset,
     make_buckets,
     refuse_invalid,
     upload_code,
@@ -24,7 +24,7 @@ from pipelines.delivery.wheel_download import is_uploaded, upload
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common import atomic_file
 from trainyard.terminal import check_writable, console, run
 
@@ -44,10 +44,10 @@ def main(
     definition = from_recipe(recipe, overrides, environment)
     refuse_invalid(definition)
     refuse_other_caller(definition.account, definition.region)
-    body = definition_asset(definition)
+    body = build_definition_asset(definition)
     key = definition.kms_key
     with service_errors(f"packaging pipeline {definition.name}"):
-        s3 = client("s3", definition.region)
+        s3 = create_client("s3", definition.region)
         make_buckets(s3, definition)
         for house in definition.wheelhouses:
             outcome = "already there"

@@ -23,7 +23,7 @@ from pipelines.recipe.cli_options import (
     EnvOption,
     RecipeChoice,
     SetOption,
-    recipe_for,
+    require_recipe_for,
 )
 from trainyard.commands import permissions
 from trainyard.terminal import extend_verb, run
@@ -34,7 +34,7 @@ HEAD = """\
 """
 
 
-def recipe_subject(
+def read_recipe_subject(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -60,9 +60,9 @@ def recipe_subject(
 
 main = extend_verb(
     permissions.main,
-    recipe_subject,
+    read_recipe_subject,
     ONE_SUBJECT,
-    recipe_for("overrides", "environment"),
+    require_recipe_for("overrides", "environment"),
 )
 
 if __name__ == "__main__":

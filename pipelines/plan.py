@@ -22,7 +22,7 @@ from pipelines.recipe.cli_options import (
     EnvOption,
     RecipeChoice,
     SetOption,
-    recipe_for,
+    require_recipe_for,
 )
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
@@ -33,7 +33,7 @@ from trainyard.plan.pipeline_plan import Plan
 from trainyard.terminal import Need, check_writable, console, extend_verb, run
 
 
-def recipe_subject(
+def read_recipe_subject(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -53,10 +53,12 @@ def recipe_subject(
         check_writable(out)
     if against is not None:
         _compare(recipe, overrides, str(environment), against, as_json=values["as_json"])
-    return {"subject": _subject(recipe, overrides, environment, out, as_json=values["as_json"])}
+    return {
+        "subject": _build_subject(recipe, overrides, environment, out, as_json=values["as_json"])
+    }
 
 
-def _subject(
+def _build_subject(
     recipe: Path,
     overrides: Sequence[str],
     environment: str | None,
@@ -105,11 +107,11 @@ def _compare(
 
 main = extend_verb(
     plan.main,
-    recipe_subject,
+    read_recipe_subject,
     Need(("recipe", "definition", "pipeline"), exclusive=False),
     Need(("recipe", "definition"), lambda values: values["recipe"] is not None),
     Need(("recipe", "pipeline"), lambda values: values["recipe"] is not None),
-    recipe_for("overrides", "environment", "against", "out"),
+    require_recipe_for("overrides", "environment", "against", "out"),
     Need(("environment",), lambda values: values["against"] is not None),
     Need(("against", "out"), lambda values: values["out"] is not None),
 )

@@ -21,9 +21,9 @@ from s3transfer.manager import TransferManager
 
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
-from pipelines.recipe.sections import account_in
+from pipelines.recipe.sections import parse_account
 from pipelines.registry import recompute
 from pipelines.registry.champion import (
     FILE,
@@ -32,16 +32,16 @@ from pipelines.registry.champion import (
     Promotion,
     Record,
     copy_of,
-    evidence_of,
+    open_evidence,
     record_of,
     request,
 )
 from pipelines.registry.package_evidence import Evidence, split
-from pipelines.registry.record_checks import gate_arguments_for
+from pipelines.registry.record_checks import build_gate_arguments
 from pipelines.registry.shared_access import (
     Destination,
     PromotionRoute,
-    documents,
+    build_policies,
     refuse_strangers,
 )
 from pipelines.registry.verification import (
@@ -49,12 +49,12 @@ from pipelines.registry.verification import (
     CHECKOUT,
     QUICK,
     Check,
-    checks_of,
-    first_mismatch,
+    find_first_mismatch,
     run_checks,
+    select_checks,
 )
 from steps.gate.config import GateConfig
-from trainyard.aws_clients import assume_role, client, service_errors
+from trainyard.aws_clients import assume_role, create_client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.terminal import Need, console, errors, needs, run
 
@@ -77,11 +77,11 @@ class Environments:
     @property
     def way(self) -> PromotionRoute:
         """Return accounts, groups, buckets, keys and roles on both sides of the promotion."""
-        assert self.target.promotion is not None  # ``both_sides`` has checked it
+        assert self.target.promotion is not None  # ``read_both_environments`` has checked it
         source, target = resolve(self.source.aws), resolve(self.target.aws)
         group = _group_arn(self.source.register_.model_package_group, source.region, source.role)
         return PromotionRoute(
-            source=account_in(group) or "",
+            source=parse_account(group) or "",
             target=self.account,
             group=group,
             bucket=source.bucket,
@@ -104,10 +104,12 @@ def _group_arn(group: str, region: str, role: str) -> str:
     if group.startswith("arn:"):
         return group
     _, partition, *_ = role.split(":")
-    return f"arn:{partition}:sagemaker:{region}:{account_in(role)}:model-package-group/{group}"
+    return f"arn:{partition}:sagemaker:{region}:{parse_account(role)}:model-package-group/{group}"
 
 
-def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> Environments:
+def read_both_environments(
+    recipe: Path, overridden: list[str], environment: str | None
+) -> Environments:
     """Read the recipe for both environments of a promotion.
 
     Raises:
@@ -124,14 +126,14 @@ def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> 
             "accounts need"
         )
     source = load(recipe, overridden, target.promotion.source)
-    number = account_number(target.aws, environment)
+    number = find_account(target.aws, environment)
     if number is None:
         raise RecipeError(f"{recipe}: environments.{environment}.aws.account: is missing")
     environments = Environments(source, target, number)
-    if account_in(environments.way.reader) != environments.way.source:
+    if parse_account(environments.way.reader) != environments.way.source:
         raise RecipeError(
             f"environments.{environment}.promotion.reader: is a role of account "
-            f"{account_in(environments.way.reader)}; expected one of {environments.way.source}, "
+            f"{parse_account(environments.way.reader)}; expected one of {environments.way.source}, "
             f"where {target.promotion.source} registers its packages"
         )
     return environments
@@ -153,28 +155,30 @@ def promote(arn: str, sides: Environments) -> str:
     region = way.group.split(":")[3]
     refuse_other_caller(way.target, region)
     reader = assume_role(way.reader, SESSION, region)
-    refuse_strangers(way, *(client(name, region, reader) for name in ("sagemaker", "s3", "iam")))
-    s3 = client("s3", region)
-    evidence = evidence_of(arn, client("sagemaker", region, reader), s3)
-    approval = _approval(evidence, way, sides)
-    _refuse_second(arn, sides, region)
-    verdict = recompute.checks(CHECKOUT, is_named=False)["verdict"]
-    object_hashes = _require_checks(
-        evidence, checks_of(evidence, {**QUICK, **BYTES, "verdict": verdict})
+    refuse_strangers(
+        way, *(create_client(name, region, reader) for name in ("sagemaker", "s3", "iam"))
     )
-    _judge(evidence, sides.target.gate)
+    s3 = create_client("s3", region)
+    evidence = open_evidence(arn, create_client("sagemaker", region, reader), s3)
+    approval = _read_approval(evidence, way, sides)
+    _refuse_second(arn, sides, region)
+    verdict = recompute.list_checks(CHECKOUT, is_named=False)["verdict"]
+    object_hashes = _require_checks(
+        evidence, select_checks(evidence, {**QUICK, **BYTES, "verdict": verdict})
+    )
+    _require_gate_pass(evidence, sides.target.gate)
     record = record_of(evidence)
-    folder = _folder(sides, evidence)
+    folder = _build_folder_uri(sides, evidence)
     # Objects that a check read only in part get their hash now.
-    objects = {uri: digest or evidence.sha256(uri) for uri, digest in object_hashes.items()}
+    objects = {uri: digest or evidence.hash_object(uri) for uri, digest in object_hashes.items()}
     _copy(s3, evidence, objects, folder, sides.target.aws.kms_key)
     with service_errors("asking who promotes"):
-        promoter = client("sts", region).get_caller_identity()["Arn"]
+        promoter = create_client("sts", region).get_caller_identity()["Arn"]
     hop = Promotion(account=way.target, verified_by=promoter, checks={}, **approval)
     return _register(record, objects, hop, folder, sides, region)
 
 
-def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> dict[str, str]:
+def _read_approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> dict[str, str]:
     """Return who approved the package and why; raise GateError if it was not one who may."""
     package, arn = evidence.registered_package, evidence.arn
     status = package.get("ModelApprovalStatus")
@@ -183,7 +187,7 @@ def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> d
     approver = (package.get("LastModifiedBy") or {}).get("IamIdentity", {}).get("Arn", "")
     assert sides.target.promotion is not None
     approvers = sides.target.promotion.approvers
-    if account_in(approver) != way.source or (
+    if parse_account(approver) != way.source or (
         approvers and not any(_is_session_of(approver, role) for role in approvers)
     ):
         expectation = ", ".join(approvers) or f"a role of account {way.source}"
@@ -200,8 +204,8 @@ def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> d
 def _is_session_of(session: str, role: str) -> bool:
     """Return whether ``session``, the ARN of an assumed role's session, is of that role."""
     *_, kind, name, _ = session.replace(":", "/").split("/")
-    return (account_in(session), kind, name) == (
-        account_in(role),
+    return (parse_account(session), kind, name) == (
+        parse_account(role),
         "assumed-role",
         role.rpartition("/")[2],
     )
@@ -224,26 +228,29 @@ def _require_checks(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str
 
 def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
     """Return check name to status; raise GateError at the first mismatch."""
-    if wrong := first_mismatch(findings):
+    if wrong := find_first_mismatch(findings):
         raise GateError(f"{arn}: not promoted: {wrong.name} does not match: {wrong.detail}")
     return {finding.name: finding.status for finding in findings}
 
 
-def _judge(evidence: Evidence, gate: GateConfig) -> None:
+def _require_gate_pass(evidence: Evidence, gate: GateConfig) -> None:
     """Refuse a package that the target's gate rejects, given the recorded evidence."""
     recorded_gate = GateConfig.model_validate(evidence.recipe["gate"])
     if (gate.values, gate.thresholds) == (recorded_gate.values, recorded_gate.thresholds):
         return
     refusal = "not promoted: this environment's gate differs from the one that it passed"
-    gate_arguments = gate_arguments_for(evidence, gate, gate.thresholds)
+    gate_arguments = build_gate_arguments(evidence, gate, gate.thresholds)
     recompute.require_pass(evidence, CHECKOUT, refusal, arguments=gate_arguments)
 
 
 def _refuse_second(arn: str, sides: Environments, region: str) -> None:
     """Refuse to promote a package again, unless its earlier promotion was rejected."""
-    sagemaker, group = client("sagemaker", region), sides.target.register_.model_package_group
+    sagemaker, group = (
+        create_client("sagemaker", region),
+        sides.target.register_.model_package_group,
+    )
     with service_errors(f"listing the packages of {group}"):
-        if not _exists(sagemaker, group):
+        if not _group_exists(sagemaker, group):
             return
         pages = sagemaker.get_paginator("list_model_packages").paginate(ModelPackageGroupName=group)
         packages = [p for page in pages for p in page["ModelPackageSummaryList"]]
@@ -257,7 +264,7 @@ def _refuse_second(arn: str, sides: Environments, region: str) -> None:
                 raise GateError(f"{arn}: was promoted already: {package['ModelPackageArn']}")
 
 
-def _folder(sides: Environments, evidence: Evidence) -> str:
+def _build_folder_uri(sides: Environments, evidence: Evidence) -> str:
     """Return the S3 URI of the folder for the record and the copies.
 
     It is a new folder each time, because the rejected package of an earlier promotion still refers
@@ -265,7 +272,7 @@ def _folder(sides: Environments, evidence: Evidence) -> str:
     """
     into, timestamp = sides.way.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     package = evidence.arn.partition(":model-package/")[2].replace("/", "-")
-    return f"s3://{into.bucket}/{into.prefix}/{account_in(evidence.arn)}-{package}/{timestamp}"
+    return f"s3://{into.bucket}/{into.prefix}/{parse_account(evidence.arn)}-{package}/{timestamp}"
 
 
 def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None) -> None:
@@ -291,7 +298,7 @@ def _register(
     region: str,
 ) -> str:
     """Write the record, check the copies against it, and register the package; return its ARN."""
-    s3, sagemaker = client("s3", region), client("sagemaker", region)
+    s3, sagemaker = create_client("s3", region), create_client("sagemaker", region)
     group = sides.target.register_.model_package_group
 
     def write_record(hop: Promotion) -> dict[str, Any]:
@@ -310,11 +317,11 @@ def _register(
     target_evidence = Evidence(place, sagemaker, s3)
     target_evidence.registered_package = package_request | {"ModelPackageArn": place}
     copied_evidence = PromotedEvidence(target_evidence)
-    findings = run_checks(copied_evidence, checks_of(copied_evidence, {**QUICK, **BYTES}))
+    findings = run_checks(copied_evidence, select_checks(copied_evidence, {**QUICK, **BYTES}))
     statuses = _refuse_mismatch(hop.package, list(findings))
     package_request = write_record(hop.model_copy(update={"checks": statuses}))
     with service_errors(f"registering {hop.package} in {group}"):
-        if not _exists(sagemaker, group):
+        if not _group_exists(sagemaker, group):
             tags = [{"Key": k, "Value": v} for k, v in sides.target.aws.tags.items()]
             tag_arguments = {"Tags": tags} if tags else {}
             sagemaker.create_model_package_group(ModelPackageGroupName=group, **tag_arguments)
@@ -322,7 +329,7 @@ def _register(
     return arn
 
 
-def _exists(sagemaker: Any, group: str) -> bool:
+def _group_exists(sagemaker: Any, group: str) -> bool:
     """Return whether the group exists; one given by its ARN, in another account, is assumed to
     exist.
     """
@@ -348,9 +355,9 @@ def main(
     ] = None,
 ) -> None:
     """Promote an Approved package to the account of an environment, with its evidence."""
-    sides = both_sides(recipe, overridden, environment)
+    sides = read_both_environments(recipe, overridden, environment)
     if policies:
-        print(json.dumps(documents(sides.way, policies), indent=2))
+        print(json.dumps(build_policies(sides.way, policies), indent=2))
         return
     with errors.status("checking the package, copying it, checking the copies"):
         arn = promote(str(package), sides)

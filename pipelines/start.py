@@ -26,32 +26,32 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.approve import approve_after
-from pipelines.compile.provenance_asset import recorded_recipe
+from pipelines.compile.provenance_asset import read_recorded_recipe
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.delivery import budget
 from pipelines.delivery.budget import NEW_DATA
-from pipelines.delivery.fallback_instance_types import STEP, TYPE, next_type
+from pipelines.delivery.fallback_instance_types import STEP, TYPE, choose_next_type
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
     EnvOption,
     RecipeChoice,
     SetOption,
-    pipeline_name,
-    recipe_for,
+    require_recipe_for,
+    resolve_pipeline,
 )
 from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry import ledger
-from pipelines.registry.champion import champion_parameters
+from pipelines.registry.champion import build_champion_parameters
 from pipelines.run_report.training_pace import DISPLAY
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.commands import start as verb
 from trainyard.commands.start import FROM_STEP
-from trainyard.common.errors import PlanError, RecipeError, nearest
-from trainyard.language.definition_document import steps_of
-from trainyard.language.evaluation import arn_variables
-from trainyard.language.expressions import values
-from trainyard.plan.pipeline_plan import overwritten
+from trainyard.common.errors import PlanError, RecipeError, suggest_nearest
+from trainyard.language.definition_document import iter_steps
+from trainyard.language.evaluation import parse_arn_variables
+from trainyard.language.expressions import resolve_parameters
+from trainyard.plan.pipeline_plan import find_overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import RerunPlan, plan
@@ -88,7 +88,7 @@ def start(
         ServiceError: the pipeline does not exist, or AWS refused.
     """
     with service_errors(f"starting pipeline {pipeline}"):
-        sagemaker = client("sagemaker", region)
+        sagemaker = create_client("sagemaker", region)
         pipeline_description = sagemaker.describe_pipeline(PipelineName=pipeline)
         definition = json.loads(pipeline_description["PipelineDefinition"])
         _check(parameters, definition)
@@ -96,7 +96,7 @@ def start(
             _refuse_mounted(definition, rerun)
         refuse_other_base(definition, sagemaker.meta.region_name)
         reused_parameters = _reuse_parameters(rerun, parameters)
-        champion_values = champion_parameters(
+        champion_values = build_champion_parameters(
             sagemaker, definition, {**reused_parameters, **parameters}, champion
         )
         if champion_values:
@@ -108,7 +108,7 @@ def start(
         )
         # Last, when nothing else can prevent the start, because a number counts once it is taken.
         if ledger.PARAMETER not in reused_parameters:
-            parameter_list += _take_look(client("s3", region), definition, parameters)
+            parameter_list += _take_look(create_client("s3", region), definition, parameters)
         if rerun:
             execution_options["SelectiveExecutionConfig"] = rerun.config
         answer = sagemaker.start_pipeline_execution(
@@ -122,7 +122,7 @@ def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
     """Refuse to train on an earlier execution's shards with ``train.fsx``: the new one's folder is
     empty.
     """
-    trains = (s for s in steps_of(definition["Steps"]) if s.type in ("Training", "Tuning"))
+    trains = (s for s in iter_steps(definition["Steps"]) if s.type in ("Training", "Tuning"))
     for step in (train_step for train_step in trains if train_step.name in rerun.runs):
         request = step.arguments.get("TrainingJobDefinition", step.arguments)
         for channel in request.get("InputDataConfig", ()):
@@ -139,7 +139,7 @@ def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) ->
     """Return the earlier execution's parameters that are kept; print what is reused."""
     if rerun is None:
         return {}
-    for line in rerun.lines(parameters):
+    for line in rerun.iter_explanations(parameters):
         console.print(line, highlight=False, markup=False)
     return {
         name: value
@@ -172,11 +172,12 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
         if name not in parameter_names:
             raise RecipeError(
                 f"--parameter {name}: a run of this pipeline cannot change it: what its recipe's "
-                f"pipeline.overridable does not list is constant; {nearest(name, parameter_names)}"
+                "pipeline.overridable does not list is constant; "
+                f"{suggest_nearest(name, parameter_names)}"
             )
     for name, value in parameters.items():
         try:
-            values(definition, {name: value})
+            resolve_parameters(definition, {name: value})
         except ValueError as error:
             raise RecipeError(f"--parameter {name}={value}: is of another type: {error}") from None
 
@@ -197,8 +198,8 @@ def _check_before_start(
     Raises:
         PlanError: it may not exceed the budget, or must be ``fresh`` and its training is cached.
     """
-    s3 = client("s3", sagemaker.meta.region_name)
-    recipe = recorded_recipe(s3, definition)
+    s3 = create_client("s3", sagemaker.meta.region_name)
+    recipe = read_recorded_recipe(s3, definition)
     if recipe is None:  # not a pipeline of ours
         return {}
     upcoming_run = budget.predict_run(sagemaker, definition, pipeline, parameters, s3=s3)
@@ -209,9 +210,9 @@ def _check_before_start(
                 f"pipeline {pipeline}: {outcome.step} would be the cached result{run}: the cache "
                 f"compares the data's address, not the data; {NEW_DATA}. Nothing was started"
             )
-    for remark in overwritten(s3, upcoming_run.document, upcoming_run.outcomes, NEW_DATA):
+    for remark in find_overwritten(s3, upcoming_run.document, upcoming_run.outcomes, NEW_DATA):
         console.print(f"! {remark}", style="bold magenta", highlight=False, markup=False)
-    verdict = budget.verdict(upcoming_run, budget.budget_in(recipe))
+    verdict = budget.judge_upcoming_run(upcoming_run, budget.read_budget(recipe))
     if verdict.holds:
         return {}
     if not over_budget:
@@ -243,10 +244,10 @@ def follow(
     ``start_again`` starts that other execution, with parameters, from the Train step.
     """
     types, parameters = set[str](), dict(parameters)
-    pipeline = str(arn_variables(arn)["PipelineName"])
+    pipeline = str(parse_arn_variables(arn)["PipelineName"])
     while True:
         status = watch(arn, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
-        instance_type = next_type(arn, types, region) if status == FAILED_STATUS else None
+        instance_type = choose_next_type(arn, types, region) if status == FAILED_STATUS else None
         if instance_type is None:
             break
         types.add(instance_type)
@@ -258,7 +259,7 @@ def follow(
     return status
 
 
-def recipe_pipeline(
+def read_recipe_pipeline(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -269,7 +270,7 @@ def recipe_pipeline(
     ] = None,
 ) -> Mapping[str, Any]:
     """Return the command's arguments that say how our pipeline is started."""
-    name, region, account = pipeline_name(recipe, overrides, values["pipeline"], environment)
+    name, region, account = resolve_pipeline(recipe, overrides, values["pipeline"], environment)
     assert name is not None  # noqa: S101 (the command requires --recipe or --pipeline)
     region = region or values["region"]
 
@@ -286,9 +287,9 @@ def recipe_pipeline(
 
 main = extend_verb(
     verb.main,
-    recipe_pipeline,
+    read_recipe_pipeline,
     Need(("recipe", "pipeline")),
-    recipe_for("overrides", "environment"),
+    require_recipe_for("overrides", "environment"),
     FROM_STEP,
 )
 

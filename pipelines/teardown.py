@@ -19,12 +19,17 @@ from rich.table import Table
 
 from pipelines.delivery import upsert_lock
 from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
-from pipelines.infrastructure.removal_plan import MISSING, Contents, EndpointResources, contents
+from pipelines.infrastructure.removal_plan import (
+    MISSING,
+    Contents,
+    EndpointResources,
+    list_leftovers,
+)
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller
 from pipelines.recipe.read_recipe import load
 from pipelines.upsert import LOCK_SECONDS
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import PlanError, ServiceError
 from trainyard.terminal import console, run
 
@@ -57,13 +62,15 @@ def main(
     endpoint = recipe_config.deploy.endpoint if recipe_config.deploy else None
     definition = from_recipe(recipe, overrides, environment)
     refuse_other_caller(definition.account, definition.region)
-    place = upsert_lock.records_location(definition)
+    place = upsert_lock.locate_records(definition)
     prefix = place.prefix.rpartition("/")[0]
     arguments = (definition.name, group, definition.region, place.bucket, prefix, endpoint)
     with console.status("reading models, executions, objects"):
-        leftovers = contents(*arguments)
-    console.print(_table(leftovers, definition.name, group, f"s3://{place.bucket}/{prefix}/"))
-    for line in _names_of(leftovers.endpoint_resources) if leftovers.endpoint_resources else ():
+        leftovers = list_leftovers(*arguments)
+    console.print(_build_table(leftovers, definition.name, group, f"s3://{place.bucket}/{prefix}/"))
+    for line in (
+        _list_resource_names(leftovers.endpoint_resources) if leftovers.endpoint_resources else ()
+    ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     shared_prefix = prefix.rpartition("/")[0]
     console.print(STAYS.format(bucket=place.bucket, shared=shared_prefix), highlight=False)
@@ -71,42 +78,48 @@ def main(
         return
     if typer.prompt(f"Type {definition.name} to remove this") != definition.name:
         raise PlanError("that is not the pipeline's name: nothing was removed")
-    s3 = client("s3", definition.region)
+    s3 = create_client("s3", definition.region)
     with (
         service_errors(f"removing what pipeline {definition.name} left"),
         upsert_lock.hold_lock(s3, place, definition.name, LOCK_SECONDS) as lock,
     ):
-        if contents(*arguments) != leftovers:
+        if list_leftovers(*arguments) != leftovers:
             raise PlanError("something changed meanwhile: nothing was removed; list it again")
         # To read everything a second time may have taken longer than the lock lasts.
         lock.renew()
         if leftovers.endpoint_resources:
             _remove_deployed(leftovers.endpoint_resources, definition.region)
         _remove_objects(s3, place.bucket, sorted(leftovers.removable_objects))
-        _remove_records(client("sagemaker", definition.region), leftovers, definition.name, group)
+        _remove_records(
+            create_client("sagemaker", definition.region), leftovers, definition.name, group
+        )
     console.print("removed")
 
 
-def _table(leftovers: Contents, name: str, group: str, root: str) -> Table:
+def _build_table(leftovers: Contents, name: str, group: str, root: str) -> Table:
     """Return a table of what is removed and what is kept, with reasons."""
     table = Table("what", "how much", "is", "because")
     table.add_row(
         f"objects in {root}",
-        _size(leftovers.removable_objects),
+        _format_size(leftovers.removable_objects),
         "removed",
         "no model rests on them",
     )
     if leftovers.kept_objects:
         models = ", ".join(arn.rpartition(":")[2] for arn in leftovers.models)
-        table.add_row(f"objects in {root}", _size(leftovers.kept_objects), "kept", f"of {models}")
+        table.add_row(
+            f"objects in {root}", _format_size(leftovers.kept_objects), "kept", f"of {models}"
+        )
     if leftovers.capture_objects:
         table.add_row(
             f"objects in {root}{CAPTURE_FOLDER}/",
-            _size(leftovers.capture_objects),
+            _format_size(leftovers.capture_objects),
             "kept",
             "requests to an endpoint are yours to delete",
         )
-    for row in _rows_of(leftovers.endpoint_resources) if leftovers.endpoint_resources else ():
+    for row in (
+        _build_endpoint_rows(leftovers.endpoint_resources) if leftovers.endpoint_resources else ()
+    ):
         table.add_row(*row)
     if leftovers.exists:
         runs = f"{len(leftovers.executions)} executions registered models that are there"
@@ -123,7 +136,7 @@ def _table(leftovers: Contents, name: str, group: str, root: str) -> Table:
     return table
 
 
-def _rows_of(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]]:
+def _build_endpoint_rows(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]]:
     """Yield the table's rows about an endpoint and its resources."""
     if resources.status:
         state = "kept" if resources.kept_by else "removed"
@@ -136,7 +149,7 @@ def _rows_of(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]
         yield label, str(len(resources.removable_names)), "removed", "of packages that are not"
 
 
-def _names_of(resources: EndpointResources) -> Iterator[str]:
+def _list_resource_names(resources: EndpointResources) -> Iterator[str]:
     """Yield one line for each name, because names would be broken in a table."""
     if resources.kept_by:
         name = resources.endpoint
@@ -149,7 +162,7 @@ def _remove_deployed(resources: EndpointResources, region: str) -> None:
     """Remove the endpoint, and then its configurations, models and alarms: these cannot be removed
     while the endpoint uses them.
     """
-    sagemaker = client("sagemaker", region)
+    sagemaker = create_client("sagemaker", region)
     if resources.status and not resources.kept_by:
         sagemaker.delete_endpoint(EndpointName=resources.endpoint)
         sagemaker.get_waiter("endpoint_deleted").wait(EndpointName=resources.endpoint)
@@ -159,10 +172,10 @@ def _remove_deployed(resources: EndpointResources, region: str) -> None:
         sagemaker.delete_model(ModelName=name)
     for start in range(0, len(resources.alarms), ALARMS):
         names = [*resources.alarms[start : start + ALARMS]]
-        client("cloudwatch", region).delete_alarms(AlarmNames=names)
+        create_client("cloudwatch", region).delete_alarms(AlarmNames=names)
 
 
-def _size(objects: dict[str, int]) -> str:
+def _format_size(objects: dict[str, int]) -> str:
     return f"{len(objects):,} objects, {sum(objects.values()) / 1e6:,.1f} MB"
 
 
@@ -189,7 +202,7 @@ def _remove_records(sagemaker: Any, leftovers: Contents, name: str, group: str) 
         try:
             sagemaker.delete_model_package_group(ModelPackageGroupName=group)
         except ClientError as error:
-            if error_code(error) not in MISSING:
+            if read_error_code(error) not in MISSING:
                 raise
 
 

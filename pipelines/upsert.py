@@ -28,9 +28,9 @@ from pipelines.recipe.cli_options import (
     SetOption,
 )
 from pipelines.recipe.environments import refuse_other_caller
-from pipelines.registry.champion import champion_parameters
+from pipelines.registry.champion import build_champion_parameters
 from pipelines.start import follow, start
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.commands.start import StopOption, WaitOption
 from trainyard.common.errors import PlanError
 from trainyard.plan import deployed_pipeline
@@ -72,8 +72,8 @@ def upsert(
     refuse_other_caller(definition.account, definition.region)
     refuse_other_base(definition.state.document, definition.region)
     with service_errors(f"upserting pipeline {definition.name}"):
-        sagemaker = client("sagemaker", definition.region)
-        s3 = client("s3", definition.region)
+        sagemaker = create_client("sagemaker", definition.region)
+        s3 = create_client("s3", definition.region)
         first_look = deployed_pipeline.describe(sagemaker, definition.name)
         target_state = definition.state
         if first_look and first_look.state.fingerprint == target_state.fingerprint:
@@ -83,7 +83,7 @@ def upsert(
         _refuse_over_budget(sagemaker, definition, target_state, exists=first_look is not None)
         refuse_missing(s3, definition.wheelhouses)
         make_buckets(s3, definition)
-        location = upsert_lock.records_location(definition)
+        location = upsert_lock.locate_records(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
             current = deployed_pipeline.describe(sagemaker, definition.name)
             # Another upsert made the same change.
@@ -107,12 +107,12 @@ def _refuse_over_budget(
     """Check the budget of the next execution, as a plan does; nothing is uploaded yet."""
     if definition.budget.usd_per_run is None:
         return
-    parameters = champion_parameters(sagemaker, target_state.document, {}, None)
-    s3 = client("s3", sagemaker.meta.region_name)
+    parameters = build_champion_parameters(sagemaker, target_state.document, {}, None)
+    s3 = create_client("s3", sagemaker.meta.region_name)
     run = budget.predict_run(
         sagemaker, target_state.document, target_state.name, parameters, exists=exists, s3=s3
     )
-    verdict = budget.verdict(run, definition.budget)
+    verdict = budget.judge_upcoming_run(run, definition.budget)
     if not verdict.holds:
         raise PlanError(
             f"pipeline {target_state.name}: budget: {verdict.text}. Nothing was changed"
@@ -138,7 +138,9 @@ def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipel
 def _apply(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:
     """Create or update the pipeline, then its tags."""
     if current is None:
-        sagemaker.create_pipeline(**target_state.request(), Tags=_aws_tags(target_state.tags))
+        sagemaker.create_pipeline(
+            **target_state.request(), Tags=_format_aws_tags(target_state.tags)
+        )
         return
     if current.state.request() != target_state.request():
         sagemaker.update_pipeline(**target_state.request())
@@ -146,12 +148,12 @@ def _apply(sagemaker: Any, current: DeployedPipeline | None, target_state: State
     # Tags need calls of their own; if an upsert is killed before these, the next one finds the
     # difference.
     if new_tags:
-        sagemaker.add_tags(ResourceArn=current.arn, Tags=_aws_tags(new_tags))
+        sagemaker.add_tags(ResourceArn=current.arn, Tags=_format_aws_tags(new_tags))
     if removed_tags := sorted(current.state.tags.keys() - target_state.tags.keys()):
         sagemaker.delete_tags(ResourceArn=current.arn, TagKeys=removed_tags)
 
 
-def _aws_tags(tags: Any) -> list[dict[str, str]]:
+def _format_aws_tags(tags: Any) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 

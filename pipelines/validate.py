@@ -17,21 +17,21 @@ from pipelines.recipe.cli_options import (
     EnvOption,
     RecipeChoice,
     SetOption,
-    recipe_for,
+    require_recipe_for,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.extended_recipe import Problem, RecipeProblems, field_origins, locate
-from pipelines.recipe.field_relations import warnings
+from pipelines.recipe.extended_recipe import Problem, RecipeProblems, find_field_origins, locate
+from pipelines.recipe.field_relations import list_warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.commands import validate
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
 from trainyard.terminal import extend_verb, run
 from trainyard.validate import Finding
 
 
-def of_recipe(
+def validate_recipe(
     path: Path, overrides: Sequence[str], environment: str | None = None
 ) -> tuple[str, list[Finding]]:
     """Return (compiled definition, findings); the definition is "" if the recipe has errors."""
@@ -41,32 +41,34 @@ def of_recipe(
 
         body = from_recipe(path, overrides, environment).body
     except RecipeProblems as error:
-        return "", [_finding("error", problem) for problem in error.problems]
+        return "", [_make_finding("error", problem) for problem in error.problems]
     except (RecipeError, DefinitionError) as error:
         lines = str(error).removeprefix(f"{path}: ").splitlines()
-        return "", [_finding("error", Problem(str(path), "", line)) for line in lines]
-    origins = field_origins(path, overrides, environment)
-    unlikely = [_finding("warning", locate(line, origins, path)) for line in warnings(recipe)]
-    return body, [*check(body), *unlikely, *_of_shards(recipe)]
+        return "", [_make_finding("error", Problem(str(path), "", line)) for line in lines]
+    origins = find_field_origins(path, overrides, environment)
+    unlikely = [
+        _make_finding("warning", locate(line, origins, path)) for line in list_warnings(recipe)
+    ]
+    return body, [*check(body), *unlikely, *_check_shards(recipe)]
 
 
-def _of_shards(recipe: Recipe) -> Iterator[Finding]:
+def _check_shards(recipe: Recipe) -> Iterator[Finding]:
     """Yield problems of the existing shards; a warning if S3 cannot be read."""
     if recipe.data is None or recipe.data.shards is None:
         return
     from pipelines.registry.package_evidence import Absent, Evidence
-    from pipelines.registry.verification import dataset_faults  # imports numpy
+    from pipelines.registry.verification import find_dataset_faults  # imports numpy
 
     field = partial(Problem, f"data.shards {recipe.data.shards}", "data.shards")
     try:
-        s3 = client("s3", recipe.aws.region)
-        for fault in dataset_faults(Evidence("", sagemaker=s3, s3=s3), recipe.data.shards):
-            yield _finding("error", field(fault))
+        s3 = create_client("s3", recipe.aws.region)
+        for fault in find_dataset_faults(Evidence("", sagemaker=s3, s3=s3), recipe.data.shards):
+            yield _make_finding("error", field(fault))
     except (Absent, ServiceError) as error:
-        yield _finding("warning", field(f"was not checked: {error}"))
+        yield _make_finding("warning", field(f"was not checked: {error}"))
 
 
-def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding:
+def _make_finding(severity: Literal["error", "warning"], problem: Problem) -> Finding:
     """Return a problem in the recipe as a finding; its text already says why and what to do."""
     return Finding(
         rule="recipe",
@@ -80,18 +82,18 @@ def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding
     )
 
 
-def recipe_subject(
+def read_recipe_subject(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
 ) -> Mapping[str, Any]:
     """Return the command's arguments with the recipe as the subject of the validation."""
-    return {"subject": partial(of_recipe, recipe, overrides, environment)} if recipe else {}
+    return {"subject": partial(validate_recipe, recipe, overrides, environment)} if recipe else {}
 
 
 main = extend_verb(
-    validate.main, recipe_subject, ONE_SUBJECT, recipe_for("overrides", "environment")
+    validate.main, read_recipe_subject, ONE_SUBJECT, require_recipe_for("overrides", "environment")
 )
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from pipelines.registry.verification import Finding, first_mismatch, verify
+from pipelines.registry.verification import Finding, find_first_mismatch, verify
 from trainyard.local_state import serve_local_state
 from trainyard.terminal import console, run
 
@@ -31,23 +31,23 @@ def main(
 ) -> None:
     """Check a registered model against its provenance; exit with 0 only if nothing mismatches."""
     findings = verify(package, checkout, quick=quick, deep=deep)
-    wrong = first_mismatch(findings)
+    wrong = find_first_mismatch(findings)
     if as_json:
         print(json.dumps({"package": package, "findings": [asdict(f) for f in findings]}, indent=1))
     else:
-        console.print(lines(findings))
-        console.print(Text(verdict(findings, wrong)))
+        console.print(format_findings(findings))
+        console.print(Text(summarize_findings(findings, wrong)))
     raise typer.Exit(1 if wrong else 0)
 
 
-def lines(findings: list[Finding]) -> Text:
+def format_findings(findings: list[Finding]) -> Text:
     """Return one line per check: ✓, ✗, or – if it cannot be computed here, with the reason."""
     width = max(len(finding.name) for finding in findings)
     rows = [Text.assemble(MARKS[f.status], f"  {f.name:{width}}  ", f.detail) for f in findings]
     return Text("\n").join(rows)
 
 
-def verdict(findings: list[Finding], wrong: Finding | None) -> str:
+def summarize_findings(findings: list[Finding], wrong: Finding | None) -> str:
     """Return the last line: the first mismatch, or how many checks match."""
     if wrong:
         return f"{wrong.name} does not match: {wrong.detail}"

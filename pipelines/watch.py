@@ -3,13 +3,13 @@
 python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll SECONDS]
 """
 
-from pipelines.recipe.cli_options import recipe_for, recipe_run_options
+from pipelines.recipe.cli_options import make_run_options, require_recipe_for
 from pipelines.run_report.training_pace import DISPLAY
 from trainyard.commands import watch
 from trainyard.terminal import extend_verb, run
 
 main = extend_verb(
-    watch.main, recipe_run_options(display=DISPLAY), recipe_for("overrides", "environment")
+    watch.main, make_run_options(display=DISPLAY), require_recipe_for("overrides", "environment")
 )
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.containers.container_engine import Engine, find_engine, resource_limits
+from trainyard.emulator.containers.container_engine import Engine, build_limit_options, find_engine
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -50,7 +50,7 @@ def build(engine: Engine, base: str, tag: str) -> int:
         options = ["--build-arg", f"BASE={base}", "--target", "training", "--tag", tag]
         options += ["--network", "host", "--file", "containers/training/Dockerfile"]
         if engine.is_podman:
-            options += resource_limits()
+            options += build_limit_options()
             for mount in mounts(pip_settings(), Path(folder, "pip.conf")):
                 options += ["--volume", f"{mount}:ro"]
         run = [engine.command, "build", *options, "."]

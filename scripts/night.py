@@ -90,7 +90,7 @@ def read_outcome(part: Part) -> Outcome:
     seconds, status = part.path("end").read_text(encoding="utf-8").split()
     if not part.report.exists():
         return Outcome(float(seconds), int(status))
-    cases = list(_iterate_cases(part))
+    cases = list(_iter_cases(part))
     failed = tuple(
         _name_test(case)
         for case in cases
@@ -100,7 +100,7 @@ def read_outcome(part: Part) -> Outcome:
     return Outcome(float(seconds), int(status), len(cases), skipped, failed)
 
 
-def _iterate_cases(part: Part) -> Iterator[ElementTree.Element]:
+def _iter_cases(part: Part) -> Iterator[ElementTree.Element]:
     if part.report.exists():
         yield from ElementTree.parse(part.report).iter("testcase")
 
@@ -123,7 +123,7 @@ def format_tables(outcomes: dict[Part, Outcome]) -> Iterator[Table]:
     yield table
     files: dict[tuple[str, str], float] = {}
     for part in outcomes:
-        for case in _iterate_cases(part):
+        for case in _iter_cases(part):
             key = part.name, case.get("classname", "").replace(".", "/") + ".py"
             files[key] = files.get(key, 0.0) + float(case.get("time", 0))
     longest = Table(title="The files that took longest", title_justify="left")

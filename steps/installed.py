@@ -19,7 +19,7 @@ from trainyard.common.errors import TrainyardError
 from trainyard.common.process import die_with_parent
 
 
-def differences(requirements: Path) -> Iterator[str]:
+def find_differences(requirements: Path) -> Iterator[str]:
     """Yield one sentence for each line that is not satisfied, or that only pip can check."""
     try:
         from packaging.requirements import InvalidRequirement, Requirement
@@ -121,7 +121,7 @@ def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]
 
 
 if __name__ == "__main__":
-    mismatches = list(differences(Path(sys.argv[1])))
+    mismatches = list(find_differences(Path(sys.argv[1])))
     for difference in mismatches:
         print(f"packages: {difference}", file=sys.stderr)
     sys.exit(bool(mismatches))

@@ -20,7 +20,7 @@ class Settings(BaseModel):
 Kind = TypeVar("Kind", bound=BaseModel)
 
 
-def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
+def format_arguments(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
     """Return ``--name value …`` for each field of ``kind``, in order.
 
     None, False and an empty tuple are left out if they are the default.
@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
         how: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
         if field.annotation is bool:
             how |= {"nargs": "?", "const": "true"}
-        elif _several(field.annotation):
+        elif _may_be_tuple(field.annotation):
             how |= {"nargs": "*"}
         parser.add_argument(f"--{name}", **how)
 
@@ -79,7 +79,7 @@ def read(options: argparse.Namespace, kind: type[Kind], label: str = "argument")
         ) from None
 
 
-def _several(annotation: Any) -> bool:
+def _may_be_tuple(annotation: Any) -> bool:
     """Return whether values of this type may be tuples."""
     return any(get_origin(t) is tuple for t in (annotation, *getattr(annotation, "__args__", ())))
 

@@ -56,7 +56,7 @@ def run(
             raise
         logging.exception("a library could not write")
         place = error.filename or message_file.parents[1]
-        failure = atomic_file.storage_error(Path(place), error)
+        failure = atomic_file.make_storage_error(Path(place), error)
     # The error was copied, so that the original, and with its traceback everything that the job
     # held, is released here. Otherwise the threads of a process group would outlive the
     # interpreter's shutdown, during which a thread that drops a tensor aborts the process.

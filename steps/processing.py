@@ -85,7 +85,7 @@ class StepContext:
     retries: tuple[RetryPolicy, ...]
     """Retry policies of the job steps."""
 
-    def text(self, name: str) -> PipelineVariable | str:
+    def to_string_parameter(self, name: str) -> PipelineVariable | str:
         """Return the value of a parameter as a string, for places that accept nothing else."""
         value = self.parameters[name]
         return value.to_string() if isinstance(value, PipelineVariable) else str(value)
@@ -95,7 +95,7 @@ class StepContext:
         values = [f"{self.root_uri}/runs", ExecutionVariables.PIPELINE_EXECUTION_ID, *parts]
         return Join(on="/", values=values)
 
-    def aws_tags(self) -> list[dict[str, str]]:
+    def build_aws_tags(self) -> list[dict[str, str]]:
         """Return the tags in the form of the AWS APIs, in a fixed order."""
         return [{"Key": key, "Value": value} for key, value in sorted(self.tags.items())]
 
@@ -109,7 +109,7 @@ CODE = "/opt/ml/processing/input/code"
 WHEELS = "/opt/ml/processing/input/wheels"
 
 
-def input_folder(
+def make_input(
     name: str, uri: str | PipelineVariable, folder: str | None = None, *, is_sharded: bool = False
 ) -> ProcessingInput:
     """Return an input: an S3 prefix that is ``/opt/ml/processing/input/<folder>`` on every
@@ -131,7 +131,7 @@ def input_folder(
     )
 
 
-def output_folder(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
+def make_output(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
     """Return an output: ``/opt/ml/processing/output/<name>``, which is uploaded to ``uri`` when the
     job has succeeded.
     """
@@ -171,7 +171,7 @@ def processing_step(
     """
     step = name.lower()
     wheels_uri = context.wheels(step)
-    wheels = [input_folder("wheels", wheels_uri)] if wheels_uri else []
+    wheels = [make_input("wheels", wheels_uri)] if wheels_uri else []
     processor = Processor(
         role=context.role,
         image_uri=image,
@@ -184,7 +184,7 @@ def processing_step(
         max_runtime_in_seconds=compute.max_runtime_minutes * 60,
         base_job_name=step,
         env={"PYTHONPATH": CODE, **context.pip(WHEELS), **(environment or {})},
-        tags=context.aws_tags(),
+        tags=context.build_aws_tags(),
         network_config=NetworkConfig(
             enable_network_isolation=context.network_isolation,
             encrypt_inter_container_traffic=context.encrypt_traffic,
@@ -194,8 +194,8 @@ def processing_step(
         sagemaker_session=context.session,
     )
     step_args = processor.run(
-        inputs=[*inputs, input_folder("code", context.code(step)), *wheels],
-        outputs=[output_folder(output, context.run_uri(step, output)) for output in outputs],
+        inputs=[*inputs, make_input("code", context.code(step)), *wheels],
+        outputs=[make_output(output, context.run_uri(step, output)) for output in outputs],
         arguments=list(arguments),
     )
     return ProcessingStep(
@@ -225,6 +225,6 @@ def split_argument(text: str, longest: int = 256) -> list[str]:
     return parts
 
 
-def output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
+def build_output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
     """Return the S3 URI of the step's output, also if the step's result is cached."""
     return step.properties.ProcessingOutputConfig.Outputs[output].S3Output.S3Uri

@@ -19,7 +19,9 @@ def as_hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{PREFIX}{name}": value for name, value in settings.items()}
 
 
-def overlaid(settings: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+def overlay_settings(
+    settings: Mapping[str, Any], hyperparameters: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the workload's settings, with values replaced by those in ``hyperparameters``."""
     overlay = {
         n.removeprefix(PREFIX): v for n, v in hyperparameters.items() if n.startswith(PREFIX)

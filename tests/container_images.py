@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.containers.container_engine import find_engine, settings
+from trainyard.emulator.containers.container_engine import find_engine, select_client_variables
 
 BASE = "trainyard-tests/base:bookworm"
 OWN = "trainyard-tests/own:1"
@@ -32,7 +32,9 @@ def build(folder: Path, name: str, *options: str) -> str:
     """Build the folder's Dockerfile; return the image's name."""
     engine = find_engine()
     run = [engine.command, "build", "--quiet", *options, "--tag", name, str(folder)]
-    done = subprocess.run(run, capture_output=True, text=True, env=settings(), check=False)
+    done = subprocess.run(
+        run, capture_output=True, text=True, env=select_client_variables(), check=False
+    )
     assert done.returncode == 0, done.stderr
     return name
 
@@ -42,14 +44,14 @@ def make_base() -> str:
     engine = find_engine()
     with (Path(tempfile.gettempdir()) / "trainyard-tests-base.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of pytest's workers makes it
-        if engine.image(BASE) is None:
+        if engine.find_image(BASE) is None:
             with tempfile.TemporaryDirectory() as folder:
                 run = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}"]
                 subprocess.run([*run, "bookworm", folder, MIRROR], check=True, capture_output=True)
                 tar = subprocess.Popen(["tar", "-C", folder, "-c", "."], stdout=subprocess.PIPE)
                 load = [engine.command, "import", "-", BASE]
-                subprocess.run(load, stdin=tar.stdout, check=True, env=settings())
+                subprocess.run(load, stdin=tar.stdout, check=True, env=select_client_variables())
                 assert tar.wait() == 0
-        if engine.image(OWN) is None:
+        if engine.find_image(OWN) is None:
             build(PROGRAMS, OWN, "--build-arg", f"BASE={BASE}")
     return BASE

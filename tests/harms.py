@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.verification import BYTES, QUICK, Finding, first_mismatch, run_checks, split
+from pipelines.registry.verification import (
+    BYTES,
+    QUICK,
+    Finding,
+    find_first_mismatch,
+    run_checks,
+    split,
+)
 from tests.registered import GROUP, Registered, git
 from tests.tamperings import files, keys, tampered
 from training.identity import Parts
@@ -184,8 +191,8 @@ def loss_changed(registered: Registered) -> Iterator[None]:
 
 def first_wrong(registered: Registered) -> Finding | None:
     """By every check but compiling the definition again, which takes seconds and comes last."""
-    local = recompute.checks(registered.checkout, is_named=True)
+    local = recompute.list_checks(registered.checkout, is_named=True)
     del local["definition again"]
     data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
     chosen = {**QUICK, **BYTES, **data, **local}
-    return first_mismatch(run_checks(Evidence(registered.arn), chosen))
+    return find_first_mismatch(run_checks(Evidence(registered.arn), chosen))

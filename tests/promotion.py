@@ -11,8 +11,8 @@ from typing import Any
 import boto3
 import yaml
 
-from pipelines.promote import Environments, both_sides
-from pipelines.registry.shared_access import documents
+from pipelines.promote import Environments, read_both_environments
+from pipelines.registry.shared_access import build_policies
 from tests.registered import checkout_in, register
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam import access_keys
@@ -88,12 +88,12 @@ class Accounts:
         boto3.DEFAULT_SESSION = None
 
     def sides(self, number: str) -> Environments:
-        return both_sides(self.recipe, [], NAMES[number])
+        return read_both_environments(self.recipe, [], NAMES[number])
 
     def share(self, number: str) -> None:
         """Create what the promotion to an account needs, as ``--policies`` prints it."""
         sides, promoter = self.sides(number), f"arn:aws:iam::{number}:role/promoter"
-        found, source = documents(sides.way, promoter), sides.way.source
+        found, source = build_policies(sides.way, promoter), sides.way.source
         iam = self.client(source, "iam")
         reader = {"RoleName": "reader"}
         trust = found[f"{sides.way.reader}: trust"]

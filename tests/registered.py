@@ -22,7 +22,7 @@ from tests.conftest import CHECKOUT, clean_environment
 from trainyard.common.safe_unpack import unpack
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_display import model_package
+from trainyard.runs.run_display import find_model_package
 
 GROUP = BUCKET = "trainyard-laptop"
 SETTINGS = [
@@ -145,7 +145,7 @@ def run_to_end(name: str, parameters: Mapping[str, str] | None = None, **options
 def another(champion: str = "none", **parameters: str) -> str:
     """ARN of a package that one more run of the pipeline registers."""
     execution = run_to_end(GROUP, parameters, champion=champion)
-    arn = model_package(execution.steps())
+    arn = find_model_package(execution.steps())
     assert arn, execution.describe()
     return arn
 

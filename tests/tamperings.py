@@ -29,11 +29,14 @@ class Target:
 def files(evidence: Evidence) -> Iterator[Target]:
     """Every object that the record covers, from the artifact to the code of every step."""
     yield Target(name="artifact", where=evidence.container["ModelDataUrl"])
-    folders = [evidence.output("Evaluate", "evaluation"), evidence.output("Evaluate", "scores"),
-               evidence.output("Gate", "gate"),
-               evidence.job_inputs("Gate")["provenance"]["S3Uri"].rstrip("/")]  # fmt: skip
+    folders = [
+        evidence.find_output_uri("Evaluate", "evaluation"),
+        evidence.find_output_uri("Evaluate", "scores"),
+        evidence.find_output_uri("Gate", "gate"),
+        evidence.find_job_inputs("Gate")["provenance"]["S3Uri"].rstrip("/"),
+    ]
     code = {uri.rstrip("/") for step in evidence.provenance["code"].values() for uri in step}
-    test = evidence.job_inputs("Evaluate")["test"]["S3Uri"]
+    test = evidence.find_job_inputs("Evaluate")["test"]["S3Uri"]
     splits = [test, f"{test.rpartition('/')[0]}/train"]  # the shard step's outputs
     for folder in [*folders, *sorted(code), *splits]:
         named = folder.rpartition("/")[2] if folder in (*code, folders[-1]) else None

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipelines.corpora.nycflights13 import data_folder, join_tables, month_object
+from pipelines.corpora.nycflights13 import data_folder, encode_month, join_tables
 from steps.shard.record_hashes import split_of
 from tests.conftest import process
 from tests.trainyard.emulator.standin import make_client
@@ -55,7 +55,7 @@ def ran(flights, emulator, s3, tmp_path_factory):
     """Uploaded, upserted, started, watched to the end."""
     s3.create_bucket(Bucket=BUCKET)
     for month, rows in flights.groupby("month"):
-        name, content = month_object(month, rows)
+        name, content = encode_month(month, rows)
         s3.put_object(Bucket=BUCKET, Key=f"raw/nycflights13/{name}", Body=content)
     for start in (0, 50):
         text = flights[start : start + 50].drop(columns=["arr_delay", "date"]).to_csv(index=False)

@@ -18,7 +18,7 @@ import pytest
 
 from pipelines.approve import approve, approve_automatically
 from pipelines.registry.champion import check_champions_model
-from pipelines.registry.ledger import check_due_look, recount
+from pipelines.registry.ledger import check_due_look, recount_looks
 from pipelines.registry.package_evidence import Evidence
 from pipelines.start import start
 from steps.shard.record_hashes import split_of
@@ -99,10 +99,10 @@ class Run:
         self.status, self.reason = found["PipelineExecutionStatus"], found.get("FailureReason")
         self.steps = {step.name: step for step in self.execution.steps()}
         assert "Gate" in self.steps, found
-        self.evaluation = self.execution.output_json(
+        self.evaluation = self.execution.read_output_json(
             self.steps["Evaluate"], "evaluation", "evaluation.json"
         )
-        self.gate = self.execution.output_json(self.steps["Gate"], "gate", "gate.json")
+        self.gate = self.execution.read_output_json(self.steps["Gate"], "gate", "gate.json")
 
     @property
     def checks(self) -> dict[str, dict]:
@@ -222,7 +222,7 @@ def test_who_tries_again_counts_as_trying_again(challengers, other_seed, cloud):
     assert split == slice_broken.gate["test_fingerprint"] == other_seed.gate["test_fingerprint"]
     found = cloud.s3.list_objects_v2(Bucket=BUCKET, Prefix="trainyard/looks/")["Contents"]
     assert [item["Key"].rpartition("/")[2] for item in found] == ["000001.json"] * 3
-    counted = recount(Evidence(longer.arn))
+    counted = recount_looks(Evidence(longer.arn))
     assert (counted.used, counted.due) == (1, 2)
     told = "look 2 at its test split, judged as look 1, and again as it was due: pass"
     assert told in longer.note
@@ -233,7 +233,7 @@ def test_what_was_judged_as_another_look_or_beside_another_model_is_not_approved
 ):
     """The longer training was compared with the first: no verdict on one against itself."""
     evidence = Evidence(longer.arn)
-    counted = replace(recount(evidence), due=10**30)
+    counted = replace(recount_looks(evidence), due=10**30)
     with pytest.raises(GateError, match="look 1000.* judged as look 1: .*superiority"):
         check_due_look(evidence, counted, CHECKOUT)
     check_champions_model(evidence, first[1])

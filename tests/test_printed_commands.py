@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from pipelines.new import kinds, write
+from pipelines.new import list_kinds, write
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
-from trainyard.terminal import missing_lines, typer_command
+from trainyard.terminal import list_missing_lines, make_typer_command
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(\$ )?(make|source|python|pip|trainyard|git) ")
@@ -76,12 +76,12 @@ def _refused(module: str, words: list[str]) -> str | None:
     except ModuleNotFoundError as missing:
         return str(missing)
     app = typer.Typer(add_completion=False)
-    app.command(context_settings=getattr(verb, "SETTINGS", {}))(typer_command(verb.main))
+    app.command(context_settings=getattr(verb, "SETTINGS", {}))(make_typer_command(verb.main))
     try:
         context = typer.main.get_command(app).make_context(module, [*words])
     except USAGE as error:
         return str(error)
-    if lines := missing_lines(verb.main, context.params):
+    if lines := list_missing_lines(verb.main, context.params):
         return "; ".join(lines)
     inner = context.params.get("command")
     return refused([*inner]) if inner else None
@@ -90,13 +90,13 @@ def _refused(module: str, words: list[str]) -> str | None:
 @pytest.fixture(scope="module")
 def readmes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A project's README by its kind."""
-    folders = {kind: tmp_path_factory.mktemp("projects") / f"my-{kind}" for kind in kinds()}
+    folders = {kind: tmp_path_factory.mktemp("projects") / f"my-{kind}" for kind in list_kinds()}
     for kind, folder in folders.items():
         write(folder, kind)
     return {kind: folder / "README.md" for kind, folder in folders.items()}
 
 
-@pytest.mark.parametrize("name", [*documents(), *kinds()])
+@pytest.mark.parametrize("name", [*documents(), *list_kinds()])
 def test_each_printed_command_would_begin(name: str, readmes: dict[str, Path]):
     path = readmes.get(name, CHECKOUT / name)
     commands = [*printed(path.read_text(encoding="utf-8"))]
@@ -120,7 +120,7 @@ def test_what_would_not_begin_is_found():
     assert [line for line, why in wrong.items() if why not in found[line]] == []
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list_kinds())
 def test_a_project_names_no_absolute_path_and_its_recipe_the_schema(kind, readmes):
     folder = readmes[kind].parent
     for path in (path for path in folder.rglob("*") if path.is_file()):
@@ -203,7 +203,7 @@ def test_the_readme_s_three_commands_of_the_training_pipeline(clone: Path, insta
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list_kinds())
 def test_a_project_s_readme(kind: str, clone: Path, installed: str):
     run(clone, f"source .venv/bin/activate\npython -m pipelines.new ../my-{kind} --like {kind}")
     block = "\n".join(printed((clone.parent / f"my-{kind}/README.md").read_text(encoding="utf-8")))

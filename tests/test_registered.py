@@ -16,15 +16,27 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from pipelines.approve import approve, approve_automatically, list_approved, reject, roll_back
+from pipelines.approve import (
+    approve,
+    approve_automatically,
+    list_approved,
+    reject,
+    roll_back_champion,
+)
 from pipelines.compile.compilation import step_code
 from pipelines.compile.package_lock import read
 from pipelines.console import OWNERS
 from pipelines.registry import training_checks
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.recompute import require_pass
-from pipelines.registry.record_checks import gate_arguments_for
-from pipelines.registry.verification import QUICK, choose_checks, first_mismatch, run_checks, verify
+from pipelines.registry.record_checks import build_gate_arguments
+from pipelines.registry.verification import (
+    QUICK,
+    choose_checks,
+    find_first_mismatch,
+    run_checks,
+    verify,
+)
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT, called
 from tests.harms import (
@@ -86,7 +98,7 @@ def test_another_gate_judges_the_recorded_scores_again(registered, checkout):
     evidence = Evidence(registered.arn)
     for bound, said in ((100.0, None), (0.1, "bits_per_byte")):
         gate = GateConfig.model_validate({**evidence.recipe["gate"], "max_bits_per_byte": bound})
-        asked = gate_arguments_for(evidence, gate, gate.thresholds)
+        asked = build_gate_arguments(evidence, gate, gate.thresholds)
         with pytest.raises(GateError, match=said) if said else nullcontext():
             require_pass(evidence, checkout, "not promoted", arguments=asked)
 
@@ -125,7 +137,7 @@ def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(register
         registered.package,
         evidence.provenance,
         json.loads(record),
-        [evidence.job_inputs(step) for step in ("Evaluate", "Gate")],
+        [evidence.find_job_inputs(step) for step in ("Evaluate", "Gate")],
     ], default=str)  # fmt: skip
     named = set(re.findall(r"s3://[^\\\"\s]+", said))
     assert {registered.model_uri, registered.evaluation_uri, registered.gate_uri} <= named
@@ -144,7 +156,7 @@ def tampered_with(registered, target: Target, kind: str) -> str:
     """What is not right of ``verify`` and ``approve`` after this harm; empty if both name it."""
     with tampered(registered.client, registered.arn, target, kind):
         checks = choose_checks(None, quick=False, deep=True)
-        wrong = first_mismatch(run_checks(Evidence(registered.arn), checks))
+        wrong = find_first_mismatch(run_checks(Evidence(registered.arn), checks))
         found = {"verify": f"{wrong.name}: {wrong.detail}" if wrong else "", "approve": ""}
         try:
             approve(registered.arn, deep=target.bulk, reason=WHY)
@@ -188,12 +200,12 @@ def test_a_package_of_somebody_else_is_a_mismatch_not_a_traceback(registered):
         ModelPackageGroupName="others", InferenceSpecification=specification
     )["ModelPackageArn"]
     findings = verify(arn)
-    assert first_mismatch(findings).name == "package"
+    assert find_first_mismatch(findings).name == "package"
     assert {f.status for f in findings[1:]} == {"unchecked"}
     # Without --checkout, this one is at another commit: that is told, and is no mismatch.
     known = {finding.name: finding for finding in verify(registered.arn)}
     assert known["commit"].status == "unchecked"
-    assert first_mismatch(known.values()) is None
+    assert find_first_mismatch(known.values()) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"code": {"Gate": 3}}', "[" * 100_000])
@@ -203,7 +215,7 @@ def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registere
     edited = object_edited(lambda r: r.metadata["provenance_uri"], lambda _: text.encode())
     with edited(registered), metadata_set(provenance_sha256=digest)(registered):
         findings = verify(registered.arn, deep=True)
-    assert first_mismatch(findings).name == "evaluation"
+    assert find_first_mismatch(findings).name == "evaluation"
     assert [finding.status for finding in findings[:4]] == ["ok", "ok", "ok", "mismatch"]
 
 
@@ -215,7 +227,7 @@ def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registere
 def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered):
     """All hashes hold: it is what the training said of itself that does not fit the record."""
     arn = resealed(registered, None, edit)
-    [found] = run_checks(Evidence(arn), {"training": training_checks.history})
+    [found] = run_checks(Evidence(arn), {"training": training_checks.check_history})
     assert found.name == "training" and found.detail.startswith(said)
 
 
@@ -225,10 +237,10 @@ def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, regis
      (renamed_too, "identity in config.json is "), (made_elsewhere, "stretches in config.json")],
 )  # fmt: skip
 def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, registered):
-    check = {"artifact's training": training_checks.artifact}
-    assert first_mismatch(run_checks(Evidence(registered.arn), check)) is None
+    check = {"artifact's training": training_checks.check_artifact}
+    assert find_first_mismatch(run_checks(Evidence(registered.arn), check)) is None
     with object_edited(lambda r: r.model_uri, described_otherwise(edit))(registered):
-        found = first_mismatch(run_checks(Evidence(registered.arn), check))
+        found = find_first_mismatch(run_checks(Evidence(registered.arn), check))
     assert found.detail.startswith(said)
 
 
@@ -254,13 +266,13 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
     with pytest.raises(GateError, match=f"compared with {one}, the champion is now {two}"):
         approve(late, reason=WHY)
 
-    assert roll_back(GROUP, "wrong on weekends").champion == one == newest()
+    assert roll_back_champion(GROUP, "wrong on weekends").champion == one == newest()
     described = sagemaker.describe_model_package(ModelPackageName=two)
     assert described["ModelApprovalStatus"] == "Rejected"
     assert described["ApprovalDescription"] == "wrong on weekends"
     assert reject(one, "too").champion is None
     with pytest.raises(GateError, match="nothing to undo"):
-        roll_back(GROUP, "again")
+        roll_back_champion(GROUP, "again")
 
 
 def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
@@ -291,7 +303,7 @@ def test_a_recipe_of_the_approvers_own_names_what_differs(registered):
 def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered, monkeypatch):
     """The job that judged was asked for something else than the recipe in the record."""
     evidence = Evidence(registered.arn)
-    given = evidence.job("Gate")["AppSpecification"]["ContainerArguments"]
+    given = evidence.read_job("Gate")["AppSpecification"]["ContainerArguments"]
     given[given.index("max_bits_per_byte") + 1] = "99.0"
     [finding] = run_checks(evidence, {"demands": QUICK["demands"]})
     assert finding.status == "mismatch"
@@ -429,7 +441,7 @@ def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
         assert after[name] != before[name], name
     told = json.loads(other.read(other.evaluation_uri))["model"]["training"]
     assert [stretch["since"] for stretch in told["stretches"]] == [0]
-    assert first_mismatch(run_checks(Evidence(other.arn), QUICK)) is None
+    assert find_first_mismatch(run_checks(Evidence(other.arn), QUICK)) is None
 
 
 def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered, monkeypatch):

@@ -31,7 +31,7 @@ from tests.registered import run_to_end, wait_for
 from tests.somebodys.data import BUCKET, ROWS, put
 from trainyard.console import frozen_page
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_display import model_package
+from trainyard.runs.run_display import find_model_package
 
 pytestmark = pytest.mark.slow
 
@@ -79,8 +79,8 @@ class Run:
     def ended(cls, execution: Execution) -> "Run":
         steps = {step.name: step for step in execution.steps()}
         assert "Gate" in steps and steps["Gate"].status == "Succeeded", steps
-        gate = execution.output_json(steps["Gate"], "gate", "gate.json")
-        return cls(execution, model_package(list(steps.values())), gate)
+        gate = execution.read_output_json(steps["Gate"], "gate", "gate.json")
+        return cls(execution, find_model_package(list(steps.values())), gate)
 
 
 @pytest.fixture(scope="module")

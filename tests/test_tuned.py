@@ -15,7 +15,7 @@ from tests.registered import run_to_end
 from tests.somebodys import data
 from trainyard.console import frozen_page
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_display import model_package
+from trainyard.runs.run_display import find_model_package
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 LOOP = (
@@ -48,7 +48,7 @@ def run(recipe: str, *settings: str) -> tuple[Execution, str]:
     compiled = from_recipe(CHECKOUT / recipe, settings)
     upsert(compiled)
     execution = run_to_end(compiled.name)
-    package = model_package(execution.steps())
+    package = find_model_package(execution.steps())
     assert package, (execution.describe(), execution.steps())
     assert not [one for one in verify(package, deep=True) if one.status == "mismatch"]
     return execution, package

@@ -10,9 +10,9 @@ from typing import Annotated
 import pytest
 import typer
 
-from pipelines.__main__ import verbs as pipelines_verbs
+from pipelines.__main__ import find_verb_modules as pipelines_verbs
 from tests.conftest import called
-from trainyard.__main__ import verbs as trainyard_verbs
+from trainyard.__main__ import find_verbs as trainyard_verbs
 from trainyard.terminal import Need, extend_verb, needs, run
 
 TWINS = ("advise", "console", "permissions", "plan", "report", "start", "validate", "watch")

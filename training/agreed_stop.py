@@ -109,14 +109,14 @@ class Agreement:
             return False
         if self._store.check(["asked"]):
             self.reason = self._store.get("asked").decode()
-        self._settle(int(until))
+        self._store_agreed_step(int(until))
         return True
 
     def give_up(self) -> None:
         """Stop trying to agree, because the store is gone. Training continues until it fails for
         the same cause.
         """
-        self._settle(GO_ON)
+        self._store_agreed_step(GO_ON)
 
     def _propose_step(self, now: float) -> int | None:
         """Return the step that this rank proposes, or None; the first proposal in the store
@@ -130,7 +130,7 @@ class Agreement:
         # usual.
         return GO_ON if now - self._since > PATIENCE else None
 
-    def _settle(self, until: int) -> None:
+    def _store_agreed_step(self, until: int) -> None:
         with self._condition:
             self._until = until
             self._condition.notify_all()

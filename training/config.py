@@ -176,14 +176,14 @@ class TrainConfig(Layout):
             return self.precision
         return self.half if self.param_dtype == "default" else self.param_dtype
 
-    def micro_batches(self, world: int) -> int:
+    def count_micro_batches(self, world: int) -> int:
         """Return the number of micro-batches that a data-parallel rank processes per optimizer
         step.
 
         Raises:
             ValueError: the global batch cannot be shared evenly; the message shows the arithmetic.
         """
-        data = self.data_parallel(world)
+        data = self.count_data_parallel_ranks(world)
         share = self.micro_batch * data
         if self.global_batch % share:
             split = "" if data == world else f" data-parallel ({world} in all)"

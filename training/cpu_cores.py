@@ -6,16 +6,16 @@ This is a separate module because evaluation and transform use it without the tr
 import os
 from collections.abc import Mapping
 
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """Variables in which torchrun and Open MPI give the number of ranks on this machine."""
 
 
-def share_of_cores(environment: Mapping[str, str] = os.environ) -> int:
+def count_cores_per_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return the number of cores for each rank of this machine; at least one."""
     ranks = next((int(environment[n]) for n in ON_THIS_MACHINE if n in environment), 1)
-    return max(1, cores() // ranks)
+    return max(1, count_cores() // ranks)
 
 
 def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
@@ -27,5 +27,5 @@ def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
     """
     import torch  # imported here: the share needs no torch
 
-    if (room := share_of_cores(environment)) < torch.get_num_threads():
+    if (room := count_cores_per_rank(environment)) < torch.get_num_threads():
         torch.set_num_threads(room)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from training.config import IMMATERIAL, TrainConfig
 from training.export import shipped_files
-from training.workloads import spec
+from training.workloads import load_spec
 from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
@@ -59,7 +59,7 @@ class Parts(BaseModel):
 
     mixture: list[dict[str, Any]] | None = None
     """Each input's share, and the step from which it holds
-    (``training.input_shares.identity_shares``); None for data of one input."""
+    (``training.input_shares.list_identity_shares``); None for data of one input."""
 
     inputs: dict[str, str] | None = None
     """Mapping of each input of the mixture to its fingerprint; None if not yet known."""
@@ -86,30 +86,30 @@ class Parts(BaseModel):
         """One hash for all the code that counts."""
         return json_sha256(self.code)
 
-    def differences(self, before: "Parts") -> dict[str, str]:
+    def describe_differences(self, before: "Parts") -> dict[str, str]:
         """Return a mapping of each part that differs from another training's to a description of
         how.
 
         Settings are listed individually.
         """
-        current, previous = self._flat(), before._flat()
+        current, previous = self._flatten_fields(), before._flatten_fields()
         changes = {
             part: f"{part} {previous.get(part, 'missing')} → {current.get(part, 'missing')}"
             for part in sorted(current.keys() | previous.keys())
             # Compared as JSON, because 1, 1.0 and True are equal in Python.
-            if _json(current, part) != _json(previous, part)
+            if _format_json(current, part) != _format_json(previous, part)
         }
         files = describe_changes(before.code, self.code)
         return changes | ({"code": f"code ({files})"} if files else {})
 
-    def _flat(self) -> dict[str, Any]:
+    def _flatten_fields(self) -> dict[str, Any]:
         nested = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
         nested |= {f"data.{name}": fingerprint for name, fingerprint in (self.inputs or {}).items()}
         names = ("workload", "data", "torch", "start", "tuning", "mixture")
         return self.settings | nested | {name: getattr(self, name) for name in names}
 
 
-def parts(
+def build_parts(
     config: TrainConfig, workload: str, settings: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Parts:
     """Return the parts that are known before the data is.
@@ -118,7 +118,7 @@ def parts(
         settings: the workload's settings, already validated.
         files: content of the files shipped to the training, by name.
     """
-    workload_config = spec(workload).config.model_validate(settings)
+    workload_config = load_spec(workload).config.model_validate(settings)
     return Parts(
         workload=workload,
         workload_config=workload_config.model_dump(mode="json"),
@@ -129,7 +129,7 @@ def parts(
 
 def hash_relevant_code(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
     """Return a mapping of each file that the weights depend on to its SHA-256."""
-    names = sorted(name for name in files if _counts(name, workload))
+    names = sorted(name for name in files if _affects_weights(name, workload))
     return {name: hashlib.sha256(files[name]).hexdigest() for name in names}
 
 
@@ -142,7 +142,7 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return ", ".join([*names[:MOST_SHOWN], *more])
 
 
-def _counts(name: str, workload: str) -> bool:
+def _affects_weights(name: str, workload: str) -> bool:
     """Return whether the weights of this workload depend on file ``name``."""
     if shipped_files.is_litter(name):
         return False
@@ -165,11 +165,11 @@ def read_code_files(workload: str, job: Path) -> dict[str, bytes]:
         job: the script that was started.
     """
     checkout = Path(__file__).parent.parent
-    files = dict(shipped_files.of_rooms(checkout, ["training/"])) | dict(
+    files = dict(shipped_files.iter_room_files(checkout, ["training/"])) | dict(
         shipped_files.list_package_files(workload)
     )
     return {name: path.read_bytes() for name, path in (files | {JOB: job}).items()}
 
 
-def _json(values: Mapping[str, Any], name: str) -> str | None:
+def _format_json(values: Mapping[str, Any], name: str) -> str | None:
     return json.dumps(values[name], sort_keys=True) if name in values else None

@@ -77,7 +77,7 @@ def check(weights: Mapping[str, float], label: str) -> None:
     Raises:
         ValueError: a weight is less than 1 / PARTS of the sum.
     """
-    exact = _exact(weights)
+    exact = _to_exact_fractions(weights)
     total = sum(exact.values())
     for name, weight in exact.items():
         if weight * PARTS < total:
@@ -105,7 +105,7 @@ def to_whole_number_shares(weights: Mapping[str, float]) -> dict[str, int]:
     Otherwise each weight is rounded down or up to ``PARTS``-ths of the sum, by the largest
     remainder (Hamilton's method of apportionment).
     """
-    exact = _exact(weights)
+    exact = _to_exact_fractions(weights)
     common = math.lcm(*(fraction.denominator for fraction in exact.values()))
     integers = {name: int(fraction * common) for name, fraction in exact.items()}
     ratio = {name: number // math.gcd(*integers.values()) for name, number in integers.items()}
@@ -118,7 +118,7 @@ def to_whole_number_shares(weights: Mapping[str, float]) -> dict[str, int]:
     return {name: share + (name in upwards) for name, (share, _) in shares.items()}
 
 
-def _exact(weights: Mapping[str, float]) -> dict[str, Fraction]:
+def _to_exact_fractions(weights: Mapping[str, float]) -> dict[str, Fraction]:
     """Return the weights as exact fractions of their decimal notation, by name."""
     return {name: Fraction(repr(float(weights[name]))) for name in sorted(weights)}
 
@@ -128,7 +128,7 @@ def read_mixture(text: str) -> Mixture | None:
     return parse_hyperparameter(Mixture, "mixture", text) if text else None
 
 
-def identity_shares(mixture: Mixture | None) -> list[dict[str, Any]] | None:
+def list_identity_shares(mixture: Mixture | None) -> list[dict[str, Any]] | None:
     """Return the mixture's part of the training's identity: the shares, not the weights as written.
 
     Return None without a mixture.

@@ -155,7 +155,7 @@ class Layout(BaseModel):
             return 1
         return self.pipeline_parallel * (self.pipeline_stages_per_rank or self.schedule_entry.usual)
 
-    def data_parallel(self, world: int) -> int:
+    def count_data_parallel_ranks(self, world: int) -> int:
         """Return how many of ``world`` ranks process different samples: world / ``split``.
 
         Raises:

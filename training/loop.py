@@ -16,11 +16,11 @@ from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.loader import Batch, DevicePrefetcher, Loader, Preparation, move_batch
-from training.data.mixture import MixtureOrder, inputs, select_inputs
+from training.data.mixture import MixtureOrder, find_inputs, select_inputs
 from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from training.defaults.flop_count import count_flops_per_unit
 from training.input_shares import Mixture
-from training.optimizers import Average, learning_rate
+from training.optimizers import Average, compute_learning_rate
 from training.step_numbers import DeviceStepMetrics, Step
 from training.strategies import Strategy
 from training.watching.clock import Trace
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Report = Callable[[dict[str, float]], None]
 
 
-def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
+def build_fresh_model(config: TrainConfig, workload: Workload) -> nn.Module:
     """Build the model on meta; its initial values, the same on each rank, are set later
     (training.weights.initial).
     """
@@ -49,7 +49,7 @@ class Loop:
         report: called on every rank with each metric line.
         keep: called on every rank before a checkpoint is saved.
         traces: folder for the trace of ``config.profile_steps``; None for no trace.
-        model: result of ``fresh``; None to call it here.
+        model: result of ``build_fresh_model``; None to call it here.
         mixture: weights of the data's inputs; None if there are no weights.
     """
 
@@ -71,11 +71,11 @@ class Loop:
         self._mixture = mixture
         self._order: Order | None = None
         self.ranks = strategy.ranks
-        self.micro_batches = config.micro_batches(self.ranks.world)
+        self.micro_batches = config.count_micro_batches(self.ranks.world)
         self.preparation = Preparation.from_workload(
             workload, seed=config.seed, threads=config.loader_threads
         )
-        model = model or fresh(config, workload)
+        model = model or build_fresh_model(config, workload)
         # Count on meta, before the strategy splits the model.
         flops = count_flops_per_unit(workload, model)
         self._progress = Progress(config, self.ranks, strategy.clock, flops)
@@ -111,13 +111,17 @@ class Loop:
         """
         self._progress.begin()
         last, device = self.config.max_steps, self.ranks.device
-        with self.checkpoints, self._loader(train) as loader, Stop(self.ranks, self.step) as stop:
+        with (
+            self.checkpoints,
+            self._create_loader(train) as loader,
+            Stop(self.ranks, self.step) as stop,
+        ):
             self._stop = stop
             prefetcher = DevicePrefetcher(loader, self.micro_batches, device)
             while self.step < last and stop.may_begin(self.step + 1):
-                with self._trace.around(self.step + 1):
+                with self._trace.record_step(self.step + 1):
                     self._train_step(prefetcher, loader)
-                self._after_step(validation)
+                self._finish_step(validation)
             if self.step < last:
                 self._save()
                 # The checkpoint must be complete before the error says so.
@@ -134,7 +138,7 @@ class Loop:
         if self.average is not None:
             self.average.swap()
 
-    def _loader(self, train: Dataset) -> Loader:
+    def _create_loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy
         self._order = samples = order(config, train, self._mixture)
         return Loader(
@@ -154,9 +158,9 @@ class Loop:
         logged.
         """
         strategy, clock = self.strategy, self.strategy.clock
-        batches = [strategy.local_slice(batch) for batch in prefetcher.take()]
+        batches = [strategy.take_local_slice(batch) for batch in prefetcher.take()]
         clock.mark("data")
-        units = self._units_of(batches)
+        units = self._count_units(batches)
         clock.mark("communication")
         strategy.begin(self.step)
         total = strategy.backward(batches, units)
@@ -168,10 +172,10 @@ class Loop:
         norm = strategy.clip()
         scaling = strategy.loss_scale
         finite = self._numbers.add(self.step + 1, loss, units, norm, total, scaling)
-        strategy.micro.end(strategy.data_groups(), finite)
+        strategy.micro.end(strategy.list_data_groups(), finite)
         if strategy.reads:
             self._sync_step_numbers()
-        rate = learning_rate(self.config, self.step)
+        rate = compute_learning_rate(self.config, self.step)
         strategy.update(rate, finite)
         if self.average is not None:
             self.average.update(self.step, finite)
@@ -185,7 +189,7 @@ class Loop:
         if self.step % self.config.log_interval == 0 or self.step in (1, self.config.max_steps):
             self._log(rate, loader.stall_seconds)
 
-    def _units_of(self, batches: Sequence[Batch]) -> Tensor:
+    def _count_units(self, batches: Sequence[Batch]) -> Tensor:
         """Return the number of units in the global batch (what the loss is averaged over):
         float64, 0-dim, on the device.
         """
@@ -208,7 +212,7 @@ class Loop:
         self._read = self.step
         return numbers
 
-    def _after_step(self, validation: Dataset) -> None:
+    def _finish_step(self, validation: Dataset) -> None:
         config, clock = self.config, self.strategy.clock
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
@@ -242,7 +246,7 @@ class Loop:
         strategy = self.strategy
         modes = {module: module.training for module in strategy.model.modules()}
         strategy.model.eval()
-        totals = [self._loss_of(validation, indices) for indices in looked_at.values()]
+        totals = [self._measure_loss(validation, indices) for indices in looked_at.values()]
         # Restored one by one: a frozen BatchNorm was in evaluation mode before, too.
         for module, training in modes.items():
             module.training = training
@@ -260,7 +264,7 @@ class Loop:
         }
         return loss_sum / units, of_inputs
 
-    def _loss_of(self, data: Dataset, indices: Sequence[int] | np.ndarray) -> Tensor:
+    def _measure_loss(self, data: Dataset, indices: Sequence[int] | np.ndarray) -> Tensor:
         """Return (sum of the losses, units) of this rank's share of these samples.
 
         The micro-batches are the same for any number of ranks, because a loss may depend on them.
@@ -273,8 +277,8 @@ class Loop:
             first = start + size * strategy.data_rank
             samples = indices[first : first + size]
             read = data.read(samples if len(samples) else range(1))
-            batch = strategy.local_slice(
-                move_batch(self.preparation.batch(read), self.ranks.device)
+            batch = strategy.take_local_slice(
+                move_batch(self.preparation.make_batch(read), self.ranks.device)
             )
             loss = strategy.validate(batch)
             if len(samples):
@@ -285,8 +289,8 @@ class Loop:
     def _log(self, rate: float, stall_seconds: float) -> None:
         updates = measure_updates(self.strategy.optimizer, self.ranks.device)
         numbers = self._sync_step_numbers(*self._progress.measure_own(), measurements=updates)
-        line = self._progress.line(numbers, rate, stall_seconds, self._order)
-        self.report(line | self.checkpoints.progress(self.step))
+        line = self._progress.collect_metrics(numbers, rate, stall_seconds, self._order)
+        self.report(line | self.checkpoints.collect_metrics(self.step))
 
     @contextlib.contextmanager
     def _use_average(self) -> Iterator[None]:
@@ -300,13 +304,13 @@ class Loop:
         finally:
             self.average.swap()
 
-    def _state(self) -> dict[str, Tensor]:
+    def _collect_state(self) -> dict[str, Tensor]:
         """Return all tensors of a checkpoint: of the strategy, the average and the loss scale."""
         average = self.average.tensors if self.average is not None else {}
         scaling = self.strategy.loss_scale.tensors if self.strategy.loss_scale else {}
-        name = self.strategy.saved_name
+        name = self.strategy.find_saved_name
         return (
-            self.strategy.state()
+            self.strategy.collect_state()
             | {f"average.{name(n)}": t for n, t in average.items()}
             | {f"loss_scale.{n}": t for n, t in scaling.items()}
         )
@@ -323,14 +327,14 @@ class Loop:
             else None
         )
         self._keep()
-        self.checkpoints.save(self.step, self._state(), loss)
+        self.checkpoints.save(self.step, self._collect_state(), loss)
         self._saved_step = self.step
 
     def _resume(self) -> None:
-        step = self.checkpoints.resume(self._state)
+        step = self.checkpoints.resume(self._collect_state)
         if step is None:
             return
-        self.strategy.after_load(*([self.average.tensors] if self.average else []))
+        self.strategy.apply_loaded_state(*([self.average.tensors] if self.average else []))
         self.step, self._saved_step = step, step
         if self.ranks.rank == 0:
             log.info("resumed from the checkpoint of step %d", step)
@@ -356,7 +360,7 @@ def _mix_inputs(config: TrainConfig, train: Dataset, mixture: Mixture) -> Mixtur
     The windows of all inputs together are as large as one window of a plain order; an input that is
     not larger than its window is shuffled as a whole.
     """
-    sources = select_inputs(inputs(train.manifests), mixture.names, train.folder)
+    sources = select_inputs(find_inputs(train.manifests), mixture.names, train.folder)
     window = max(1, config.window_samples // len(sources))
     orders = [
         create_windowed_order(source.fingerprint, config.seed, source.sizes, window)
@@ -385,9 +389,11 @@ def select_validation(
     """
     if mixture is None:
         return {"": range(min(len(validation), config.validation_samples))}
-    sources = inputs(validation.manifests)
+    sources = find_inputs(validation.manifests)
     most = max(1, config.validation_samples // len(mixture.names))
-    looked_at = {name: sources[name].first(most) for name in mixture.names if name in sources}
+    looked_at = {
+        name: sources[name].list_first_indices(most) for name in mixture.names if name in sources
+    }
     if not looked_at:
         raise DataError(
             f"{validation.folder}: has samples of {', '.join(sources)}, and of no input of the "

@@ -3,7 +3,7 @@
 torch's random numbers (``nn.Dropout``) are seeded again for each micro-batch, from (seed, position
 of its first sample, pipeline stage). So the number of data-parallel ranks does not matter, but the
 size of a micro-batch does: for such a model it is part of the training's identity
-(``settings_by_batch``). The masks of ``training.dropout`` depend only on the samples.
+(``select_batch_settings``). The masks of ``training.dropout`` depend only on the samples.
 
 Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from the
 buffers after the previous step. At the end of the step a floating-point buffer becomes the mean of
@@ -27,10 +27,12 @@ from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
 
-def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
+def select_batch_settings(
+    config: TrainConfig, workload: Workload, model: nn.Module
+) -> dict[str, Any]:
     """Return the settings that affect this model's weights, but not every model's."""
     # Float8's scales depend on the micro-batch, too.
-    if not by_batch(workload, model) and config.float8 == "none":
+    if not depends_on_micro_batch(workload, model) and config.float8 == "none":
         return {}
     settings = config.model_dump(mode="json", include=BY_BATCH)
     # Omitted if equal, so that older trainings keep their identity.
@@ -39,14 +41,16 @@ def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module)
     return settings
 
 
-def by_batch(workload: Workload, model: nn.Module) -> bool:
+def depends_on_micro_batch(workload: Workload, model: nn.Module) -> bool:
     """Return whether draws or normalisation depend on the micro-batch; a workload may declare
     it.
     """
-    return getattr(workload, "by_batch", False) or any(map(_by_batch, model.modules()))
+    return getattr(workload, "by_batch", False) or any(
+        map(_module_depends_on_batch, model.modules())
+    )
 
 
-def _by_batch(module: nn.Module) -> bool:
+def _module_depends_on_batch(module: nn.Module) -> bool:
     match module:
         case Dropout():
             return False
@@ -104,11 +108,11 @@ class MicroBatches:
         """
         if not self._needs_check:
             return
-        states = self._random_states()
+        states = self._read_random_states()
         # Seeded again, the generators have the state that they would have if the pass had drawn
         # nothing.
         seed_generators(self._last_seed, self._device)
-        if not torch.equal(self._random_states(), states):
+        if not torch.equal(self._read_random_states(), states):
             raise TrainingError(
                 "the model draws random numbers of torch's in its forward pass, by no module that "
                 "is known to: they depend on micro_batch and on the pipeline's stages. Take "
@@ -133,7 +137,7 @@ class MicroBatches:
             self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
         self._buffers.end(groups, finite)
 
-    def _random_states(self) -> Tensor:
+    def _read_random_states(self) -> Tensor:
         """Return the states of the CPU's and the device's generators, concatenated."""
         on_gpu = self._device.type == "cuda"
         device = [torch.cuda.get_rng_state(self._device)] if on_gpu else []
@@ -197,7 +201,7 @@ class Buffers:
             if name not in module._non_persistent_buffers_set
         ]
 
-    def now(self) -> list[Tensor]:
+    def list_tensors(self) -> list[Tensor]:
         """Return the current buffer tensors."""
         return [module.get_buffer(name) for module, name in self._places]
 
@@ -208,7 +212,7 @@ class Buffers:
 
     def step(self) -> None:
         """Begin a step: remember the buffers as they are after the previous step."""
-        self._originals = self.now()
+        self._originals = self.list_tensors()
         self._start = [tensor.clone() for tensor in self._originals]
         # Sums of floating-point buffers; first values of other buffers.
         self._totals: list[Tensor] = []
@@ -257,7 +261,7 @@ class Buffers:
         if not self._places or not self._open:
             return
         self._count, self._open = self._count + 1, False
-        now = self.now()
+        now = self.list_tensors()
         # Sum in float64, so that the mean of equal numbers is exactly that number.
         if self._count == 1:
             self._totals = [t.double() if t.is_floating_point() else t for t in now]
@@ -280,7 +284,7 @@ class RecomputeContext:
         self._dropouts = [m for m in block.modules() if isinstance(m, Dropout)]
         self._buffers = Buffers(block)
 
-    def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
+    def create_contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
         """Return the contexts of the first pass and of its repetition; call it before the first
         pass.
         """
@@ -294,10 +298,13 @@ class _Pass:
 
     def __init__(self, dropouts: Sequence[Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers
-        self._samples, self._first_buffers = [module.samples for module in dropouts], buffers.now()
+        self._samples, self._first_buffers = (
+            [module.samples for module in dropouts],
+            buffers.list_tensors(),
+        )
 
     def __enter__(self) -> None:
-        self._now = [module.samples for module in self._dropouts], self._buffers.now()
+        self._now = [module.samples for module in self._dropouts], self._buffers.list_tensors()
         self._put(self._samples, [tensor.clone() for tensor in self._first_buffers])
 
     def __exit__(self, *_: object) -> None:

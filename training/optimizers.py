@@ -19,7 +19,7 @@ progress of 0 … 1.
 """
 
 
-def learning_rate(config: TrainConfig, step: int) -> float:
+def compute_learning_rate(config: TrainConfig, step: int) -> float:
     """Return the learning rate of optimizer step ``step`` (from 0).
 
     It rises linearly to the peak during the warm-up. Then it follows half a cosine (Loshchilov &
@@ -145,7 +145,7 @@ class Lamb(torch.optim.Optimizer):
         denominator = (second / (1 - beta2**number).to(parameter.dtype)).sqrt_().add_(1e-6)
         step = (first / (1 - beta1**number).to(parameter.dtype)).div_(denominator)
         step = step.add_(parameter, alpha=group["weight_decay"])
-        weight_norm, step_norm = _norm(parameter), _norm(step)
+        weight_norm, step_norm = _compute_norm(parameter), _compute_norm(step)
         ratio = torch.where((weight_norm > 0) & (step_norm > 0), weight_norm / step_norm, 1.0)
         parameter.sub_(step.mul_((active * group["lr"] * ratio).to(parameter.dtype)))
 
@@ -157,13 +157,13 @@ OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str
 """Mapping of optimizer to (class, further arguments besides rate, betas and groups)."""
 
 
-def _norm(tensor: Tensor) -> Tensor:
+def _compute_norm(tensor: Tensor) -> Tensor:
     """Return the L2 norm, float64, 0-dim; of a DTensor, over all of its shards."""
     length = torch.linalg.vector_norm(tensor)
     return (length.full_tensor() if hasattr(length, "full_tensor") else length).double()
 
 
-def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+def iter_moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
     """Yield (parameter, mapping of name to tensor) of the optimizer's state, creating it if
     missing.
 

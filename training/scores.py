@@ -46,12 +46,12 @@ class Clusters:
             sums = self._sums.setdefault(name, np.zeros(BUCKETS))
             np.add.at(sums, buckets, values)
 
-    def sums(self, name: str) -> np.ndarray:
+    def compute_sums(self, name: str) -> np.ndarray:
         """Return the sum of each bucket that has a row, float64."""
         return self._sums[name][self._has_rows]
 
 
-def ratios(blocks: Iterable[Block]) -> Metrics:
+def compute_ratios(blocks: Iterable[Block]) -> Metrics:
     """Compute every metric that has columns, over all rows, in constant memory.
 
     The standard error is that of a ratio estimator over groups (Cochran 1977, section 6.3; for a
@@ -62,7 +62,10 @@ def ratios(blocks: Iterable[Block]) -> Metrics:
         names = [name.removesuffix(".sum") for name in block if name.endswith(".sum")]
         parts = [f"{name}.{part}" for name in names for part in ("sum", "weight")]
         clusters.add(block["group"], {part: block[part] for part in parts})
-    return {n: _ratio(clusters.sums(f"{n}.sum"), clusters.sums(f"{n}.weight")) for n in names}
+    return {
+        n: _compute_ratio(clusters.compute_sums(f"{n}.sum"), clusters.compute_sums(f"{n}.weight"))
+        for n in names
+    }
 
 
 def standard_error(pulls: np.ndarray) -> float:
@@ -73,7 +76,7 @@ def standard_error(pulls: np.ndarray) -> float:
     return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> dict[str, float]:
+def _compute_ratio(above: np.ndarray, below: np.ndarray) -> dict[str, float]:
     total = below.sum()
     if not total:
         return {"value": math.nan, "standard_error": math.nan}

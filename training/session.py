@@ -22,18 +22,18 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.export import artifact, weight_location
 from training.identity import Parts
-from training.input_shares import Mixture, identity_shares
-from training.loop import Loop, fresh
-from training.microbatches import settings_by_batch
-from training.optimizers import learning_rate
+from training.input_shares import Mixture, list_identity_shares
+from training.loop import Loop, build_fresh_model
+from training.microbatches import select_batch_settings
+from training.optimizers import compute_learning_rate
 from training.strategies import start_strategy
 from training.strategies.precision import AUTOMATIC
 from training.strategies.ranks import Ranks, read_ranks
 from training.strategies.single import Strategy
 from training.watching import flight_recorder
-from training.watching.trackers import Reports, trackers
+from training.watching.trackers import Reports, create_trackers
 from training.watching.watch_rule import Plan
-from training.watching.watchdog import Watch, training_has_ended
+from training.watching.watchdog import Watch, has_training_ended
 from training.watching.watcher import Watcher
 from training.weights.finetuning.adapters import Tuning
 from training.weights.starting_weights import Start, check_differences
@@ -88,7 +88,7 @@ def build(job_settings: JobSettings) -> TrainingSetup:
     )
     data = _open_data(job_settings.root, workload, in_memory=config.shuffle == "windowed")
     workload.fit(data["train"])
-    model = fresh(config, workload)
+    model = build_fresh_model(config, workload)
     if start and start.metadata is None:
         from training.weights.finetuning import base_model
 
@@ -98,9 +98,9 @@ def build(job_settings: JobSettings) -> TrainingSetup:
     if job_settings.tuning.part is not None:
         from training.weights.finetuning import lora
 
-        lora.tune(model, workload, job_settings.tuning, config.seed)
-    shaping = settings_by_batch(config, workload, model)
-    parts = _parts(job_settings, data["train"], shaping)
+        lora.apply_tuning(model, workload, job_settings.tuning, config.seed)
+    shaping = select_batch_settings(config, workload, model)
+    parts = _build_parts(job_settings, data["train"], shaping)
     return TrainingSetup(workload=workload, data=data, model=model, parts=parts)
 
 
@@ -119,12 +119,12 @@ def run(
     Raises:
         TrainingError: the training cannot continue.
     """
-    if training_has_ended():
+    if has_training_ended():
         log.info("nothing is left to do: every rank had ended well before one of them died")
         return
     flight_recorder.record(job_settings.root / RECORDINGS)
     with start_strategy(
-        job_settings.config, built.workload, _newest_checkpoint(job_settings, built.parts)
+        job_settings.config, built.workload, _find_newest_checkpoint(job_settings, built.parts)
     ) as strategy:
         config = strategy.config
         parts = _with_precision(built.parts, config.precision)
@@ -132,7 +132,7 @@ def run(
         _train(job_settings, built, strategy, steps, end)
 
 
-def _newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
+def _find_newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
     """Return step and precision of the checkpoint from which this training will continue.
 
     Only this machine's folder is searched; return (0, "") if there is no checkpoint.
@@ -141,7 +141,7 @@ def _newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, st
     steps = [
         (step, precision)
         for precision in AUTOMATIC
-        for step in marker.steps(folder / _with_precision(parts, precision).name)
+        for step in marker.list_steps(folder / _with_precision(parts, precision).name)
     ]
     start = job_settings.start
     if not steps and start is not None and start.metadata is not None and start.lineage is not None:
@@ -167,21 +167,21 @@ def _train(
     timeout = config.collective_timeout_seconds
     with (
         Watch(strategy.ranks, timeout, root / RECORDINGS, end) as watch,
-        Reports(history, strategy.ranks.rank, _trackers(job_settings, built)) as reports,
+        Reports(history, strategy.ranks.rank, _create_trackers(job_settings, built)) as reports,
     ):
         check_alike(parts, built.data["validation"].fingerprint, strategy.ranks)
         if job_settings.start and strategy.ranks.rank == 0:
             log_start(job_settings.start, differs, config, history)
-        loop, checkpoints = _loop(job_settings, built, strategy, reports, steps)
+        loop, checkpoints = _create_loop(job_settings, built, strategy, reports, steps)
         watch.step = lambda: loop.step
-        if strategy.ranks.rank == 0 and (reason := watch.previous()):
+        if strategy.ranks.rank == 0 and (reason := watch.explain_restart()):
             log.warning("%s; going on from the checkpoint of step %d", reason, loop.step)
         loop.train(built.data["train"], built.data["validation"])
         assert checkpoints.lineage is not None  # _loop set it
         _export_model(job_settings, built, strategy, loop, checkpoints.lineage, reports.history)
 
 
-def _loop(
+def _create_loop(
     job_settings: JobSettings,
     built: TrainingSetup,
     strategy: Strategy,
@@ -205,9 +205,9 @@ def _loop(
     # The loop calls this in ``train`` at the earliest, when ``loop`` and ``watcher`` below exist.
     def report_metrics(metrics: Mapping[str, float]) -> None:
         steps.append(int(metrics["step"]))
-        reports.line(metrics)
+        reports.report_metrics(metrics)
         for event in watcher.add(metrics) if ranks.rank == 0 else ():
-            reports.event(event)
+            reports.report_event(event)
             if event.action == "stop":
                 loop.stop(event.reason)
 
@@ -255,7 +255,7 @@ def _export_model(
             "steps": loop.step,
             "world_size": strategy.ranks.world,
             "training": lineage.as_json(),
-            "parameters": weight_location.parameters(strategy),
+            "parameters": weight_location.count_parameters(strategy),
             "packages_sha256": artifact.add_code(folder, job_settings.workload),
         } | description
     size = job_settings.config.export_shard_mb * 10**6
@@ -263,13 +263,13 @@ def _export_model(
     artifact.save(folder, strategy, built.workload, description, history, adapters, size)
 
 
-def _trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
+def _create_trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
     parameters = {
         "workload": job_settings.workload,
         "workload_config": json.dumps(job_settings.settings, separators=(",", ":")),
         "train_fingerprint": built.data["train"].fingerprint,
     }
-    return trackers(job_settings.config, job_settings.root, built.parts.name, parameters)
+    return create_trackers(job_settings.config, job_settings.root, built.parts.name, parameters)
 
 
 def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
@@ -279,7 +279,7 @@ def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, his
         differs: result of ``check_differences``.
         history: file of this training's metric lines.
     """
-    log.info("the training %s", start.start_from.words())
+    log.info("the training %s", start.start_from.describe_start())
     if start.metadata is None or start.lineage is None:
         return
     step, before = start.metadata.step, config.model_copy(update=start.lineage.parts.settings)
@@ -289,9 +289,9 @@ def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, his
         step,
         start.lineage.parts.name,
         "; ".join(differs.values()) or "nothing",
-        learning_rate(before, step - 1),
+        compute_learning_rate(before, step - 1),
         step,
-        learning_rate(config, step),
+        compute_learning_rate(config, step),
     )
     # Exists if the whole folder of that training was given.
     earlier_history = start.folder.parent / HISTORY
@@ -300,14 +300,14 @@ def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, his
         atomic_file.write(history, earlier_history.read_bytes())
 
 
-def _parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -> Parts:
+def _build_parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -> Parts:
     """Return all identity parts of this process, for the code that it runs.
 
     Args:
         shaping: further settings that affect this model's weights.
     """
     files = identity.read_code_files(job_settings.workload, job_settings.job)
-    known_parts = identity.parts(
+    known_parts = identity.build_parts(
         job_settings.config, job_settings.workload, job_settings.settings, files
     )
     more: dict[str, Any] = {
@@ -318,11 +318,11 @@ def _parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -
         "tuning": job_settings.tuning.part,
     }
     if job_settings.mixture is not None:
-        from training.data.mixture import inputs
+        from training.data.mixture import find_inputs
 
-        more["mixture"] = identity_shares(job_settings.mixture)
+        more["mixture"] = list_identity_shares(job_settings.mixture)
         more["inputs"] = {
-            source.name: source.fingerprint for source in inputs(train.manifests).values()
+            source.name: source.fingerprint for source in find_inputs(train.manifests).values()
         }
     return known_parts.model_copy(update=more)
 
@@ -366,13 +366,15 @@ def _open_data(root: Path, workload: Workload, *, in_memory: bool) -> dict[str, 
         stored_info = dataset.manifests.workload
         if (stored_info, dataset.fields) != (packing.info, packing.fields):
             raise DataError(
-                f"the {split} shards hold samples {_kind(dataset.fields)} made for {stored_info}; "
-                f"the training is set up for {_kind(packing.fields)} and {packing.info}: "
+                f"the {split} shards hold samples {_describe_sample(dataset.fields)} made for "
+                f"{stored_info}; "
+                f"the training is set up for {_describe_sample(packing.fields)} and "
+                f"{packing.info}: "
                 "shard the data again with the same workload settings"
             )
     return data
 
 
-def _kind(fields: Mapping[str, Any]) -> str:
+def _describe_sample(fields: Mapping[str, Any]) -> str:
     """Describe what a sample is, for messages: ``tokens uint16 (257,)``."""
     return ", ".join(f"{name} {field.dtype} {field.shape}" for name, field in fields.items())

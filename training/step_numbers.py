@@ -74,11 +74,12 @@ class Step:
                 hint = f"; or set precision to float32: float16 ends at 65504{note}"
             raise TrainingError(
                 f"{quantity} is {value} at step {self.number} on rank {rank_list}, in the samples "
-                f"at positions {self._positions(bad, global_batch)} of the order; nothing is "
+                f"at positions {self._format_positions(bad, global_batch)} of the order; nothing "
+                "is "
                 f"saved: lower learning_rate, or look at those samples{hint}"
             )
 
-    def _positions(self, ranks: Sequence[int], global_batch: int) -> str:
+    def _format_positions(self, ranks: Sequence[int], global_batch: int) -> str:
         """Return the positions in the order that these ranks took; those of all ranks if
         ``ranks`` is empty.
         """

@@ -180,7 +180,7 @@ def release(version: str) -> tuple[int, int, int]:
     return major, minor, patch
 
 
-def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
+def iter_torch_requirements(config: Any) -> Iterator[tuple[str, str]]:
     """Yield (setting, oldest torch that it needs) for each such setting of a ``TrainConfig``."""
     yield "strategy", config.entry.least_torch
     yield from (
@@ -193,7 +193,9 @@ def refuse_torch(config: Any, version: str) -> str | None:
 
     ``validate`` checks AWS's images with it, and the job checks its own torch.
     """
-    field, least = max(needed_torch(config), key=lambda requirement: release(requirement[1]))
+    field, least = max(
+        iter_torch_requirements(config), key=lambda requirement: release(requirement[1])
+    )
     if release(version) >= release(least):
         return None
     return (

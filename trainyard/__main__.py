@@ -23,21 +23,21 @@ def main() -> None:
     program = "trainyard" if Path(sys.argv[0]).name != "__main__.py" else "python -m trainyard"
     verb, *rest = sys.argv[1:] or ["--help"]
     if verb == "--version":
-        print(f"trainyard {_version()}")
+        print(f"trainyard {_read_version()}")
     elif verb in ("--help", "-h"):
         folder = commands.__path__[0]
-        list_verbs(f"{program} VERB", {name: Path(folder, f"{name}.py") for name in verbs()})
-    elif verb in verbs():
+        list_verbs(f"{program} VERB", {name: Path(folder, f"{name}.py") for name in find_verbs()})
+    elif verb in find_verbs():
         module = import_module(f"{commands.__name__}.{verb}")
         run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
     else:
-        close = get_close_matches(verb, verbs(), n=1)
+        close = get_close_matches(verb, find_verbs(), n=1)
         hint = f"did you mean {close[0]}?" if close else f"{program} lists them"
         errors.print(f"error: there is no verb {verb!r}; {hint}", markup=False, highlight=False)
         sys.exit(2)
 
 
-def _version() -> str:
+def _read_version() -> str:
     """Return the version of the installed distribution, or in a checkout that of pyproject.toml."""
     try:
         return version(DISTRIBUTION)
@@ -46,7 +46,7 @@ def _version() -> str:
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
-def verbs() -> list[str]:
+def find_verbs() -> list[str]:
     """Return the names of all verbs, sorted."""
     return sorted(module.name for module in iter_modules(commands.__path__))
 

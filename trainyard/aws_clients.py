@@ -19,7 +19,9 @@ from botocore.exceptions import (
 from trainyard.common.errors import ServiceError
 
 
-def client(service: str, region: str | None = None, session: boto3.Session | None = None) -> Any:
+def create_client(
+    service: str, region: str | None = None, session: boto3.Session | None = None
+) -> Any:
     """Return a boto3 client. Region and credentials are from the AWS environment unless given.
 
     ``session``: a session with other credentials.
@@ -38,7 +40,7 @@ def assume_role(role: str, name: str, region: str | None = None) -> boto3.Sessio
         ServiceError: the role's trust policy or the caller's policies do not allow it.
     """
     with service_errors(f"assuming role {role}"):
-        answer = client("sts", region).assume_role(RoleArn=role, RoleSessionName=name)
+        answer = create_client("sts", region).assume_role(RoleArn=role, RoleSessionName=name)
     keys = answer["Credentials"]
     return boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"])
 
@@ -77,6 +79,6 @@ def service_errors(doing: str) -> Iterator[None]:
         raise ServiceError(f"{doing}: {error}") from None
 
 
-def error_code(error: ClientError) -> str:
+def read_error_code(error: ClientError) -> str:
     """Return the service's error code, such as ``ResourceNotFound`` or ``404``."""
     return error.response.get("Error", {}).get("Code", "")

@@ -18,7 +18,7 @@ WIDTH, HEIGHT, ACROSS = 8, 6, 3
 MINUTE, DAY = 60, 86400
 
 
-def cloudwatch_template() -> dict[str, Any]:
+def build_cloudwatch_template() -> dict[str, Any]:
     """Return the CloudFormation template of the dashboard and the alarms.
 
     Its parameters are the pipeline, the SNS topic that the alarms notify, and the longest duration
@@ -37,13 +37,13 @@ def cloudwatch_template() -> dict[str, Any]:
                 "Description": "Alarm for executions longer than this; ExecutionDuration's unit",
             },
         },
-        "Resources": {"Dashboard": _dashboard(), **_alarms()},
+        "Resources": {"Dashboard": _build_dashboard(), **_build_alarms()},
     }
 
 
-def _dashboard() -> dict[str, Any]:
+def _build_dashboard() -> dict[str, Any]:
     pipelines = [m for m in OF_SERVICE if m.sources[0].namespace == PIPELINES]
-    widgets = [_widget(m, place) for place, m in enumerate([*pipelines, *OF_TRAINING])]
+    widgets = [_build_widget(m, place) for place, m in enumerate([*pipelines, *OF_TRAINING])]
     return {
         "Type": "AWS::CloudWatch::Dashboard",
         "Properties": {
@@ -53,7 +53,7 @@ def _dashboard() -> dict[str, Any]:
     }
 
 
-def _widget(measure: Measure, place: int) -> dict[str, Any]:
+def _build_widget(measure: Measure, place: int) -> dict[str, Any]:
     """Return CloudWatch's widget for a measure; ``place`` is its number on the dashboard."""
     down, right = divmod(place, ACROSS)
     return {
@@ -69,13 +69,15 @@ def _widget(measure: Measure, place: int) -> dict[str, Any]:
             "period": MINUTE,
             "stat": "Average" if measure.kind != "counter" else "Sum",
             "metrics": [
-                line for source in measure.sources for line in _lines(measure, source.name)
+                line
+                for source in measure.sources
+                for line in _list_widget_metrics(measure, source.name)
             ],
         },
     }
 
 
-def _lines(measure: Measure, name: str) -> list[list[Any]]:
+def _list_widget_metrics(measure: Measure, name: str) -> list[list[Any]]:
     """Return the entries of ``metrics`` in a widget: the pipeline's metric, or a search for it."""
     space = measure.sources[0].namespace
     if [*measure.dimensions] == ["PipelineName"]:
@@ -90,23 +92,23 @@ def _lines(measure: Measure, name: str) -> list[list[Any]]:
     return [[{"expression": search, "label": ""}]]
 
 
-def _alarms() -> dict[str, Any]:
+def _build_alarms() -> dict[str, Any]:
     return {
-        "ExecutionFailed": _alarm(
+        "ExecutionFailed": _build_alarm(
             "An execution has failed", "ExecutionFailed", "Sum", 5 * MINUTE, 1, 1
         ),
-        "ExecutionSlow": _alarm(
+        "ExecutionSlow": _build_alarm(
             "An execution took longer than it should", "ExecutionDuration", "Maximum", 5 * MINUTE,
             1, {"Ref": "LongestMilliseconds"},
         ),
-        "NoneSucceeded": _alarm(
+        "NoneSucceeded": _build_alarm(
             "No execution has succeeded for a week", "ExecutionSucceeded", "Sum", DAY, 7, 1,
             below=True,
         ),
     }  # fmt: skip
 
 
-def _alarm(
+def _build_alarm(
     says: str,
     metric: str,
     statistic: str,
@@ -150,7 +152,7 @@ GRAFANA_WIDTH, GRAFANA_HEIGHT, GRAFANA_ACROSS = 8, 8, 3
 WINDOW = "$__rate_interval"
 
 
-def grafana_dashboard() -> dict[str, Any]:
+def build_grafana_dashboard() -> dict[str, Any]:
     """Return the Grafana dashboard as JSON, to be imported or provisioned from a file."""
     return {
         "title": "Trainyard",
@@ -160,11 +162,11 @@ def grafana_dashboard() -> dict[str, Any]:
         "templating": {"list": [{"name": "source", "type": "datasource", "query": "prometheus"}]},
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "30s",
-        "panels": [_panel(measure, place) for place, measure in enumerate(OF_SERVICE)],
+        "panels": [_build_panel(measure, place) for place, measure in enumerate(OF_SERVICE)],
     }
 
 
-def _panel(measure: Measure, place: int) -> dict[str, Any]:
+def _build_panel(measure: Measure, place: int) -> dict[str, Any]:
     """Return Grafana's panel for a measure; ``place`` is its number on the dashboard."""
     source = {"type": "prometheus", "uid": "${source}"}
     unit = "s" if measure.name.endswith("_seconds") else "short"
@@ -183,14 +185,14 @@ def _panel(measure: Measure, place: int) -> dict[str, Any]:
         },
         "datasource": source,
         "targets": [
-            {"expr": _expression(measure), "legendFormat": legend, "refId": "A"}
+            {"expr": _build_promql(measure), "legendFormat": legend, "refId": "A"}
             | {"datasource": source}
         ],
         "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
     }
 
 
-def _expression(measure: Measure) -> str:
+def _build_promql(measure: Measure) -> str:
     """Return the PromQL expression of a measure.
 
     It is the increase of a counter, the mean of a summary over the window, or the plain series.

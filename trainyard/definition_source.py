@@ -33,19 +33,19 @@ def read_definition(path: Path) -> str:
         raise DefinitionError(f"{path}: cannot be read: {error}; give a JSON file") from None
 
 
-def deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
+def find_deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     """Return the pipeline of that name, as AWS (or the service at AWS_ENDPOINT_URL) describes it.
 
     Raises:
         ServiceError: the pipeline does not exist, or AWS refused.
     """
     # Imported here because they load boto3, which a command on a definition file does not need.
-    from trainyard.aws_clients import client, service_errors
+    from trainyard.aws_clients import create_client, service_errors
     from trainyard.local_state import serve_local_state
     from trainyard.plan.deployed_pipeline import describe
 
     with serve_local_state(), service_errors(f"looking at pipeline {name}"):
-        sagemaker = client("sagemaker", region)
+        sagemaker = create_client("sagemaker", region)
         description = describe(sagemaker, name)
     if description is None:
         client_region = sagemaker.meta.region_name
@@ -55,7 +55,7 @@ def deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     return description
 
 
-def definition_of(definition: Path | None, pipeline: str | None, region: str | None) -> str:
+def read_definition_text(definition: Path | None, pipeline: str | None, region: str | None) -> str:
     """Return the text of the definition that the options name.
 
     Raises:
@@ -66,5 +66,5 @@ def definition_of(definition: Path | None, pipeline: str | None, region: str | N
     if definition is not None and pipeline is None:
         return read_definition(definition)
     if pipeline is not None and definition is None:
-        return deployed_pipeline(pipeline, region).state.definition
+        return find_deployed_pipeline(pipeline, region).state.definition
     raise DefinitionError("give either a definition's JSON file or --pipeline NAME")

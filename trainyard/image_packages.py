@@ -54,22 +54,22 @@ class InstalledPackage:
 
 
 @cache
-def facts() -> dict[str, Any]:
+def load_facts() -> dict[str, Any]:
     """Return the content of image_packages.yaml: ``images``, and ``limits`` of some packages."""
     return load_yaml(PACKAGES_FILE.read_text(encoding="utf-8"))
 
 
 @cache
-def published_images() -> Mapping[str, Image | None]:
+def load_published_images() -> Mapping[str, Image | None]:
     """Return a mapping of a name to an image, or to None if its packages are not published."""
-    images: dict[str, Any] = facts()["images"]
+    images: dict[str, Any] = load_facts()["images"]
     return {
         name: Image(name, **entry) if isinstance(entry, dict) else None
         for name, entry in images.items()
     }
 
 
-def image_of(uri: str | None) -> Image | None:
+def find_published_image(uri: str | None) -> Image | None:
     """Return the published image to which a URI belongs, by repository and tag; None if there is
     none.
     """
@@ -78,12 +78,14 @@ def image_of(uri: str | None) -> Image | None:
         return None
     tag = f"{match['repository']} {match['tag'] or ''}-"
     names = [
-        name for name, image in published_images().items() if image and tag.startswith(f"{name}-")
+        name
+        for name, image in load_published_images().items()
+        if image and tag.startswith(f"{name}-")
     ]
-    return published_images()[max(names, key=len)] if names else None
+    return load_published_images()[max(names, key=len)] if names else None
 
 
-def known_image(uri: str | None) -> Image | None:
+def find_image(uri: str | None) -> Image | None:
     """Return what is known of the image with a URI, from what is published and from its tag.
 
     Return None if neither says anything, such as for an image that is not AWS's.
@@ -93,7 +95,7 @@ def known_image(uri: str | None) -> Image | None:
         return None
     repository, tag = match["repository"].rpartition("/")[2], match["tag"] or ""
     packages = dict(_parse_tag(repository, tag))
-    image = image_of(uri)
+    image = find_published_image(uri)
     if image:
         return replace(image, packages=packages | dict(image.packages))
     python = re.search(r"-py3(\d+)\b", tag)
@@ -113,7 +115,7 @@ def _parse_tag(repository: str, tag: str) -> Iterator[tuple[str, str]]:
             yield "transformers", further[1]
 
 
-def differences(
+def list_differences(
     image: Image,
     python: str,
     installed_packages: Mapping[str, InstalledPackage],
@@ -135,22 +137,22 @@ def differences(
         f"{name} {package.version} (there {image.packages[name]})"
         for name, package in sorted(installed_packages.items())
         if imported_modules & set(package.modules)
-        and not _fits(package.version, image.packages[name])
+        and not _is_compatible_version(package.version, image.packages[name])
     ]
     if image.python and python.split(".")[:2] != image.python.split(".")[:2]:
         rows.append(f"Python {python} (there {image.python})")
     return rows
 
 
-def _fits(version: str, published_version: str) -> bool:
+def _is_compatible_version(version: str, published_version: str) -> bool:
     """Return whether a version is the published one, begins with it, or is in its range."""
     if published_version[:1].isdigit():
         return f"{version.partition('+')[0]}.".startswith(f"{published_version}.")
-    own_numbers, limit = _numbers(version), _numbers(published_version)
+    own_numbers, limit = _parse_version(version), _parse_version(published_version)
     return own_numbers >= limit if published_version.startswith(">=") else own_numbers < limit
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     """Return the numbers of a version, without its local part and zeros at the end."""
     numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
     # Version 2.0 equals version 2.

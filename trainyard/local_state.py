@@ -35,11 +35,11 @@ def serve_local_state() -> Iterator[None]:
         if (STATE / "s3").is_dir() and not _is_configured():
             from trainyard.emulator.client_environment import (
                 apply_environment,
-                environment_of_running,
+                find_running_environment,
             )
 
             try:
-                environment = environment_of_running(STATE)
+                environment = find_running_environment(STATE)
                 if environment is None:
                     # Imported only if it is needed: it loads moto, which takes half a second.
                     from trainyard.emulator.server import serve

@@ -69,7 +69,7 @@ class Expression:
                 self._seconds_left -= time.thread_time() - began
         return None
 
-    def given_up_message(self, metric: str) -> str:
+    def explain_timeout(self, metric: str) -> str:
         """Return a message for the user that an expression took too long."""
         return (
             f"metric {metric}: its Regex {self.text!r} takes too long on a line of this log and is "

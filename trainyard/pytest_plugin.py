@@ -58,9 +58,9 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
     import botocore.session
 
     from trainyard.emulator.client_environment import apply_environment
-    from trainyard.emulator.redirect.sitecustomize import hook
+    from trainyard.emulator.redirect.sitecustomize import wrap_session_methods
 
-    hook(botocore.session)
+    wrap_session_methods(botocore.session)
     with apply_environment(sagemaker_server.env):
         # boto3's default session keeps the credentials and endpoint with which it was created, so
         # the test needs a new one.

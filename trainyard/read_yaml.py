@@ -36,7 +36,7 @@ class BoundedLoader(yaml.SafeLoader):
         # inside that node.
         if is_alias and node not in self._sizes:
             raise _make_error("an alias stands inside what it names", mark)
-        size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
+        size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _list_children(node))
         if size > MOST:
             raise _make_error(f"has more than {MOST:,} values with its aliases expanded", mark)
         return node
@@ -46,7 +46,7 @@ def _make_error(reason: str, mark: yaml.Mark) -> yaml.YAMLError:
     return yaml.composer.ComposerError(None, None, reason, mark)
 
 
-def _children(node: yaml.Node) -> list[yaml.Node]:
+def _list_children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [child for pair in node.value for child in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []

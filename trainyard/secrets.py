@@ -55,7 +55,7 @@ def _ends_in_token(words: list[str]) -> bool:
     return words[-1:] == ["token"] and not OF_LANGUAGE_MODELS & set(words)
 
 
-def in_url(text: str) -> bool:
+def has_url_secret(text: str) -> bool:
     """Return whether a URL in ``text`` contains a password or a token."""
     if any(not _PLACEHOLDER.fullmatch(match["value"]) for match in _IN_URL.finditer(text)):
         return True
@@ -63,9 +63,9 @@ def in_url(text: str) -> bool:
     return any(is_secret(match["name"], match["value"]) for match in queries)
 
 
-def hidden(name: str, value: Any) -> bool:
+def is_sensitive(name: str, value: Any) -> bool:
     """Return whether ``value`` must not be shown: it is a secret, or a URL with one."""
-    return isinstance(value, str) and (is_secret(name, value) or in_url(value))
+    return isinstance(value, str) and (is_secret(name, value) or has_url_secret(value))
 
 
 def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
@@ -77,7 +77,7 @@ def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
         name: name of ``value``; strings are judged by their name and their text.
     """
     if isinstance(value, str):
-        if hidden(name, value):
+        if is_sensitive(name, value):
             yield path
     elif isinstance(value, dict):
         entry_name = next((value[key] for key in ("Name", "Key") if key in value), None)
@@ -86,10 +86,10 @@ def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
             yield from find(item, (*path, str(key)), str(entry_name if pair else key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from find(item, (*path, index), _option(value, index))
+            yield from find(item, (*path, index), _find_option_name(value, index))
 
 
-def _option(items: list, index: int) -> str:
+def _find_option_name(items: list, index: int) -> str:
     """Return the name of the command-line option whose value is in ``items[index]``.
 
     Both ``--token x`` and ``--token=x`` are recognised. Return an empty string if there is none.

@@ -82,7 +82,7 @@ def extend_verb(
             ones, which users cannot give.
         requirements: replace the verb's own requirements if there are any.
     """
-    options, additions = _options(command), _options(extension)
+    options, additions = _list_options(command), _list_options(extension)
     additions.pop("values")
 
     def main(**values: Any) -> None:
@@ -114,7 +114,7 @@ def run(
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else [*arguments]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    verb = typer_command(command)
+    verb = make_typer_command(command)
     app.command(context_settings=settings)(verb if "--help" in words else _complete(verb))
     try:
         app(words, prog_name=name)
@@ -125,18 +125,18 @@ def run(
         sys.exit(1)
 
 
-def typer_command(command: Callable[..., None]) -> Callable[..., None]:
+def make_typer_command(command: Callable[..., None]) -> Callable[..., None]:
     """Return the verb in the form for typer: without keyword-only parameters, required ones
     first.
     """
-    return _with_options(command, _options(command), command, _needs(command))
+    return _with_options(command, _list_options(command), command, _needs(command))
 
 
 def _needs(command: Callable[..., None]) -> Sequence[Need]:
     return getattr(command, "needs", ())
 
 
-def _options(command: Callable[..., Any]) -> dict[str, Parameter]:
+def _list_options(command: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the parameters of a command that are options: all but keyword-only ones."""
     parameters = signature(command).parameters.items()
     return {
@@ -176,10 +176,10 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
 
     This way one RecipeError reports everything that is missing; click would stop at the first.
     """
-    options = _options(command)
+    options = _list_options(command)
 
     def check_and_call(**values: Any) -> None:
-        if lines := missing_lines(command, values):
+        if lines := list_missing_lines(command, values):
             fault = "missing" if all(" is missing" in line for line in lines) else "wrong"
             head = [f"{len(lines)} things are {fault}:"] if len(lines) > 1 else []
             raise RecipeError("\n  ".join([*head, *lines]))
@@ -197,17 +197,19 @@ def has_value(value: Any) -> bool:
     return value is not None and value is not False and value not in ("", (), [])
 
 
-def missing_lines(command: Callable[..., None], values: Values) -> list[str]:
+def list_missing_lines(command: Callable[..., None], values: Values) -> list[str]:
     """Return one line about each requirement of the verb that ``values`` do not meet."""
-    options = _options(command)
+    options = _list_options(command)
     required_options = [
         name for name, option in options.items() if option.default is Parameter.empty
     ]
     requirements = [*(Need((name,)) for name in required_options), *_needs(command)]
-    return [line for need in requirements if (line := _missing_line(need, values, options))]
+    return [line for need in requirements if (line := _format_missing_line(need, values, options))]
 
 
-def _missing_line(need: Need, values: Values, options: Mapping[str, Parameter]) -> str | None:
+def _format_missing_line(
+    need: Need, values: Values, options: Mapping[str, Parameter]
+) -> str | None:
     """Return a line that says what is missing, or which options exclude each other.
 
     Return None if the requirement is met or does not apply.
@@ -215,23 +217,23 @@ def _missing_line(need: Need, values: Values, options: Mapping[str, Parameter]) 
     entries = [name for name in need.options if has_value(values[name])]
     if not need.condition(values) or len(entries) == 1 or (entries and not need.exclusive):
         return None
-    forms = [_option_form(options[name]) for name in need.options]
+    forms = [_format_option(options[name]) for name in need.options]
     if entries:
         return f"only one of {', '.join(forms)} can be given"
-    purpose = (_declaration(options[need.options[0]]).help or "") if len(forms) == 1 else ""
+    purpose = (_find_declaration(options[need.options[0]]).help or "") if len(forms) == 1 else ""
     return f"{' or '.join(forms)} is missing{purpose and f' ({purpose})'}"
 
 
-def _declaration(option: Parameter) -> Any:
+def _find_declaration(option: Parameter) -> Any:
     """Return typer's declaration of an option or argument."""
     return option.annotation.__metadata__[0]
 
 
-def _option_form(option: Parameter) -> str:
+def _format_option(option: Parameter) -> str:
     """Return how an option or argument is written on the command line, such as
     ``--as cloudformation|terraform``.
     """
-    declaration, kind = _declaration(option), option.annotation.__origin__
+    declaration, kind = _find_declaration(option), option.annotation.__origin__
     kinds = [part for part in get_args(kind) if part is not type(None)] or [kind]
     enum = kinds[0] if isinstance(kinds[0], type) and issubclass(kinds[0], Enum) else None
     choices = "|".join(str(member.value) for member in enum) if enum else ""
@@ -251,7 +253,7 @@ KINDS: Mapping[Any, str] = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "
 declared."""
 
 
-def pairs(option: str, assignments: Sequence[str]) -> dict[str, str]:
+def parse_pairs(option: str, assignments: Sequence[str]) -> dict[str, str]:
     """Parse the values of a repeated option ``NAME=VALUE`` into a mapping of name to value.
 
     Raises:

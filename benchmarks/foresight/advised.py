@@ -9,7 +9,15 @@ from pathlib import Path
 
 from trainyard.common import atomic_file
 from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
-from trainyard.foresight.advice_display import cells, count, heads, layout, misses, running, why_not
+from trainyard.foresight.advice_display import (
+    count,
+    explain_missed_bound,
+    explain_rank,
+    format_cells,
+    format_layout,
+    format_run,
+    list_headings,
+)
 from trainyard.foresight.cloud_machines import TABLE
 from trainyard.foresight.model_shapes import get_model
 from trainyard.foresight.question import Offer, Question, choose_offers
@@ -91,11 +99,11 @@ def _question(case: Case, offer: Offer) -> Question:
 
 
 def _table(best: Sequence[Candidate]) -> Iterator[str]:
-    titles = heads(best[0])
+    titles = list_headings(best[0])
     yield f"| {' | '.join(titles)} |"
     yield "|" + "---|" * len(titles)
     for one in best:
-        yield f"| {' | '.join(cells(one, best[0]))} |"
+        yield f"| {' | '.join(format_cells(one, best[0]))} |"
     yield ""
 
 
@@ -108,12 +116,17 @@ def _reasons(advice: Advice) -> Iterator[str]:
         yield ""
         return
     first, *others = select_layouts(advice)
-    yield f"- {running(first)}"
+    yield f"- {format_run(first)}"
     shown: dict[str | bool, Candidate] = {}
     for one in others:  # one on the same machines, one on others, one that is late
-        shown.setdefault("late" if misses(one, question) else one.place == first.place, one)
+        shown.setdefault(
+            "late" if explain_missed_bound(one, question) else one.place == first.place, one
+        )
     for one in shown.values():
-        yield f"- {one.nodes} machines, {layout(one.setting)}: {why_not(one, first, question)}"
+        yield (
+            f"- {one.nodes} machines, {format_layout(one.setting)}: "
+            f"{explain_rank(one, first, question)}"
+        )
     yield ""
 
 

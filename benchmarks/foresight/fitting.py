@@ -13,7 +13,7 @@ from scipy.optimize import least_squares
 
 from trainyard.foresight import step_time as work_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.step_time import Constants, Work, seconds
+from trainyard.foresight.step_time import Constants, Work, compute_seconds
 
 ROWS = Path(__file__).parent / "rows"
 Row = dict[str, Any]
@@ -95,7 +95,7 @@ def stacked(of: Sequence[Case]) -> Work:
 
 def predicted(work: Work, constants: Constants) -> Floats:
     """Seconds a step of each stacked case."""
-    return np.asarray(sum(seconds(work, constants).values()))
+    return np.asarray(sum(compute_seconds(work, constants).values()))
 
 
 def fit(of: Sequence[Case], start: Constants = START) -> Constants:

@@ -38,7 +38,7 @@ from benchmarks.harness import (
     show,
     steps_of,
 )
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 Found = TypeVar("Found")
 FULL = 10_000
@@ -201,7 +201,7 @@ def main(
     pairs = max(pairs, FULL) if full else pairs
     numbers, sections = tuple(int(number) for number in groups.split(",")), []
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores(), context, one_thread) as executor:
+    with ProcessPoolExecutor(count_cores(), context, one_thread) as executor:
         setting = Setting(pairs=pairs, groups=numbers, executor=executor)
         for name in chosen(only, SECTIONS):
             sections.append(SECTIONS[name](setting))

@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 from benchmarks.gate.worlds import approximate, sample
 from conditions.alpha_spending import significance_level
 from conditions.checks.slice_regression import SLICE_REGRESSION
-from conditions.improvement import Groups, effective_groups
+from conditions.improvement import Groups, count_effective_groups
 from conditions.mean_tests import Floats
 from conditions.score_tables import SliceSums
 from conditions.slices import judge_slices
@@ -40,8 +40,8 @@ def judge(world: str, groups: int, errors: float, usual_below: int, seed: int) -
     long, only of the first ``usual_below`` seeds.
     """
     drawn = sample(world, groups, seed, errors, FIRST)
-    undeclared = approximate(drawn).chance_not_above(0.0) <= FIRST
-    gate = undeclared if drawn.largest is None else drawn.chance_not_above(0.0) <= FIRST
+    undeclared = approximate(drawn).compute_p_at_most(0.0) <= FIRST
+    gate = undeclared if drawn.largest is None else drawn.compute_p_at_most(0.0) <= FIRST
     usual = promoted_usually(drawn) if seed < usual_below else None
     return Outcome(gate=gate, undeclared=undeclared, usual=usual)
 
@@ -57,7 +57,7 @@ def promoted_usually(groups: Groups) -> bool:
     residual = difference / weight.sum() - value * share
     moved = residual / (1 - share)
     error = np.sqrt((len(share) - 1) / len(share) * (moved @ moved))
-    if value - stdtrit(effective_groups(weight) - 1, CONFIDENCE) * error <= 0:
+    if value - stdtrit(count_effective_groups(weight) - 1, CONFIDENCE) * error <= 0:
         return False
     highest = _bootstrap_quantile(residual, share)
     return bool(np.isfinite(highest) and value - highest * error > 0)
@@ -84,7 +84,7 @@ def first_promotions(world: str, groups: int, seed: int) -> tuple[float, float]:
     for look in range(1, TRIES[-1] + 1):
         chance = sample(
             world, groups, seed * 1000 + look, 0.0, significance_level(ALPHA, look)
-        ).chance_not_above(0)
+        ).compute_p_at_most(0)
         counted = min(counted, look) if chance <= significance_level(ALPHA, look) else counted
         uncounted = min(uncounted, look) if chance <= FIRST else uncounted
     return counted, uncounted

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from conditions.improvement import Groups, joined_neighbours
+from conditions.improvement import Groups, join_neighbours
 from conditions.mean_tests import Floats
 
 MANY = 200_000
@@ -207,7 +207,7 @@ def sample(name: str, groups: int, seed: int, errors: float = 0.0, level: float 
         moved = _mend(world, moved, effect, source)
     difference = moved * weight
     if world.ordered:
-        difference, weight = joined_neighbours(difference, weight)
+        difference, weight = join_neighbours(difference, weight)
     return Groups(difference=difference, weight=weight, largest=world.largest, level=level)
 
 

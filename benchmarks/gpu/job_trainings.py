@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.gpu.findings import Finding, Frame
 from benchmarks.gpu.short_training import Shape, random_tokens
 from benchmarks.strategies import reason
-from pipelines.advice.training_setting import of_job
+from pipelines.advice.training_setting import derive_job_training
 from tests.training import worlds
 from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
 from tests.training.trainings import history, losses
@@ -138,7 +138,9 @@ def peaks(frame: Frame) -> Iterator[Finding]:
         steady = [line for line in lines if line["step"] > WARM_UP] or lines
         measured = max(line["memory_mb"] for line in steady)
         yield Finding(what=f"{name}: allocated", rounds=(measured,), unit="MB")
-        setting = of_job({key: str(value) for key, value in given.items()}, MACHINE, 1, 1).setting
+        setting = derive_job_training(
+            {key: str(value) for key, value in given.items()}, MACHINE, 1, 1
+        ).setting
         foreseen = memory.foresee(setting)
         size = (foreseen.peak.p50 - foreseen.categories["reserve"].p50) * memory.GIB / 1e6
         yield Finding(what=f"{name}: foreseen", rounds=(size,), unit="MB", of_gpu=False)

@@ -37,7 +37,7 @@ from benchmarks.harness import (
 )
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import from_recipe
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
@@ -110,17 +110,19 @@ def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
     decisions: list[Decision] = []
     endpoint.app.aws.authority.observe = decisions.append
     _make_roles(trial.policies)
-    client("s3").create_bucket(Bucket=str(subject.root).split("/")[2])
+    create_client("s3").create_bucket(Bucket=str(subject.root).split("/")[2])
     if run:
         _verb(endpoint, "corpus", path, own)
     chosen = [*own, *FEW] if run else own
     for further in ((), ("--start",)):
         _verb(endpoint, "plan", path, chosen, ARNS["plan"])
         _verb(endpoint, "upsert", path, chosen, ARNS["ci"], *further)
-    found = client("sagemaker").list_pipeline_executions(PipelineName=subject.name)
+    found = create_client("sagemaker").list_pipeline_executions(PipelineName=subject.name)
     [execution] = found["PipelineExecutionSummaries"]
     endpoint.wait(execution["PipelineExecutionArn"])  # most fail: their data are not here
-    client("sagemaker").update_pipeline(PipelineName=subject.name, PipelineDescription="by hand")
+    create_client("sagemaker").update_pipeline(
+        PipelineName=subject.name, PipelineDescription="by hand"
+    )
     for role in ("plan", "ci"):  # both look: at the execution, too
         _verb(endpoint, "plan", path, [*chosen, CHANGE], ARNS[role])
     known = {arn: role for role, arn in ARNS.items()}
@@ -140,7 +142,7 @@ def _is_tolerated(request: Request) -> bool:
 
 
 def _make_roles(policies: Mapping[str, dict[str, Any]]) -> None:
-    iam, trust = client("iam"), json.dumps(TRUST)
+    iam, trust = create_client("iam"), json.dumps(TRUST)
     for role, policy in policies.items():
         name = {"RoleName": NAMES[role]}
         iam.create_role(**name, AssumeRolePolicyDocument=trust)
@@ -154,7 +156,9 @@ def _verb(
     """Run one of our verbs, with a role's keys; a plan's status 2 says that something changes."""
     own = {**os.environ, **endpoint.env}
     if role:
-        keys = client("sts").assume_role(RoleArn=role, RoleSessionName="bench")["Credentials"]
+        keys = create_client("sts").assume_role(RoleArn=role, RoleSessionName="bench")[
+            "Credentials"
+        ]
         own |= {"AWS_ACCESS_KEY_ID": keys["AccessKeyId"], "AWS_SESSION_TOKEN": keys["SessionToken"],
                 "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"]}  # fmt: skip
     command = [sys.executable, "-m", f"pipelines.{verb}", "--recipe", path, *more]

@@ -7,19 +7,24 @@ are read from the steps' requests here, and not by the derivation of policies th
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainyard.emulator.iam.account_policies import session_of
+from trainyard.emulator.iam.account_policies import make_session_principal
 from trainyard.emulator.iam.authority import Caller, request_of
 from trainyard.emulator.iam.s3_calls import (
-    job_calls,
+    iter_job_calls,
+    iter_logging_calls,
     list_call,
-    logging_calls,
-    metric_call,
-    object_call,
+    make_metric_call,
+    make_object_call,
     step_calls,
 )
-from trainyard.emulator.iam.service_calls import Call, key_call, members, sagemaker_calls
-from trainyard.language.definition_document import property_file
-from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
+from trainyard.emulator.iam.service_calls import (
+    Call,
+    iter_members,
+    iter_sagemaker_calls,
+    make_key_call,
+)
+from trainyard.language.definition_document import find_property_file
+from trainyard.language.expressions import GET, JSON_GET, iter_expressions, parse_get
 from trainyard.language.step_types import step_type
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_evaluation import Request
@@ -39,24 +44,24 @@ def job_requests(subject: Subject) -> Iterator[Call]:
         job, asked = step_type(step.type).job, _resolved(subject, step.arguments)
         if job is None:
             continue
-        yield from job_calls(asked)
+        yield from iter_job_calls(asked)
         yield from _moves(asked)
-        yield from logging_calls(job.log_group, f"pipelines-{EXECUTION}-{step.name}/algo-1")
-        yield metric_call(job.log_group)
+        yield from iter_logging_calls(job.log_group, f"pipelines-{EXECUTION}-{step.name}/algo-1")
+        yield make_metric_call(job.log_group)
 
 
 def _moves(asked: Mapping[str, Any]) -> Iterator[Call]:
     for field in _READS:
         for place in _PLACES:
-            for uri in members(asked.get(field), place):
+            for uri in iter_members(asked.get(field), place):
                 bucket, key = _split(uri)
                 yield list_call(bucket, key)
-                yield object_call("GetObject", bucket, _below(key))
+                yield make_object_call("GetObject", bucket, _below(key))
     for field in _WRITES:
         for place in _PLACES:
-            for uri in members(asked.get(field), place):
+            for uri in iter_members(asked.get(field), place):
                 bucket, key = _split(uri)
-                yield object_call("PutObject", bucket, _below(key))
+                yield make_object_call("PutObject", bucket, _below(key))
 
 
 def pipeline_requests(subject: Subject) -> Iterator[Call]:
@@ -69,10 +74,10 @@ def pipeline_requests(subject: Subject) -> Iterator[Call]:
         name = f"pipelines-{EXECUTION}-{step.name}-0123456789"
         yield from step_calls(step.type, name, asked, fields)
         if job := step_type(step.type).job:  # when the execution is stopped
-            yield from sagemaker_calls(f"Stop{job.api}", {f"{job.api}Name": name})
-    for found, _ in expressions(subject.document):
+            yield from iter_sagemaker_calls(f"Stop{job.api}", {f"{job.api}Name": name})
+    for found, _ in iter_expressions(subject.document):
         if body := found.get(JSON_GET):
-            yield object_call("GetObject", *_split(_json_file(subject, body)))
+            yield make_object_call("GetObject", *_split(_json_file(subject, body)))
             yield from _decryption(subject)
 
 
@@ -80,21 +85,21 @@ def _decryption(subject: Subject) -> Iterator[Call]:
     """S3 decrypts, with its caller's rights, what the jobs' outputs are encrypted with."""
     for step in subject.values.steps:
         outputs = [step.arguments.get(f) for f in ("ProcessingOutputConfig", "OutputDataConfig")]
-        for key in {*members(outputs, "KmsKeyId")}:
-            yield key_call("Decrypt", _resolved(subject, key))
+        for key in {*iter_members(outputs, "KmsKeyId")}:
+            yield make_key_call("Decrypt", _resolved(subject, key))
 
 
 def _json_file(subject: Subject, body: Mapping[str, Any]) -> str:
     if "S3Uri" in body:
         return _resolved(subject, body["S3Uri"])
     file = parse_get(body["PropertyFile"][GET])
-    folder, name = property_file(subject.values.step(file.name).document, file.path)
+    folder, name = find_property_file(subject.values.step(file.name).document, file.path)
     return f"{_resolved(subject, {GET: f'Steps.{file.name}.{folder}'})}/{name}"
 
 
 def events_requests(subject: Subject) -> Iterator[Call]:
     """Iterate over the calls of the role that starts the pipeline on a schedule."""
-    yield from sagemaker_calls("StartPipelineExecution", {"PipelineName": subject.name})
+    yield from iter_sagemaker_calls("StartPipelineExecution", {"PipelineName": subject.name})
 
 
 def look_requests(subject: Subject) -> Iterator[Call]:
@@ -104,7 +109,7 @@ def look_requests(subject: Subject) -> Iterator[Call]:
             asked = _resolved(subject, step.arguments)
             for field in (*_READS[:2], *_WRITES[:2]):
                 for place in _PLACES:
-                    for uri in members(asked.get(field), place):
+                    for uri in iter_members(asked.get(field), place):
                         yield list_call(*_split(uri))
 
 
@@ -115,7 +120,7 @@ def _resolved(subject: Subject, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and next(iter(value)).startswith((GET, "Std:")):
-        return subject.values.text(value, "a request").replace("*", "x")
+        return subject.values.resolve_text(value, "a request").replace("*", "x")
     return {name: _resolved(subject, item) for name, item in value.items()}
 
 
@@ -132,7 +137,7 @@ def _asked(calls: Callable[[Subject], Iterator[Call]]) -> Callable[[Subject, str
     """Return the calls as requests of a session of the role with that ARN, each once."""
 
     def asked(subject: Subject, role: str) -> list[Request]:
-        caller = Caller(session_of(role), None)
+        caller = Caller(make_session_principal(role), None)
         return [request_of(caller, call) for call in calls(subject)]
 
     return asked

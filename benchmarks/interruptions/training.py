@@ -165,7 +165,7 @@ def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     from training.checkpoint.checkpoints import Checkpoints
     from training.config import TrainConfig
     from training.data.dataset import Dataset
-    from training.identity import parts, read_code_files
+    from training.identity import build_parts, read_code_files
     from training.loop import Loop
     from training.strategies import start_strategy
     from training.workloads import load
@@ -175,7 +175,7 @@ def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     train, validation = Dataset(data / "train"), Dataset(data / "validation")
     workload = load("language_model", MODEL)
     code = read_code_files("language_model", Path(__file__))
-    known = parts(config, "language_model", MODEL, code)
+    known = build_parts(config, "language_model", MODEL, code)
     name = known.model_copy(update={"data": train.fingerprint}).name
     with (
         start_strategy(config, workload) as strategy,

@@ -26,7 +26,7 @@ import boto3
 from benchmarks.sdk_tests.judge import CHANGES
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam.access_keys import TRUST
-from trainyard.emulator.request_scope import ApiError, enter_scope, region_of
+from trainyard.emulator.request_scope import ApiError, enter_scope, parse_region
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 
@@ -45,7 +45,7 @@ class Watch:
         self.pretended: Counter[str] = Counter()
         self.refusals: list[str] = []
         app = endpoint.app
-        app._sagemaker = self._noting(app._sagemaker)  # type: ignore[method-assign]
+        app._answer_sagemaker = self._noting(app._answer_sagemaker)  # type: ignore[method-assign]
         app._moto.answer = self._telling(app._moto.answer)  # type: ignore[method-assign]
 
     def _telling(self, answer: Any) -> Any:
@@ -81,7 +81,7 @@ class Watch:
 
     def _describe(self, arn: str) -> dict:
         request = {"PipelineExecutionArn": arn}
-        with enter_scope(region_of(arn)):
+        with enter_scope(parse_region(arn)):
             return self._endpoint.app.sagemaker.handle("DescribePipelineExecution", request)
 
     def collect(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Watch:
 
     def _execution(self, arn: str) -> dict[str, Any]:
         answer = self._describe(arn)
-        with enter_scope(region_of(arn)):
+        with enter_scope(parse_region(arn)):
             handle = self._endpoint.app.sagemaker.handle
         request = {"PipelineExecutionArn": arn, "SortOrder": "Ascending"}
         steps = handle("ListPipelineExecutionSteps", request)["PipelineExecutionSteps"]

@@ -13,10 +13,10 @@ from benchmarks.trainer.__main__ import MODEL, Setting, settings
 from training.config import TrainConfig
 from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate
-from training.loop import fresh
-from training.weights.initial.build_model import real
+from training.loop import build_fresh_model
+from training.weights.initial.build_model import materialize_model
 from training.workloads import load
-from training.workloads.language_model.scores import padding
+from training.workloads.language_model.scores import find_padding
 
 WORKLOAD = load("language_model", MODEL)
 
@@ -32,7 +32,9 @@ class Ours(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = real(fresh(TrainConfig(**settings(1, Setting())), WORKLOAD))
+        self.model = materialize_model(
+            build_fresh_model(TrainConfig(**settings(1, Setting())), WORKLOAD)
+        )
 
     def forward(
         self, tokens: torch.Tensor, num_items_in_batch: torch.Tensor, **_: Any
@@ -45,7 +47,7 @@ class Ours(nn.Module):
 def inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """With the targets, which the Trainer counts."""
     tokens = batch["tokens"].long()
-    targets = tokens[:, 1:].masked_fill(padding(tokens, WORKLOAD.tokenizer.end), -100)
+    targets = tokens[:, 1:].masked_fill(find_padding(tokens, WORKLOAD.tokenizer.end), -100)
     return {"tokens": tokens, "labels": targets, "shift_labels": targets}
 
 

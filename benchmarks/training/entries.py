@@ -171,9 +171,9 @@ def prepare(setting: Setting, folder: Path) -> Setting:
 
 
 def _rates(setting: Setting) -> tuple[float, ...]:
-    from training.optimizers import learning_rate
+    from training.optimizers import compute_learning_rate
 
     assert setting.steps > WARMUP, f"more than {WARMUP} steps, please: the first ones warm up"
     config = TrainConfig(**hyperparameters(setting, 1))
     assert config.learning_rate == PEAK
-    return tuple(learning_rate(config, step) for step in range(setting.steps))
+    return tuple(compute_learning_rate(config, step) for step in range(setting.steps))

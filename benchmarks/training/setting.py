@@ -65,14 +65,16 @@ class Setting:
         """The module, from its file alone, with the same fresh weights in every process."""
         from training.weights.initial.build_model import (  # all begin with the numbers of our loop
             build_on_meta,
-            real,
+            materialize_model,
         )
 
         spec = importlib.util.spec_from_file_location("language_model_of_trainyard", MODEL)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         shape = SimpleNamespace(**self.shape)
-        return real(build_on_meta(lambda: module.Transformer(shape, self.vocabulary), self.seed))
+        return materialize_model(
+            build_on_meta(lambda: module.Transformer(shape, self.vocabulary), self.seed)
+        )
 
     def optimizer(self, model: "torch.nn.Module") -> "torch.optim.Optimizer":
         import torch

@@ -17,7 +17,7 @@ from benchmarks.whole_loop.rehearsal import Seen
 from pipelines.endpoint.answer_quality import OF_TRUTHS
 from pipelines.endpoint.drift import compare
 from tests.endpoint_load import Ended
-from trainyard.quality.model_quality import Cells, of_records
+from trainyard.quality.model_quality import Cells, build_table
 
 OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
 FEATURES = (ALARM, "#edae49")
@@ -108,7 +108,7 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
 
 def _columns(flights: pd.DataFrame) -> Mapping[str, Cells]:
     records = flights.astype(object).where(flights.notna(), None).to_dict("records")
-    return of_records(records).columns
+    return build_table(records).columns
 
 
 def _line(axis: Axes, height: float, colour: str) -> None:

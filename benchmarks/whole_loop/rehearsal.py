@@ -20,9 +20,9 @@ from typing import Any
 from benchmarks.harness import CHECKOUT
 from benchmarks.measured_process import client, emulator
 from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
-from pipelines.endpoint.rollout import serving
+from pipelines.endpoint.rollout import find_served_package
 from pipelines.recipe.read_recipe import load
-from pipelines.registry.champion import current
+from pipelines.registry.champion import find_champion
 from pipelines.registry.package_evidence import split
 from tests.endpoint_load import Ended, Load
 
@@ -111,8 +111,8 @@ def rehearse(state: Path) -> Seen:
             seen.ended = clients.ended
             _drift(company, seen)
             _wait(seen, AFTER)
-        seen.serving = serving(company.sagemaker, NAME)
-        seen.champion = current(company.sagemaker, NAME, NAME)
+        seen.serving = find_served_package(company.sagemaker, NAME)
+        seen.champion = find_champion(company.sagemaker, NAME, NAME)
     return seen
 
 

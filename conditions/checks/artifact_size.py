@@ -3,13 +3,13 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, at_most, read_number
+from conditions.gate_check import Check, check_maximum, read_number
 
 
-def within_size(evaluation: Any, budget_mb: float) -> Check:
+def check_artifact_size(evaluation: Any, budget_mb: float) -> Check:
     """Check that model.tar.gz has at most ``budget_mb`` MB of 10⁶ bytes."""
     size = read_number(evaluation, "artifact", "bytes")
-    return at_most(
+    return check_maximum(
         kind="artifact_size",
         metric="artifact_mb",
         value=None if size is None else size / 1e6,
@@ -24,7 +24,7 @@ CHECKS = (
         kind="artifact_size",
         fields=(Field(name="max_artifact_mb", gt=0, doc="Size of model.tar.gz in MB."),),
         judge=lambda evidence, demands: [
-            within_size(evidence.evaluation, demands["max_artifact_mb"])
+            check_artifact_size(evidence.evaluation, demands["max_artifact_mb"])
         ],
         picture="budgets",
         order=90,

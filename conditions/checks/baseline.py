@@ -3,17 +3,17 @@
 from typing import Any
 
 from conditions.check_table import Demands, Field, GateCheck
-from conditions.gate_check import Check, Direction, compare, number, read_number
+from conditions.gate_check import Check, Direction, compare, read_number, to_finite_number
 from conditions.gate_documents import Evidence
 
 
-def against_baseline(
+def check_against_baseline(
     evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
 ) -> Check:
     """Check that the metric is better than the baseline's by ``margin``, in the metric's unit."""
     reference = read_number(evaluation, "baselines", baseline, metric)
     sign = -1 if direction == "lower" else 1
-    threshold = None if reference is None else number(reference + sign * margin)
+    threshold = None if reference is None else to_finite_number(reference + sign * margin)
     by = f" by at least {margin:g}" if margin else ""
     reference_text = "missing" if reference is None else f"{reference:.4g}"
     return compare(
@@ -29,11 +29,11 @@ def against_baseline(
     )
 
 
-def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
+def _judge_baseline(evidence: Evidence, demands: Demands) -> list[Check]:
     metric = demands.primary_metric
     direction = demands.directions[metric]
     baseline, margin = demands["below_baseline"], demands["baseline_margin"]
-    return [against_baseline(evidence.evaluation, metric, direction, baseline, margin)]
+    return [check_against_baseline(evidence.evaluation, metric, direction, baseline, margin)]
 
 
 CHECKS = (
@@ -53,7 +53,7 @@ CHECKS = (
                 doc="By how much, in the primary metric's unit, the baseline must be beaten.",
             ),
         ),
-        judge=_judge,
+        judge=_judge_baseline,
         picture="metrics",
         order=20,
         display_order=20,

@@ -5,12 +5,12 @@ from conditions.gate_check import Check
 from conditions.gate_documents import Evidence
 
 
-def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
+def _judge_calibration(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check that the upper limit of the calibration error is at most the recipe's limit."""
     most, confidence = demands["max_calibration_error"], demands["confidence"]
-    value, high = evidence.sums.calibration(confidence)
+    value, high = evidence.sums.measure_calibration(confidence)
     return [
-        CALIBRATION.row(
+        CALIBRATION.make_row(
             "calibration_error",
             most,
             value=value,
@@ -34,7 +34,7 @@ CALIBRATION: GateCheck = GateCheck(
             "probabilities.",
         ),
     ),
-    judge=_judge,
+    judge=_judge_calibration,
     needs=frozenset({"scores", "predictions"}),
     expected_rows=lambda demands: [("calibration_error", demands["max_calibration_error"])],
     limit="high at most",

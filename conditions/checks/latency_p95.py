@@ -3,16 +3,16 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, at_most, read_number
+from conditions.gate_check import Check, check_maximum, read_number
 
 
-def within_latency(evaluation: Any, budget_ms: float) -> Check:
+def check_latency(evaluation: Any, budget_ms: float) -> Check:
     """Check that 95 of 100 single-example requests are answered within the budget, in milliseconds.
 
     The latency is that of the evaluating machine; the endpoint's instance type may have another
     one. A busy machine answers later, never sooner: a latency within the budget is certain.
     """
-    return at_most(
+    return check_maximum(
         kind="latency",
         metric="latency_p95_ms",
         value=read_number(evaluation, "latency", "p95_ms"),
@@ -33,7 +33,7 @@ CHECKS = (
             ),
         ),
         judge=lambda evidence, demands: [
-            within_latency(evidence.evaluation, demands["max_latency_p95_ms"])
+            check_latency(evidence.evaluation, demands["max_latency_p95_ms"])
         ],
         picture="budgets",
         order=80,

@@ -3,10 +3,10 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, at_most, read_number
+from conditions.gate_check import Check, check_maximum, read_number
 
 
-def without_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
+def check_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
     """Check that at most a share ``limit`` of the test split is also in the train split.
 
     ``leak_kind``: ``examples``, which are found by the hash of their content, or ``groups``, which
@@ -18,7 +18,7 @@ def without_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
     if leak_count is not None and searched_count and 0 <= leak_count <= searched_count:
         share = leak_count / searched_count
         demand = f"{demand} ({leak_count:g} of {searched_count:g}) may be at most {limit:g}"
-    return at_most(
+    return check_maximum(
         kind="leakage",
         metric=f"leaked_{leak_kind}",
         value=share,
@@ -41,7 +41,7 @@ CHECKS = (
             ),
         ),
         judge=lambda evidence, demands: [
-            without_leakage(evidence.evaluation, "examples", demands["max_leaked_examples"])
+            check_leakage(evidence.evaluation, "examples", demands["max_leaked_examples"])
         ],
         picture="budgets",
         order=50,
@@ -58,7 +58,7 @@ CHECKS = (
             ),
         ),
         judge=lambda evidence, demands: [
-            without_leakage(evidence.evaluation, "groups", demands["max_leaked_groups"])
+            check_leakage(evidence.evaluation, "groups", demands["max_leaked_groups"])
         ],
         picture="budgets",
         order=60,

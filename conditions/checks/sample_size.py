@@ -1,28 +1,28 @@
 """``min_examples``, ``min_groups``: the test split is large enough to judge by."""
 
-from conditions.check_table import Demands, Field, GateCheck, compared_metrics
-from conditions.gate_check import Check, number, reaches
+from conditions.check_table import Demands, Field, GateCheck, list_compared_metrics
+from conditions.gate_check import Check, reaches, to_finite_number
 from conditions.gate_documents import Evidence
 
 
-def _at_least(check: GateCheck, unit: str, count: float, least: float) -> Check:
+def _check_minimum(check: GateCheck, unit: str, count: float, least: float) -> Check:
     """Return the row that checks that ``count`` is at least ``least``, up to rounding."""
-    return check.row(
+    return check.make_row(
         unit,
         least,
-        value=number(count),
+        value=to_finite_number(count),
         passed=reaches(count, least),
         reason=f"the test split has {count:.6g} {unit.replace('_', ' ')}, the recipe demands at "
         f"least {least:g}",
     )
 
 
-def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
+def _check_effective_groups(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check the number of effective groups: the smallest one of all compared metrics."""
     least = min(
         comparison.improvement.effective_groups for comparison in evidence.comparisons.values()
     )
-    return [_at_least(GROUPS, "effective_groups", least, demands["min_groups"])]
+    return [_check_minimum(GROUPS, "effective_groups", least, demands["min_groups"])]
 
 
 EXAMPLES: GateCheck = GateCheck(
@@ -36,7 +36,7 @@ EXAMPLES: GateCheck = GateCheck(
         ),
     ),
     judge=lambda evidence, demands: [
-        _at_least(EXAMPLES, "examples", evidence.sums.examples, demands["min_examples"])
+        _check_minimum(EXAMPLES, "examples", evidence.sums.examples, demands["min_examples"])
     ],
     needs=frozenset({"scores"}),
     expected_rows=lambda demands: [("examples", demands["min_examples"])],
@@ -48,8 +48,8 @@ EXAMPLES: GateCheck = GateCheck(
 )
 GROUPS: GateCheck = GateCheck(
     kind="sample_size",
-    judge=_groups,
-    is_declared=lambda check, values: bool(compared_metrics(values)),
+    judge=_check_effective_groups,
+    is_declared=lambda check, values: bool(list_compared_metrics(values)),
     needs=frozenset({"scores", "champion"}),
     expected_rows=lambda demands: [("effective_groups", demands["min_groups"])],
     direction="higher",

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from conditions.champion_comparison import margins, signed_margins
+from conditions.champion_comparison import iter_signed_margins, make_margins_field
 from conditions.check_table import Demands, GateCheck
 from conditions.gate_check import Check
 from conditions.gate_documents import Evidence
 
 
-def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
+def _judge_slice_regression(evidence: Evidence, demands: Demands) -> Iterator[Check]:
     from conditions.slices import judge_slices  # imports numpy, so only if slices are judged
 
     for metric, margin in demands["slice_regression"].items():
         check, judged_slices = judge_slices(
             SLICE_REGRESSION,
-            list(evidence.sums.slices(metric)),
+            list(evidence.sums.iter_slices(metric)),
             metric,
             margin,
             confidence=demands["confidence"],
@@ -28,15 +28,15 @@ def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
 SLICE_REGRESSION: GateCheck = GateCheck(
     kind="slice_regression",
     fields=(
-        margins(
+        make_margins_field(
             "slice_regression",
             "Metric → margin: on no slice is the challenger shown to be worse by more than that.",
             ge=0,
         ),
     ),
-    judge=_judge,
+    judge=_judge_slice_regression,
     needs=frozenset({"scores", "champion", "slices"}),
-    expected_rows=lambda demands: signed_margins(SLICE_REGRESSION, demands, -1),
+    expected_rows=lambda demands: iter_signed_margins(SLICE_REGRESSION, demands, -1),
     direction="higher",
     name="slice_regression_{metric}",
     limit="high above",

@@ -1,20 +1,24 @@
 """``superiority``: the challenger is better than the champion by more than the margin."""
 
-from conditions.champion_comparison import above, margins, signed_margins
+from conditions.champion_comparison import (
+    check_lower_limit,
+    iter_signed_margins,
+    make_margins_field,
+)
 from conditions.check_table import GateCheck
 from conditions.gate_check import Check
 from conditions.gate_documents import MetricComparison
 
 
-def superior(comparison: MetricComparison, margin: float) -> Check:
+def check_superiority(comparison: MetricComparison, margin: float) -> Check:
     """Check that the challenger is better than the champion by more than ``margin`` (may be 0)."""
-    return above(SUPERIORITY, comparison, margin)
+    return check_lower_limit(SUPERIORITY, comparison, margin)
 
 
 SUPERIORITY: GateCheck = GateCheck(
     kind="superiority",
     fields=(
-        margins(
+        make_margins_field(
             "superiority",
             "Metric → margin: the challenger is shown to be better than the champion by more than "
             "that.",
@@ -22,11 +26,11 @@ SUPERIORITY: GateCheck = GateCheck(
         ),
     ),
     judge=lambda evidence, demands: (
-        superior(evidence.comparisons[metric], margin)
+        check_superiority(evidence.comparisons[metric], margin)
         for metric, margin in demands["superiority"].items()
     ),
     needs=frozenset({"scores", "champion"}),
-    expected_rows=lambda demands: signed_margins(SUPERIORITY, demands, 1),
+    expected_rows=lambda demands: iter_signed_margins(SUPERIORITY, demands, 1),
     direction="higher",
     name="superiority_{metric}",
     limit="low above",

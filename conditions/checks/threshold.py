@@ -5,11 +5,11 @@ from typing import Any
 
 from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_arguments import BOUNDS
-from conditions.gate_check import Check, Direction, compare, number, read_number
+from conditions.gate_check import Check, Direction, compare, read_number, to_finite_number
 from conditions.gate_documents import Evidence
 
 
-def against_threshold(
+def check_against_threshold(
     evaluation: Any, metric: str, direction: Direction, threshold: float
 ) -> Check:
     """Check that the metric is at most (lower) or at least (higher) the recipe's threshold."""
@@ -20,23 +20,23 @@ def against_threshold(
         metric=metric,
         direction=direction,
         value=read_number(evaluation, "metrics", metric, "value"),
-        threshold=number(threshold),
+        threshold=to_finite_number(threshold),
         demand=f"the recipe demands {demand} {threshold:g}",
         missing=f"{metric} is missing from the evaluation, or not finite",
     )
 
 
-def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
+def _judge_thresholds(evidence: Evidence, demands: Demands) -> Iterator[Check]:
     for name, threshold in demands["threshold"].items():
         bound, _, metric = name.partition("_")
-        yield against_threshold(evidence.evaluation, metric, BOUNDS[bound], threshold)
+        yield check_against_threshold(evidence.evaluation, metric, BOUNDS[bound], threshold)
 
 
 CHECKS = (
     GateCheck(
         kind="threshold",
         fields=(Field(name="threshold", form="thresholds", doc=__doc__),),
-        judge=_judge,
+        judge=_judge_thresholds,
         picture="metrics",
         order=10,
         display_order=10,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from steps.shard.record_hashes import column_hashes, split_numbers
+from steps.shard.record_hashes import hash_column, split_numbers
 from steps.shard.shard_plan import SPLITS
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
@@ -22,7 +22,7 @@ def write_partition(batch: pa.Table, output: str) -> pa.Table:
     """Pack a partition's documents, column ``text``, and write each split's samples as shards."""
     packing = load_packing(WORKLOAD, CONFIG, None)
     [records] = batch.select(["text"]).combine_chunks().to_batches()
-    hashes = column_hashes(records.column("text"))
+    hashes = hash_column(records.column("text"))
     splits = split_numbers(hashes, validation_share=0.05, test_share=0.05)
     name = hashlib.sha256(hashes.tobytes()).hexdigest()[:16]  # a task that runs again overwrites
     for number, split in enumerate(SPLITS):

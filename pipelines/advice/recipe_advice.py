@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from pipelines.advice import traced_shapes
 from pipelines.advice.training_setting import (
     LANGUAGE,
-    model_of,
-    numbers_of,
-    precision_of,
+    build_format_fields,
+    build_model_fields,
+    find_precision,
     refuse_traced,
 )
 from pipelines.recipe.config import Recipe
@@ -62,7 +62,7 @@ def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
         ForesightError: the model cannot be predicted; the message says why.
     """
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
-        fields, assumptions = model_of(recipe)
+        fields, assumptions = build_model_fields(recipe)
         return RecipeModel(fields, None, assumptions)
     shapes_key = _make_shapes_key(recipe)
     read = model_shapes.read(_trace_shapes(recipe, path, shapes_key.precision, data))
@@ -72,7 +72,7 @@ def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
         "compile": loop.compile,
         "deepspeed": loop.strategy == "deepspeed",
     }
-    return RecipeModel({**model_shapes.widths(read), **fields}, read, ())
+    return RecipeModel({**model_shapes.compute_widths(read), **fields}, read, ())
 
 
 def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
@@ -84,7 +84,7 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
         ForesightError: the model cannot be traced, or needs no tracing; the message says why.
     """
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
-        model_of(recipe)
+        build_model_fields(recipe)
         raise ForesightError("--trace: the language model is foreseen by formula; leave it out")
     shapes_key = _make_shapes_key(recipe)
     return traced_shapes.keep(shapes_key, _trace_shapes(recipe, path, shapes_key.precision, data))
@@ -94,7 +94,7 @@ def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
     """Return the key of the shapes to trace for a recipe with a loop."""
     loop, tuning = recipe.train.loop, recipe.train.tuning
     assert loop is not None  # noqa: S101 (the callers have checked)
-    precision = numbers_of(loop, tuning)["precision"]
+    precision = build_format_fields(loop, tuning)["precision"]
     refuse_traced(recipe.workload.name, tuning, precision)
     settings = recipe.workload_config.model_dump(mode="json")
     return traced_shapes.ShapesKey(recipe.workload.name, settings, precision)
@@ -134,7 +134,7 @@ ZERO = {"optimizer": 1, "gradients": 2, "full": 3}
 ONE_PART = (1,)
 
 
-def space(recipe: Recipe, precision: str) -> Space:
+def build_search_space(recipe: Recipe, precision: str) -> Space:
     """Return the layouts that our training loop supports, as far as the recipe's checks allow them.
 
     They are DeepSpeed's ZeRO stages if the recipe names that strategy; else DDP and FSDP with all
@@ -142,7 +142,7 @@ def space(recipe: Recipe, precision: str) -> Space:
     """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (only recipes with a loop get advice)
-    refuse = refusing(recipe)
+    refuse = make_layout_check(recipe)
     if loop.strategy == "deepspeed":
         return Space(
             shard=("optimizer", "gradients", "full"),
@@ -156,7 +156,7 @@ def space(recipe: Recipe, precision: str) -> Space:
     return Space(shard=("none", "gradients", "full"), precision=(precision,), refuse=refuse)
 
 
-def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
+def build_loop_fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
     """Return the fields of ``train.loop`` that give a training the layout of ``setting``.
 
     Fields that only the recipe's current layout needs are set to their defaults.
@@ -171,7 +171,7 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
         "pipeline_parallel": setting.pipeline,
         "pipeline_schedule": "interleaved_1f1b" if setting.interleave > 1 else "1f1b",
         "pipeline_stages_per_rank": setting.interleave if setting.interleave > 1 else 0,
-        "reshard_after_forward": _resharding(setting),
+        "reshard_after_forward": _choose_resharding(setting),
         "micro_batch": setting.micro_batch,
         "activation_checkpointing": setting.recompute,
     }
@@ -192,7 +192,7 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
     return layout
 
 
-def _resharding(setting: Setting) -> str:
+def _choose_resharding(setting: Setting) -> str:
     """Return the value of ``reshard_after_forward`` for a layout.
 
     By default a pipeline keeps gathered weights until the backward pass, and other layouts do not.
@@ -202,21 +202,23 @@ def _resharding(setting: Setting) -> str:
     return "always" if setting.shard == "full" and setting.pipeline > 1 else "default"
 
 
-def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
+def make_layout_check(recipe: Recipe) -> Callable[[Setting], str | None]:
     """Return a function that says why our loop or the workload cannot use a layout, or None."""
     loop, spec, settings = recipe.train.loop, recipe.workload_spec, recipe.workload_config
     assert loop is not None  # noqa: S101
     current = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
-        if loop.precision != "auto" and setting.precision != precision_of(loop):
+        if loop.precision != "auto" and setting.precision != find_precision(loop):
             return (
                 f"a {setting.gpu} has no {loop.precision}: set train.loop.precision to float16, or "
                 "take other machines"
             )
         try:
-            changed_loop = TrainConfig.model_validate({**current, **fields(setting, loop)})
-            changed_loop.micro_batches(setting.gpus)
+            changed_loop = TrainConfig.model_validate(
+                {**current, **build_loop_fields(setting, loop)}
+            )
+            changed_loop.count_micro_batches(setting.gpus)
         except ValidationError as error:
             return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         except ValueError as error:
@@ -228,11 +230,11 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
     return refuse
 
 
-def changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
+def find_train_changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
     """Return the fields of section ``train`` that the candidate's layout changes."""
     train = recipe.train
     assert train.loop is not None  # noqa: S101
-    loop = _find_changes(train.loop, fields(candidate.setting, train.loop))
+    loop = _find_changes(train.loop, build_loop_fields(candidate.setting, train.loop))
     machines = {"instance_type": candidate.offer.name, "instance_count": candidate.nodes}
     other_types = tuple(
         name for name in train.fallback_instance_types if name != candidate.offer.name

@@ -13,22 +13,22 @@ from pydantic import ValidationError
 
 from pipelines.advice import traced_shapes
 from pipelines.recipe.config import Recipe
-from steps.workload_settings import overlaid
+from steps.workload_settings import overlay_settings
 from training.config import TrainConfig
 from training.weights.finetuning.adapters import Tuning, read_tuning
 from training.workloads import read_settings
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
-from trainyard.foresight.cloud_machines import device_of
+from trainyard.foresight.cloud_machines import find_device
 from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.foresight.memory import Memory
-from trainyard.foresight.model_shapes import widths
+from trainyard.foresight.model_shapes import compute_widths
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import Shapes
 from trainyard.instance_types import MACHINES
-from trainyard.language.evaluation import unknowns
+from trainyard.language.evaluation import iter_unknowns
 from trainyard.validate.rules.job_view import PROCESSES, Job
-from trainyard.validate.rules.tuning_limits import INTEGERS, Range, searched_ranges
+from trainyard.validate.rules.tuning_limits import INTEGERS, Range, iter_searched_ranges
 
 LANGUAGE = "language_model"
 BYTES = 257
@@ -58,7 +58,7 @@ class LoopTraining:
         return self.loop.max_steps
 
 
-def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> LoopTraining:
+def derive_recipe_training(recipe: Recipe, shapes: Shapes | None = None) -> LoopTraining:
     """Return the training of a recipe.
 
     Args:
@@ -72,13 +72,13 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> LoopTraining:
     if train.loop is None:
         raise ForesightError(f"nobody knows what {train.script} computes")
     settings = recipe.workload_config.model_dump(mode="json")
-    cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
+    cluster = _build_gpu_fields(train.instance_type, train.instance_count, train.processes_per_node)
     return _make_training(
         train.loop, _choose_model(recipe.workload.name, settings, shapes), train.tuning, cluster
     )
 
 
-def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
+def build_model_fields(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the fields of a Setting that say what a recipe trains, and the assumptions made.
 
     They include the number formats, but not the machines and the layout.
@@ -89,12 +89,14 @@ def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
     train = recipe.train
     if train.loop is None:
         raise ForesightError(f"nobody knows what {train.script} computes")
-    numbers = numbers_of(train.loop, train.tuning)
-    model, assumptions = _model(LanguageModelConfig.model_validate(recipe.workload.config))
+    numbers = build_format_fields(train.loop, train.tuning)
+    model, assumptions = _build_dimension_fields(
+        LanguageModelConfig.model_validate(recipe.workload.config)
+    )
     return {**model, **numbers, "compile": train.loop.compile}, assumptions
 
 
-def of_job(
+def derive_job_training(
     hyperparameters: Mapping[str, str],
     instance_type: str,
     instance_count: int,
@@ -117,13 +119,13 @@ def of_job(
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
         settings = read_settings(hyperparameters.get("workload_config", "{}"))
-        settings = overlaid(settings, hyperparameters)
+        settings = overlay_settings(settings, hyperparameters)
         workload = _choose_model(hyperparameters["workload"], settings)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
     except (ValidationError, TrainingError) as error:
         raise ForesightError(f"its hyperparameters are not those of our loop: {error}") from None
-    cluster = _cluster(instance_type, instance_count, ranks_per_node or 0)
+    cluster = _build_gpu_fields(instance_type, instance_count, ranks_per_node or 0)
     return _make_training(loop, workload, tuning, cluster)
 
 
@@ -134,25 +136,25 @@ def with_largest(job: Job) -> dict[str, Any]:
     larger width or batch takes more memory.
     """
     largest = {
-        search_range.name: _largest(search_range)
-        for search_range in searched_ranges(job)
+        search_range.name: _find_largest(search_range)
+        for search_range in iter_searched_ranges(job)
         if search_range.name
     }
     known_values = {name: value for name, value in largest.items() if value is not None}
     return known_values | job.hyperparameters
 
 
-def _largest(search_range: Range) -> Any:
+def _find_largest(search_range: Range) -> Any:
     """Return the largest value of a range of numbers, or some value of a range of words.
 
     Return None if the value is a pipeline parameter, which is known only in an execution.
     """
     if search_range.high is not None:
         return int(search_range.high) if search_range.kind == INTEGERS else search_range.high
-    return max(search_range.values, key=_number, default=None)
+    return max(search_range.values, key=_parse_number, default=None)
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     """Return a hyperparameter's value as a number; a word counts as less than all numbers."""
     try:
         return float(value)
@@ -160,20 +162,20 @@ def _number(value: Any) -> float:
         return float("-inf")
 
 
-def of_request(job: Job) -> LoopTraining:
+def derive_request_training(job: Job) -> LoopTraining:
     """Return the training of a job in a definition, with its parameters at their defaults.
 
     Raises:
         ForesightError: the training cannot be predicted; the message says why.
     """
     hyperparameters = with_largest(job)
-    if any(unknowns(hyperparameters)) or not job.instance_type or not job.nodes:
+    if any(iter_unknowns(hyperparameters)) or not job.instance_type or not job.nodes:
         raise ForesightError("its machines or hyperparameters are known only in a run")
     texts = {name: str(value) for name, value in hyperparameters.items()}
-    return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
+    return derive_job_training(texts, job.instance_type, job.nodes, job.ranks_per_node)
 
 
-def of_description(job: Mapping[str, Any]) -> LoopTraining:
+def derive_described_training(job: Mapping[str, Any]) -> LoopTraining:
     """Return the training of a job from DescribeTrainingJob's response.
 
     Raises:
@@ -183,7 +185,7 @@ def of_description(job: Mapping[str, Any]) -> LoopTraining:
     if "InstanceType" not in resources:
         raise ForesightError("it has instances of several kinds")
     ranks = job.get("Environment", {}).get(PROCESSES, "")
-    return of_job(
+    return derive_job_training(
         job.get("HyperParameters", {}),
         resources["InstanceType"],
         resources["InstanceCount"],
@@ -208,14 +210,14 @@ def _choose_model(
     return _TracedModel(workload, config, shapes)
 
 
-def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> dict[str, Any]:
+def _build_gpu_fields(instance_type: str, nodes: int, ranks_per_node: int) -> dict[str, Any]:
     """Return the fields of a setting that describe the GPUs."""
     machine = MACHINES.get(instance_type)
     if machine is None:
         raise ForesightError(f"{instance_type} is not in trainyard/instance_types.csv")
     if machine.kind == "cpu":
         raise ForesightError(f"{instance_type} has no GPU")
-    gpu, ranks = device_of(machine), ranks_per_node or machine.accelerators
+    gpu, ranks = find_device(machine), ranks_per_node or machine.accelerators
     if gpu is None:
         raise ForesightError(
             f"{instance_type} has {machine.accelerator}, for which foresight has no figures of "
@@ -244,16 +246,16 @@ def _make_training(
     Raises:
         ForesightError: the training cannot be predicted; the message says why.
     """
-    numbers, shapes = numbers_of(loop, tuning), None
+    numbers, shapes = build_format_fields(loop, tuning), None
     # These have no bfloat16, so the job itself takes float16.
     if loop.precision == "auto" and cluster["gpu"] in BEFORE_AMPERE:
         numbers["precision"] = "fp16"
     if isinstance(trained_model, _TracedModel):
         model, shapes, assumptions = _find_shapes(trained_model, tuning, numbers["precision"])
     else:
-        model, assumptions = _model(trained_model)
+        model, assumptions = _build_dimension_fields(trained_model)
     try:
-        layout = _layout(loop, cluster["gpus"])
+        layout = _build_layout_fields(loop, cluster["gpus"])
         setting = Setting.model_validate({**model, **layout, **numbers, **cluster})
     except ValidationError as error:
         message = error.errors()[0]["msg"].removeprefix("Value error, ")
@@ -274,7 +276,7 @@ def _find_shapes(
         shapes, assumptions = traced_shapes.find(
             traced_shapes.ShapesKey(trained_model.workload, trained_model.config, precision)
         )
-    return widths(shapes), shapes, assumptions
+    return compute_widths(shapes), shapes, assumptions
 
 
 def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
@@ -284,7 +286,7 @@ def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
             raise ForesightError(f"{feature} in the model of workload {workload} are not modelled")
 
 
-def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _build_dimension_fields(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the model's dimensions as fields of a Setting, and the assumptions made."""
     if config.head_width * config.heads != config.dim:
         raise ForesightError(
@@ -309,7 +311,7 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
     }, assumptions
 
 
-def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
+def _build_layout_fields(loop: TrainConfig, world: int) -> dict[str, Any]:
     """Return the loop's layout on ``world`` ranks, as fields of a Setting."""
     shard = SHARDS.get(loop.strategy, "none")
     if loop.strategy == "deepspeed":
@@ -321,7 +323,7 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
         shard = "gradients"  # because weights stay gathered until the end of the step
     return {
         "micro_batch": loop.micro_batch,
-        "accumulation": loop.micro_batches(world),
+        "accumulation": loop.count_micro_batches(world),
         "tensor": loop.tensor_parallel,
         "sequence_parallel": loop.sequence_parallel and loop.tensor_parallel > 1,
         "float8_gather": loop.float8_all_gather,
@@ -336,7 +338,7 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
     }
 
 
-def precision_of(loop: TrainConfig) -> str:
+def find_precision(loop: TrainConfig) -> str:
     """Return the precision in which the loop multiplies, under foresight's name.
 
     Raises:
@@ -347,13 +349,13 @@ def precision_of(loop: TrainConfig) -> str:
     return PRECISIONS[loop.precision] if loop.float8 == "none" else "fp8"
 
 
-def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
+def build_format_fields(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
     """Return the fields of a Setting for the number formats and the weights that are trained.
 
     Raises:
         ForesightError: the combination is not modelled.
     """
-    precision = precision_of(loop)
+    precision = find_precision(loop)
     if tuning.freeze:
         raise ForesightError("frozen weights (tuning.freeze) are not modelled")
     return {

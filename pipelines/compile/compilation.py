@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from pipelines.compile.package_lock import PACKAGES, closure, merge_entries, read
+from pipelines.compile.package_lock import PACKAGES, merge_entries, read, select_closure
 from pipelines.compile.user_code import REQUIREMENTS
 from pipelines.recipe.sections import Budget
 from steps.train.train_script import Project
@@ -71,7 +71,7 @@ def _follow_includes(
         )
 
 
-def requirements_of(
+def list_requirements(
     folder: Mapping[str, bytes], script: Project | None
 ) -> tuple[Requirements, ...]:
     """Return what a job installs: from its own folder, and from the folder of the user's script.
@@ -162,7 +162,7 @@ class Asset:
 
 def read_folder(root: Path) -> dict[str, bytes]:
     """Return a mapping of name to content of the files below ``root``, without caches and such."""
-    return {name: path.read_bytes() for name, path in shipped_files.files(root, hidden=True)}
+    return {name: path.read_bytes() for name, path in shipped_files.iter_files(root, hidden=True)}
 
 
 def step_code(
@@ -186,15 +186,18 @@ def step_code(
     package_names = [*packages]
     try:
         if step in WITH_WORKLOAD:
-            package_names = [*lines((checkout / JOBS).read_text(encoding="utf-8")), *package_names]
+            package_names = [
+                *parse_requirement_lines((checkout / JOBS).read_text(encoding="utf-8")),
+                *package_names,
+            ]
         else:
             source = None
         # Only the step's own files: a change in steps/evaluate/job.py must not change the code of
         # the other steps, because they would all miss the cache.
         files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
-        files |= {n: path.read_bytes() for n, path in shipped_files.for_step(checkout, step)}
+        files |= {n: path.read_bytes() for n, path in shipped_files.iter_step_files(checkout, step)}
         if package_names:
-            files |= _requirements(checkout, step, package_names, source)
+            files |= _build_requirements(checkout, step, package_names, source)
     except FileNotFoundError as error:
         raise DefinitionError(
             f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
@@ -202,7 +205,7 @@ def step_code(
     return (read_folder(source) if source else {}) | files
 
 
-def _requirements(
+def _build_requirements(
     checkout: Path, step: str, package_names: Sequence[str], source: Path | None = None
 ) -> dict[str, bytes]:
     """Return requirements.txt: the lock's entries for ``package_names`` and what they need.
@@ -210,14 +213,14 @@ def _requirements(
     The requirements of the user's workload are added.
     """
     lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-    entries = closure(lock, package_names, f"step {step}")
+    entries = select_closure(lock, package_names, f"step {step}")
     if source is not None and (user_file := source / "requirements.txt").is_file():
         more = read(user_file.read_text(encoding="utf-8"), f"workload.source: {user_file}")
         entries = merge_entries(entries, more, f"workload.source: {user_file}")
     return {"requirements.txt": "".join(entry.line for entry in entries).encode()}
 
 
-def lines(text: str) -> list[str]:
+def parse_requirement_lines(text: str) -> list[str]:
     """Return the requirements in a file with one name and version range per line."""
     return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
 

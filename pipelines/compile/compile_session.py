@@ -30,7 +30,7 @@ from conditions.no_champion import UNRESOLVED_ARN
 from pipelines.compile.compilation import Asset, read_folder
 from pipelines.recipe.config import Recipe
 from pipelines.registry.ledger import PARAMETER as LOOK_PARAMETER
-from steps.gate.config import threshold_parameter
+from steps.gate.config import name_threshold_parameter
 from steps.train.config import SMP_IMAGES
 from trainyard.common.errors import RecipeError
 from trainyard.language.retries import WORDS
@@ -158,7 +158,7 @@ def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
     return tuple(policies)
 
 
-def pipeline_parameters(
+def build_pipeline_parameters(
     recipe: Recipe, no_champion: str
 ) -> dict[str, Parameter | str | int | float]:
     """Return the pipeline's parameters and constants, by name.
@@ -179,7 +179,7 @@ def pipeline_parameters(
     }
     values = {
         **{n: v for n, v in overridable_values.items() if n in recipe.parameters and v is not None},
-        **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
+        **{name_threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
     run_values: dict[str, str | int] = {
         "ChampionArn": UNRESOLVED_ARN,
@@ -201,40 +201,44 @@ def pipeline_parameters(
 # Choose the container image that each step runs in.
 
 
-def training_image(recipe: Recipe, region: str) -> str:
+def choose_training_image(recipe: Recipe, region: str) -> str:
     """Return the recipe's training image, or AWS's PyTorch or SMP image for the instance type."""
     instance_type = recipe.train.instance_type
     if recipe.images.training:
         return recipe.images.training
     if recipe.train.loop and recipe.train.loop.strategy == "smp":
-        return _smp(recipe, region, instance_type)
-    return _pytorch(recipe, region, instance_type, "training")
+        return _find_smp_image(recipe, region, instance_type)
+    return _find_pytorch_image(recipe, region, instance_type, "training")
 
 
-def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
+def choose_processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
     """Return the recipe's processing image, or AWS's PyTorch training image, which has the packages
     that the jobs need, including torch.
     """
-    return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
+    return recipe.images.processing or _find_pytorch_image(
+        recipe, region, instance_type, "training"
+    )
 
 
-def evaluation_image(recipe: Recipe, region: str) -> str:
+def choose_evaluation_image(recipe: Recipe, region: str) -> str:
     """Return the image in which a user's evaluation script runs: the recipe's processing image, or
     its training image, or AWS's PyTorch training image.
     """
     own_image = recipe.images.processing or recipe.images.training
-    return own_image or processing_image(recipe, region, recipe.evaluate.instance_type)
+    return own_image or choose_processing_image(recipe, region, recipe.evaluate.instance_type)
 
 
-def inference_image(recipe: Recipe, region: str) -> str:
+def choose_inference_image(recipe: Recipe, region: str) -> str:
     """Return the recipe's inference image, or AWS's PyTorch inference image for the first inference
     instance type.
     """
     instance_type = recipe.register_.inference_instances[0]
-    return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
+    return recipe.images.inference or _find_pytorch_image(
+        recipe, region, instance_type, "inference"
+    )
 
 
-def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
+def _find_smp_image(recipe: Recipe, region: str, instance_type: str) -> str:
     """Return AWS's SMP training image (SageMaker's model parallel library)."""
     version = recipe.images.pytorch_version
     return _retrieve_image(
@@ -250,9 +254,9 @@ def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
     )
 
 
-def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
+def _find_pytorch_image(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
     """Return AWS's PyTorch image for ``scope``, which is ``training`` or ``inference``."""
-    version, python = _version(recipe, scope)
+    version, python = _find_pytorch_version(recipe, scope)
     return _retrieve_image(
         recipe,
         region,
@@ -285,7 +289,7 @@ def _retrieve_image(recipe: Recipe, region: str, lack: str, fix: str, **argument
     return f"{registry}/{uri.partition('/')[2]}" if registry else uri
 
 
-def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
+def _find_pytorch_version(recipe: Recipe, scope: str) -> tuple[str, str]:
     """Return (version, Python version) of AWS's PyTorch image, from the SDK's table of images.
 
     Raises:
@@ -320,7 +324,7 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
     return version, python
 
 
-def job_pythons(recipe: Recipe) -> tuple[str, ...]:
+def list_job_pythons(recipe: Recipe) -> tuple[str, ...]:
     """Return the Python versions of the jobs' images, such as ``3.12``.
 
     Raises:
@@ -334,5 +338,5 @@ def job_pythons(recipe: Recipe) -> tuple[str, ...]:
             f"packages.python: is missing, and images.{own_field} is your own: say which Python "
             "it has, as in ['3.12']"
         )
-    digits = _version(recipe, "training")[1].removeprefix("py3")
+    digits = _find_pytorch_version(recipe, "training")[1].removeprefix("py3")
     return (f"3.{digits}",)

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from trainyard.common.errors import DefinitionError
-from trainyard.image_packages import Image, facts
+from trainyard.image_packages import Image, load_facts
 
 PACKAGES = "locks/packages.txt"
 
@@ -53,10 +53,10 @@ def read(text: str, source: str) -> tuple[Entry, ...]:
     Raises:
         DefinitionError: a line has another form; ``source`` names the file.
     """
-    return tuple(_entry(block, source) for block in _ENTRY.split(text)[1:])
+    return tuple(_parse_entry(block, source) for block in _ENTRY.split(text)[1:])
 
 
-def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
+def select_closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
     """Return the entries of the requirements ``roots`` and of all their dependencies.
 
     Raises:
@@ -73,7 +73,7 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
     return [entry for entry in entries if entry.name in names]
 
 
-def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
+def select_for_python(entries: Iterable[Entry], python: str) -> list[Entry]:
     """Return the entries for a Linux container with that Python, such as ``3.12.8``."""
     # pip would evaluate the markers for the machine that it runs on, not for the container.
     container = {
@@ -109,7 +109,7 @@ def merge_entries(
     return [*our_entries, *(entry for entry in user_entries if entry.name not in versions)]
 
 
-def _entry(block: str, source: str) -> Entry:
+def _parse_entry(block: str, source: str) -> Entry:
     """Return the entry of one requirement's lines, or raise DefinitionError if it is not pinned."""
     comments = " ".join(_COMMENT.findall(block))
     text = _COMMENT.sub("", block).replace("\\\n", " ").strip()
@@ -168,11 +168,15 @@ class Comparison:
 
 def compare(entries: Sequence[Entry], image: Image) -> Comparison:
     """Return what installing the lock's ``entries`` changes in the image."""
-    used = used_in(entries, image.python if image.python.count(".") > 1 else f"{image.python}.0")
-    comparison = Comparison([], [], [], [], list(_conflicts(used, image)), [])
+    used = select_for_python(
+        entries, image.python if image.python.count(".") > 1 else f"{image.python}.0"
+    )
+    comparison = Comparison([], [], [], [], list(_find_conflicts(used, image)), [])
     for entry in used:
         _sort(comparison, entry, image)
-        comparison.broken.extend(_unmet(entry, image, {other.name for other in used}))
+        comparison.broken.extend(
+            _find_unmet_requirements(entry, image, {other.name for other in used})
+        )
     return comparison
 
 
@@ -194,10 +198,10 @@ def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
         comparison.replacements.append(f"{entry.name} {image_version} → {entry.version}")
 
 
-def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
+def _find_conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
     """Yield the image's packages whose requirements the installed versions do not meet."""
     versions = {entry.name: entry.version for entry in used}
-    for package, demand in facts()["limits"].items():
+    for package, demand in load_facts()["limits"].items():
         name, version = package.split()
         requirement = Requirement(demand)
         job_version = versions.get(requirement.name)
@@ -207,7 +211,9 @@ def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
             yield f"{package} needs {requirement}, the job installs {job_version}"
 
 
-def _unmet(entry: Entry, image: Image, installed_names: set[str]) -> Iterator[str]:
+def _find_unmet_requirements(
+    entry: Entry, image: Image, installed_names: set[str]
+) -> Iterator[str]:
     """Yield the package's requirements on Python and packages that the image does not meet."""
     try:
         package_metadata = metadata(entry.name)

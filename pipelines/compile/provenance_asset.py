@@ -19,13 +19,13 @@ from conditions.gate_documents import OriginRecord, RecipeRecord
 from pipelines.compile.compilation import Asset
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import Account
-from pipelines.recipe.extended_recipe import sha256
+from pipelines.recipe.extended_recipe import hash_recipe
 from steps.train.config import TrainStepConfig
 from training.identity import Parts
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.common.hashes import file_sha256_or_none
-from trainyard.language.definition_document import steps_of
+from trainyard.common.hashes import hash_existing_file
+from trainyard.language.definition_document import iter_steps
 
 FOLDER = "code"
 """Folder of the assets: the jobs' role may read it, and a plan shows the differences in it."""
@@ -62,23 +62,23 @@ NOWHERE = Origin()
 """Origin of a recipe that was created in memory."""
 
 
-def origin_of(
+def build_origin(
     path: Path, overrides: Iterable[str], environment: str | None, checkout: Path
 ) -> Origin:
     """Return the origin of the recipe in the file ``path``."""
     is_in_checkout = path.resolve().is_relative_to(checkout)
     return Origin(
-        changes_sha256=changes_sha256(checkout),
+        changes_sha256=hash_changes(checkout),
         recipe_file=path.resolve().relative_to(checkout).as_posix()
         if is_in_checkout
         else path.name,
-        recipe_file_sha256=sha256(path),
+        recipe_file_sha256=hash_recipe(path),
         overrides=tuple(overrides),
         environment=environment,
     )
 
 
-def blank_uri(root_uri: str) -> str:
+def build_blank_uri(root_uri: str) -> str:
     """Return the S3 URI that is used for the record's folder while a definition is compiled."""
     return f"{root_uri}/{FOLDER}/{BLANK}/"
 
@@ -102,13 +102,13 @@ def with_provenance(
     """Return (the definition with the name of its record, the record).
 
     Args:
-        definition: the definition's text, compiled with ``blank_uri``.
+        definition: the definition's text, compiled with ``build_blank_uri``.
         assets: the code folders that it refers to.
         prefix: key prefix of all objects of this pipeline.
         training: the parts that the weights will depend on.
     """
     recipe_json = recipe.model_dump_json(by_alias=True, indent=1).encode()
-    all_steps = steps_of(json.loads(definition)["Steps"])
+    all_steps = iter_steps(json.loads(definition)["Steps"])
     steps = {step.name: step.document for step in all_steps if step.type != "Condition"}
     code = {
         name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
@@ -123,15 +123,15 @@ def with_provenance(
         "account": asdict(account),
         "commit": commit,
         "changes_sha256": origin.changes_sha256,
-        "recipe": _recipe_record(origin, recipe_json),
-        "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
-        "seed": _seed(recipe.train),
+        "recipe": _build_recipe_record(origin, recipe_json),
+        "lock": {name: hash_existing_file(checkout / name) for name in LOCKS},
+        "seed": _find_seed(recipe.train),
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
         # A tag can be moved, so without a digest the content of the image is not known.
         "images": {
             name: {"uri": uri, "digest": uri.partition("@")[2] or None}
             for name, step in steps.items()
-            for uri in _images(step)
+            for uri in _iter_image_uris(step)
         },
         "code": {name: folders for name, folders in code.items() if folders},
         "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
@@ -139,7 +139,7 @@ def with_provenance(
     text = json.dumps(record, indent=1).encode()
     files = {"provenance.json": text, "recipe.json": recipe_json}
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
-    blank = blank_uri(f"s3://{account.bucket}/{prefix}")
+    blank = build_blank_uri(f"s3://{account.bucket}/{prefix}")
     return definition.replace(blank, asset.uri), asset
 
 
@@ -150,7 +150,7 @@ class EnvironmentsRecord(RecipeRecord, total=False):
     """Name of the environment; absent if there is none."""
 
 
-def _recipe_record(origin: Origin, recipe_json: bytes) -> EnvironmentsRecord:
+def _build_recipe_record(origin: Origin, recipe_json: bytes) -> EnvironmentsRecord:
     """Return the record's entry about the recipe: its file, hashes, overrides and environment."""
     record: EnvironmentsRecord = {
         "file": origin.recipe_file,
@@ -163,7 +163,7 @@ def _recipe_record(origin: Origin, recipe_json: bytes) -> EnvironmentsRecord:
     return record
 
 
-def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the resolved recipe from the record that the definition names; None if it names none.
 
     Raises:
@@ -171,7 +171,7 @@ def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | No
     """
     inputs = (
         job_input
-        for step in steps_of(document["Steps"])
+        for step in iter_steps(document["Steps"])
         for job_input in step.arguments.get("ProcessingInputs", ())
     )
     record_inputs = (
@@ -192,7 +192,7 @@ def _read_json(s3: Any, uri: str) -> dict[str, Any]:
         raise ServiceError(f"{uri}: is not a recipe: {error}; upsert again") from None
 
 
-def _images(step: Mapping[str, Any]) -> Iterator[str]:
+def _iter_image_uris(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the URIs of the container images in a step's request."""
     arguments = step["Arguments"]
     places = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
@@ -201,42 +201,42 @@ def _images(step: Mapping[str, Any]) -> Iterator[str]:
         yield container["Image"]
 
 
-def _seed(train: TrainStepConfig) -> int | None:
+def _find_seed(train: TrainStepConfig) -> int | None:
     """Return the seed of the loop, or a script's argument ``seed``; None if it is not known."""
     seed = train.loop.seed if train.loop else train.arguments.get("seed")
     return seed if isinstance(seed, int) else None
 
 
-def current_commit(checkout: Path) -> str:
+def find_current_commit(checkout: Path) -> str:
     """Return the commit that CodeBuild resolved, or git's HEAD, with ``-dirty`` appended if files
     were changed, or ``unknown`` if there is neither.
     """
     if revision := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
         return revision
-    head = _git(checkout, "rev-parse", "HEAD")
+    head = _run_git(checkout, "rev-parse", "HEAD")
     # A definition can also be built from an unpacked archive, without git.
     if head is None:
         return "unknown"
-    return f"{head}-dirty" if _git(checkout, "status", "--porcelain") else head
+    return f"{head}-dirty" if _run_git(checkout, "status", "--porcelain") else head
 
 
-def changes_sha256(checkout: Path) -> str | None:
+def hash_changes(checkout: Path) -> str | None:
     """Return the SHA-256 of the difference from the commit: git's diff and the untracked files.
 
     Return None if nothing differs or git is not available.
     """
-    if not _git(checkout, "status", "--porcelain"):
+    if not _run_git(checkout, "status", "--porcelain"):
         return None
-    diff = _git(checkout, "diff", "--binary", "HEAD") or ""
+    diff = _run_git(checkout, "diff", "--binary", "HEAD") or ""
     digest = hashlib.sha256(diff.encode(errors="surrogateescape"))
-    new_files = _git(checkout, "ls-files", "-z", "--others", "--exclude-standard") or ""
+    new_files = _run_git(checkout, "ls-files", "-z", "--others", "--exclude-standard") or ""
     for name in filter(None, new_files.split("\0")):
         content = (checkout / name).read_bytes() if (checkout / name).is_file() else b""
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()
 
 
-def _git(checkout: Path, *arguments: str) -> str | None:
+def _run_git(checkout: Path, *arguments: str) -> str | None:
     """Return the command's stripped output, or None if it failed or git is not installed."""
     try:
         process = subprocess.run(

@@ -14,16 +14,16 @@ from pydantic import ValidationError
 
 from pipelines.compile.compilation import step_code
 from pipelines.recipe.config import Recipe
-from pipelines.registry.champion import model_of
+from pipelines.registry.champion import locate_model
 from steps.register.config import ENDPOINT
-from training.identity import Parts, parts
-from training.input_shares import identity_shares as shares_of
+from training.identity import Parts, build_parts
+from training.input_shares import list_identity_shares as shares_of
 from training.weights.finetuning.hugging_face_folder import CONFIG, INDEX, select_files
 from training.weights.starting_weights import BASE, StartFrom, read_start
-from training.workloads import spec
-from trainyard.aws_clients import client, service_errors
+from training.workloads import load_spec
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import DataError, RecipeError, TrainingError
-from trainyard.language.definition_document import steps_of
+from trainyard.language.definition_document import iter_steps
 
 
 def resolve_start(recipe: Recipe) -> Recipe:
@@ -39,8 +39,11 @@ def resolve_start(recipe: Recipe) -> Recipe:
         return recipe
     region = recipe.aws.region or start.model_package.split(":")[3]
     fix = "name another in train.start_from.model_package, or its file in train.start_from.model"
-    uri, sha256 = model_of(
-        client("sagemaker", region), start.model_package, "train.start_from.model_package", fix
+    uri, sha256 = locate_model(
+        create_client("sagemaker", region),
+        start.model_package,
+        "train.start_from.model_package",
+        fix,
     )
     resolved_start = start.model_copy(
         update={"model": uri, "model_sha256": start.model_sha256 or sha256}
@@ -57,7 +60,7 @@ def start_of(recipe: Recipe) -> dict[str, Any] | None:
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
 
 
-def registry_metadata(recipe: Recipe) -> dict[str, str]:
+def build_registry_metadata(recipe: Recipe) -> dict[str, str]:
     """Return the recipe's metadata for the registry: pipeline, workload, the model that the
     training starts from, and the endpoint.
     """
@@ -68,7 +71,7 @@ def registry_metadata(recipe: Recipe) -> dict[str, str]:
     return facts | ({ENDPOINT: recipe.deploy.endpoint} if recipe.deploy else {})
 
 
-def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
+def build_loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
     """Return the parts that the loop's weights depend on, as far as they are known before the
     execution.
 
@@ -76,13 +79,15 @@ def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
     """
     code = step_code(checkout, "train", source)
     assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has checked it)
-    training_parts = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
+    training_parts = build_parts(
+        recipe.train.loop, recipe.workload.name, recipe.workload.config, code
+    )
     shares = shares_of(recipe.data.mixture if recipe.data else None)
     more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
     return training_parts.model_copy(update=more)
 
 
-def workload_hyperparameters(recipe: Recipe) -> dict[str, str]:
+def build_hyperparameters(recipe: Recipe) -> dict[str, str]:
     """Return the hyperparameters that tell the loop what to train."""
     settings = recipe.workload_config.model_dump_json()
     mixture = recipe.data.mixture if recipe.data else None
@@ -90,7 +95,7 @@ def workload_hyperparameters(recipe: Recipe) -> dict[str, str]:
     return {"workload": recipe.workload.name, "workload_config": settings, **weights}
 
 
-def packing_settings_json(recipe: Recipe) -> str:
+def render_packing_settings(recipe: Recipe) -> str:
     """Return, as JSON, the workload's settings that the packed samples depend on.
 
     Other settings may change while the shards stay valid: a wider model is trained on the same
@@ -111,14 +116,14 @@ def packing_settings_json(recipe: Recipe) -> str:
     return settings_json
 
 
-def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def iter_starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (step name, description of the model that it starts from) of each training that starts
     from one.
     """
-    for step in steps_of(document["Steps"]):
+    for step in iter_steps(document["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(start_text, str) and (start := _read(start_text)):
-            yield step.name, start.words()
+            yield step.name, start.describe_start()
 
 
 def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
@@ -128,13 +133,13 @@ def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
         RecipeError: the folder contains no model, pickles, or another model than the recipe's.
         ServiceError: AWS refused.
     """
-    for step in steps_of(document["Steps"]):
+    for step in iter_steps(document["Steps"]):
         hyperparameters = step.arguments.get("HyperParameters", {})
         text = hyperparameters.get("start_from")
         start = _read(text) if isinstance(text, str) else None
         if start and start.hugging_face:
             try:
-                _check_base(client("s3", region), str(start.uri), hyperparameters)
+                _check_base(create_client("s3", region), str(start.uri), hyperparameters)
             except (DataError, TrainingError, ValueError) as error:
                 raise RecipeError(
                     f"train.start_from.hugging_face {start.uri}: {error}. Nothing was changed"
@@ -155,7 +160,7 @@ def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
         if CONFIG not in names:
             raise DataError(f"holds no {CONFIG}, but {', '.join(names[:5]) or 'nothing'}")
         select_files(read(INDEX) if INDEX in names else None, names)
-        workload_spec = spec(hyperparameters["workload"])
+        workload_spec = load_spec(hyperparameters["workload"])
         if workload_spec.base_differences is None:
             raise DataError(f"workload {hyperparameters['workload']} takes no model of that kind")
         config = workload_spec.config.model_validate_json(hyperparameters["workload_config"])

@@ -15,10 +15,10 @@ from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-from pipelines.compile.package_lock import PACKAGES, closure, merge_entries, read
+from pipelines.compile.package_lock import PACKAGES, merge_entries, read, select_closure
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
-from steps.train.config import TrainStepConfig, requirements
+from steps.train.config import TrainStepConfig, list_requirements
 from steps.train.train_script import Project
 from training.export import shipped_files
 from training.identity import Parts
@@ -126,7 +126,9 @@ def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) ->
     return name
 
 
-def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | None, Project | None]:
+def read_script_projects(
+    recipe: Recipe, home: Path, checkout: Path
+) -> tuple[Project | None, Project | None]:
     """Return the folders of ``train.script`` and ``evaluate.script``, each with all that its job
     needs.
 
@@ -140,7 +142,10 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
     Raises:
         DefinitionError: a file that the recipe names is missing, or excluded.
     """
-    training, evaluation = of_training(recipe, home), of_evaluation(recipe, home)
+    training, evaluation = (
+        read_training_project(recipe, home),
+        read_evaluation_project(recipe, home),
+    )
     if not training or not evaluation:
         return training, evaluation
     shards = recipe.data is not None
@@ -150,7 +155,7 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
     )
 
 
-def of_training(recipe: Recipe, home: Path) -> Project | None:
+def read_training_project(recipe: Recipe, home: Path) -> Project | None:
     """Return the folder of ``train.script``; None if the recipe has none.
 
     ``home``: the recipe's folder.
@@ -162,7 +167,7 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
     project = project_of(train, "train", home)
     if project is None:
         return None
-    folder, files = _folder(train, home), project.files
+    folder, files = _find_source_folder(train, home), project.files
 
     def find_name(path: str | None, setting: str) -> str | None:
         return None if path is None else name_in(folder, files, home / path, setting)
@@ -174,7 +179,7 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
     )
 
 
-def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
+def read_evaluation_project(recipe: Recipe, home: Path) -> Project | None:
     """Return the folder of ``evaluate.script``; None if the recipe has none.
 
     ``home``: the recipe's folder.
@@ -185,7 +190,7 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
     project, section = project_of(recipe.evaluate, "evaluate", home), recipe.evaluate
     if project is None or section.request is None:
         return project
-    folder = _folder(section, home)
+    folder = _find_source_folder(section, home)
     request = name_in(folder, project.files, home / section.request, "evaluate.request")
     return replace(project, request=request)
 
@@ -194,22 +199,24 @@ def project_of(section: ScriptSection, name: str, home: Path) -> Project | None:
     """Return the folder of the script in the section called ``name``; None without a script."""
     if section.script is None:
         return None
-    folder = _folder(section, home)
+    folder = _find_source_folder(section, home)
     files = read_folder(folder, section.source_mb, f"{name}.source_mb")
     requirements = REQUIREMENTS if REQUIREMENTS in files else None
     if section.requirements is not None:
         requirements_path = home / section.requirements
-        requirements = _requirements(folder, files, requirements_path, f"{name}.requirements")
+        requirements = _find_requirements_name(
+            folder, files, requirements_path, f"{name}.requirements"
+        )
     script = name_in(folder, files, home / str(section.script), f"{name}.script")
     return Project(files=files, script=script, requirements=requirements)
 
 
-def _folder(section: ScriptSection, home: Path) -> Path:
+def _find_source_folder(section: ScriptSection, home: Path) -> Path:
     """Return the folder that is sent: the section's ``source``, or the folder of its script."""
     return home / section.source if section.source else (home / str(section.script)).parent
 
 
-def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
+def _find_requirements_name(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
     """Return the name of the requirements file ``path`` in the folder.
 
     A file from outside the folder is added to ``files`` as ``ADDED_REQUIREMENTS``.
@@ -222,7 +229,7 @@ def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str)
     return ADDED_REQUIREMENTS
 
 
-def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
+def build_script_parts(recipe: Recipe, project: Project, image: str) -> Parts:
     """Return the parts that a script's weights depend on, as far as they are known before the
     execution.
     """
@@ -268,7 +275,7 @@ def complete_project(
     Raises:
         DefinitionError: the folder has packages of the same names, or locks other versions.
     """
-    package_names = list(requirements("", launcher))
+    package_names = list(list_requirements("", launcher))
     if shards:
         project = _with_reader(project, section, checkout)
         package_names += READS
@@ -284,7 +291,7 @@ def _with_reader(project: Project, section: str, checkout: Path) -> Project:
                 "which a recipe with a data section adds to it, is a package of that name; "
                 "rename it"
             )
-    rooms = shipped_files.of_rooms(checkout, shipped_files.READER)
+    rooms = shipped_files.iter_room_files(checkout, shipped_files.READER)
     return replace(project, files={**project.files, **{n: p.read_bytes() for n, p in rooms}})
 
 
@@ -298,7 +305,7 @@ def _with_packages(
     text = project.files[user_file].decode() if user_file else ""
     if "--hash" in text:
         lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-        our_entries = closure(lock, package_names, f"{section}.script")
+        our_entries = select_closure(lock, package_names, f"{section}.script")
         entries = merge_entries(
             our_entries, read(text, str(user_file)), f"{section}.requirements: {user_file}"
         )

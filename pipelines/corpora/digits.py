@@ -19,13 +19,13 @@ def build() -> Corpus:
     """Build the files ``<digit>/<number>.png``, the layout of an ImageFolder."""
     dataset = load_digits()
     files = {
-        f"{digit}/{number:04d}.png": png(pixels)
+        f"{digit}/{number:04d}.png": encode_png(pixels)
         for number, (digit, pixels) in enumerate(zip(dataset.target, dataset.images, strict=True))
     }
     return Corpus(files, "scans of handwritten digits, 8 x 8 pixels, from scikit-learn")
 
 
-def png(pixels: np.ndarray) -> bytes:
+def encode_png(pixels: np.ndarray) -> bytes:
     """Encode an array (height, width) of 0 to WHITEST as a grey PNG image."""
     file = io.BytesIO()
     Image.fromarray((pixels * 255 / WHITEST).round().astype(np.uint8)).save(file, "PNG")

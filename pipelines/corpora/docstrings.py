@@ -25,15 +25,15 @@ def build() -> Corpus:
     """
     sources = read_sources(Path(sysconfig.get_paths()["stdlib"]))
     return Corpus(
-        pack_records(records(sources)), "docstrings of the Python standard library, gzipped"
+        pack_records(iter_records(sources)), "docstrings of the Python standard library, gzipped"
     )
 
 
-def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
+def iter_records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
     """Yield a record for each function that has a docstring; skip repeated ones."""
     digests: set[bytes] = set()
     for key, text in sources:
-        for signature, docstring in _functions(text):
+        for signature, docstring in _iter_functions(text):
             name = hashlib.sha256(f"{signature}\0{docstring}".encode()).digest()
             if name not in digests:
                 digests.add(name)
@@ -46,7 +46,7 @@ def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
                 }
 
 
-def _functions(text: str) -> Iterator[tuple[str, str]]:
+def _iter_functions(text: str) -> Iterator[tuple[str, str]]:
     """Yield (signature, docstring) of a source's functions; nothing if it does not parse."""
     try:
         with warnings.catch_warnings():

@@ -40,7 +40,7 @@ def build() -> Corpus:
     )
     table = join_tables(flights, weather, planes)
     arrivals = table[table[LABEL].notna()]
-    files = dict(month_object(month, rows) for month, rows in arrivals.groupby("month"))
+    files = dict(encode_month(month, rows) for month, rows in arrivals.groupby("month"))
     lost = len(table) - len(arrivals)
     note = f"{len(arrivals):,} flights; {lost:,} cancelled or diverted ones are left out"
     return Corpus(files, note)
@@ -88,7 +88,9 @@ def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
     local time.
     """
     day = pd.to_datetime(flights[["year", "month", "day"]])
-    departure, arrival = (_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr"))
+    departure, arrival = (
+        _convert_to_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr")
+    )
     same_hour = flights.groupby(["origin", "time_hour"])["flight"]
     return flights.assign(
         date=day.dt.strftime("%Y-%m-%d"),
@@ -101,12 +103,12 @@ def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _minutes(clock: pd.Series) -> pd.Series:
+def _convert_to_minutes(clock: pd.Series) -> pd.Series:
     """Convert a clock time to minutes since midnight: 515 (5:15) → 315."""
     return clock // 100 * 60 + clock % 100
 
 
-def month_object(month: int, rows: pd.DataFrame) -> tuple[str, bytes]:
+def encode_month(month: int, rows: pd.DataFrame) -> tuple[str, bytes]:
     """Return (file name, content): gzipped CSV for odd months, Parquet for even ones."""
     name = f"flights-2013-{month:02d}"
     if month % 2:

@@ -13,27 +13,27 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.training_inputs import starting_models
+from pipelines.compile.training_inputs import iter_starting_models
 from pipelines.delivery import upsert_lock
-from pipelines.delivery.pipeline_objects import listing, same
+from pipelines.delivery.pipeline_objects import has_same_content, iter_objects
 from pipelines.delivery.training_estimate import foresee
 from pipelines.delivery.upsert_lock import Lock
 from pipelines.recipe.sections import Budget
 from pipelines.registry import ledger
-from pipelines.registry.champion import champion_parameters
+from pipelines.registry.champion import build_champion_parameters
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS, TestLook
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.plan import deployed_pipeline
 from trainyard.plan.cache_prediction import History, Outcome, predict
 from trainyard.plan.definition_diff import CODE, compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
-from trainyard.plan.pipeline_plan import Drift, Plan, complete, overwritten, started_with
+from trainyard.plan.pipeline_plan import Drift, Plan, apply_parameters, complete, find_overwritten
 from trainyard.plan.prices import Prices, load
 from trainyard.plan.run_cost import (
     Cost,
     Verdict,
-    all_of,
     estimate,
+    sum_known,
 )
 
 
@@ -68,13 +68,13 @@ def predict_run(
     Raises:
         ClientError: AWS refused.
     """
-    run = started_with(document, parameters)
+    run = apply_parameters(document, parameters)
     history = History(sagemaker, pipeline if exists else None, s3=s3)
     outcomes = predict(run, pipeline, history, datetime.now(UTC))
     return UpcomingRun(run, parameters, history, outcomes, sagemaker.meta.region_name)
 
 
-def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
+def judge_upcoming_run(run: UpcomingRun, budget: Budget) -> Verdict:
     """Return whether the execution stays within the budget."""
     # With twice the steps, a job takes longer. So the times of earlier executions count only if
     # this one has the recipe's own parameters. Those that ``start`` sets do not change a step's
@@ -87,7 +87,7 @@ def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
     return check_budget(budget, costs, prices, use_history=has_usual_parameters)
 
 
-def budget_in(recipe: Mapping[str, Any]) -> Budget:
+def read_budget(recipe: Mapping[str, Any]) -> Budget:
     """Return the budget in a recorded recipe."""
     return Budget.model_validate(recipe.get("budget", {}))
 
@@ -110,15 +110,19 @@ def check_budget(
             f"the table (python -m trainyard prices --region {prices.region}), or take "
             "budget.usd_per_run out of the recipe",
         )
-    usd = {"uncached": lambda c: c.usd_uncached, "limit": lambda c: c.usd_limit, "seen": _likely}
-    bound = all_of(map(usd[budget.bound], costs))
+    usd = {
+        "uncached": lambda c: c.usd_uncached,
+        "limit": lambda c: c.usd_limit,
+        "seen": _estimate_likely_cost,
+    }
+    bound = sum_known(map(usd[budget.bound], costs))
     if bound is None:
         return Verdict(
             False,
             "cannot be checked: a step has no time limit or is of a type without known prices; "
             "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
         )
-    grounds, limit_text = _grounds(budget, costs, use_history), f"${budget.usd_per_run:,.2f}"
+    grounds, limit_text = _explain_total(budget, costs, use_history), f"${budget.usd_per_run:,.2f}"
     if bound <= budget.usd_per_run:
         return Verdict(True, f"{limit_text} a run; at most ${bound:,.2f} ({grounds})")
     return Verdict(
@@ -136,7 +140,7 @@ GROUNDS = {
 }
 
 
-def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
+def _explain_total(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
     """Return what the total is based on, and which steps' times are only forecasts."""
     grounds = GROUNDS["limit" if budget.bound == "seen" and not use_history else budget.bound]
     foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
@@ -144,14 +148,14 @@ def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
         return grounds
     if budget.bound == "seen":
         return f"{grounds}; {foreseen} as long as foreseen in nine of ten cases"
-    likely = all_of(map(_likely, costs))
+    likely = sum_known(map(_estimate_likely_cost, costs))
     likely_note = (
         f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
     )
     return grounds + ("" if likely is None else likely_note)
 
 
-def _likely(cost: Cost) -> float | None:
+def _estimate_likely_cost(cost: Cost) -> float | None:
     """Return the step's cost in USD: that of the longest earlier execution, or of the forecast's
     ninth decile, or of the longest execution allowed.
     """
@@ -178,12 +182,12 @@ def plan_pipeline(definition: CompiledPipeline) -> Plan:
         ServiceError: AWS refused, or could not be reached.
     """
     with service_errors(f"planning pipeline {definition.name}"):
-        sagemaker, s3 = (client(name, definition.region) for name in ("sagemaker", "s3"))
+        sagemaker, s3 = (create_client(name, definition.region) for name in ("sagemaker", "s3"))
         deployment, target_state = (
             deployed_pipeline.describe(sagemaker, definition.name),
             definition.state,
         )
-        parameters = champion_parameters(sagemaker, target_state.document, {}, None)
+        parameters = build_champion_parameters(sagemaker, target_state.document, {}, None)
         next_look = _find_next_look(s3, target_state.document, parameters)
         parameters |= {ledger.PARAMETER: str(next_look.number)} if next_look else {}
         history = History(sagemaker, target_state.name if deployment else None, s3=s3)
@@ -191,9 +195,9 @@ def plan_pipeline(definition: CompiledPipeline) -> Plan:
         notes = _CodeNotes(s3, definition)
         forecast = partial(foresee, region=definition.region)
         plan = complete(target_state, deployment, history, prices, parameters, notes, forecast)
-        document = started_with(target_state.document, parameters)
-        overwrites = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
-        drift = _drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
+        document = apply_parameters(target_state.document, parameters)
+        overwrites = tuple(find_overwritten(s3, document, plan.outcomes, NEW_DATA))
+        drift = _find_drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
         remarks = (ledger.describe(next_look),) if next_look else ()
         return with_budget(
             definition, replace(plan, overwritten=overwrites, drift=drift, remarks=remarks)
@@ -205,7 +209,7 @@ def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
     that trainings start from.
     """
     budget = check_budget(definition.budget, plan.costs, plan.prices)
-    return replace(plan, begins=dict(starting_models(plan.target.document)), budget=budget)
+    return replace(plan, begins=dict(iter_starting_models(plan.target.document)), budget=budget)
 
 
 def _find_next_look(
@@ -219,18 +223,18 @@ def _find_next_look(
     try:
         return ledger.find_look(s3, document, champion)
     except ClientError as error:
-        if error_code(error) == "NoSuchBucket":
+        if read_error_code(error) == "NoSuchBucket":
             return None
         raise
 
 
-def _drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipeline) -> Drift:
+def _find_drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipeline) -> Drift:
     """Return whether the deployed pipeline was changed other than by upsert, and by whom."""
-    location = upsert_lock.records_location(definition)
+    location = upsert_lock.locate_records(definition)
     records = upsert_lock.list_records(s3, location)
     if deployment.state.fingerprint in records.times:
         return Drift(kind="none")
-    holder = Lock(s3, location, definition.name, 0).holder() if records.is_locked else None
+    holder = Lock(s3, location, definition.name, 0).read_holder() if records.is_locked else None
     if holder:
         return Drift(kind="interrupted", by=holder.owner, since=holder.since)
     if records.last is None:
@@ -255,13 +259,17 @@ class _CodeNotes:
         if asset is None or match is None:
             return ""
         try:
-            remote_objects = dict(listing(self._s3, match["bucket"], match["key"]))
+            remote_objects = dict(iter_objects(self._s3, match["bucket"], match["key"]))
         except ClientError as error:  # another account's bucket, or one that was deleted
-            return f"the old files cannot be listed ({error_code(error)})"
-        return changed_files(remote_objects, asset.files, self._kms_key) if remote_objects else ""
+            return f"the old files cannot be listed ({read_error_code(error)})"
+        return (
+            describe_changed_files(remote_objects, asset.files, self._kms_key)
+            if remote_objects
+            else ""
+        )
 
 
-def changed_files(
+def describe_changed_files(
     remote_objects: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
 ) -> str:
     """Describe changed files, such as ``2 files: ~ training/loop.py, + training/new.py``.
@@ -271,7 +279,7 @@ def changed_files(
     signs = {
         name: "~"
         for name, body in files.items()
-        if not same(remote_objects.get(name), body, kms_key)
+        if not has_same_content(remote_objects.get(name), body, kms_key)
     }
     signs |= {name: "+" for name in files if name not in remote_objects}
     signs |= {name: "-" for name in remote_objects if name not in files}

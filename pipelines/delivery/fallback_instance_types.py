@@ -7,9 +7,9 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pipelines.compile.provenance_asset import recorded_recipe
-from trainyard.aws_clients import client, service_errors
-from trainyard.language.expressions import values
+from pipelines.compile.provenance_asset import read_recorded_recipe
+from trainyard.aws_clients import create_client, service_errors
+from trainyard.language.expressions import resolve_parameters
 from trainyard.language.retries import CAPACITY
 from trainyard.runs.execution import Execution
 
@@ -19,12 +19,12 @@ TYPE = "TrainInstanceType"
 STEP = "Train"
 
 
-def fallbacks(recipe: Mapping[str, Any] | None) -> tuple[str, ...]:
+def list_fallbacks(recipe: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the instance types that a recorded recipe falls back to, in its order."""
     return tuple(((recipe or {}).get("train") or {}).get("fallback_instance_types") or ())
 
 
-def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> str | None:
+def choose_next_type(arn: str, earlier_types: Collection[str], region: str | None) -> str | None:
     """Return the instance type on which to start the training of a failed execution again.
 
     Return None if it did not fail because of missing capacity, or if the recipe of its pipeline has
@@ -43,7 +43,7 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
     if not any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures):
         return None
     with service_errors(f"reading the definition of {arn}"):
-        sagemaker = client("sagemaker", region)
+        sagemaker = create_client("sagemaker", region)
         answer = sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
         pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
             PipelineExecutionArn=arn
@@ -54,7 +54,7 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
             for parameter in page["PipelineParameters"]
         }
     document = json.loads(answer["PipelineDefinition"])
-    current_type = values(document, parameters).get(TYPE)
-    recipe = recorded_recipe(client("s3", region), document)
+    current_type = resolve_parameters(document, parameters).get(TYPE)
+    recipe = read_recorded_recipe(create_client("s3", region), document)
     tried_types = {*earlier_types, current_type}
-    return next((name for name in fallbacks(recipe) if name not in tried_types), None)
+    return next((name for name in list_fallbacks(recipe) if name not in tried_types), None)

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.provenance_asset import FOLDER, blank_record_name
-from trainyard.aws_clients import error_code, service_errors
+from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.plan.definition_diff import Change, Diff, compare
 from trainyard.plan.deployed_pipeline import State
-from trainyard.plan.plan_display import differences
+from trainyard.plan.plan_display import format_differences
 from trainyard.terminal import console
 from trainyard.terminal import errors as terminal
 
@@ -38,11 +38,12 @@ def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
     except ClientError as error:
         # The bucket exists, but a role that may list only some prefixes may not inspect all of it.
         # If it belongs to another account, the listing before the upload will fail.
-        if error_code(error) == "403":
+        if read_error_code(error) == "403":
             return False
-        if error_code(error) not in ("404", "NoSuchBucket"):
+        if read_error_code(error) not in ("404", "NoSuchBucket"):
             raise ServiceError(
-                f"bucket {bucket}: cannot be used ({error_code(error)}): it may belong to another "
+                f"bucket {bucket}: cannot be used ({read_error_code(error)}): it may belong to "
+                "another "
                 "account, or this role lacks s3:ListBucket; choose another aws.bucket"
             ) from None
     # us-east-1 is the only region that must not be given as LocationConstraint.
@@ -64,16 +65,18 @@ def sync(
         ServiceError: the bucket or the prefix cannot be listed or written.
     """
     with service_errors(f"uploading to s3://{bucket}/{prefix}"):
-        remote_objects = dict(listing(s3, bucket, prefix))
+        remote_objects = dict(iter_objects(s3, bucket, prefix))
         wrong = {
-            n: body for n, body in files.items() if not same(remote_objects.get(n), body, kms_key)
+            n: body
+            for n, body in files.items()
+            if not has_same_content(remote_objects.get(n), body, kms_key)
         }
         if wrong:
             _upload(s3, bucket, prefix, wrong, kms_key)
     return sum(len(body) for body in wrong.values())
 
 
-def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
+def iter_objects(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
     """Yield (name under ``prefix``, (bytes, ETag)) of every object there."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
     for page in pages:
@@ -81,7 +84,9 @@ def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int,
             yield item["Key"].removeprefix(f"{prefix}/"), (item["Size"], item["ETag"].strip('"'))
 
 
-def same(remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
+def has_same_content(
+    remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None
+) -> bool:
     """Return whether a listed object (bytes, ETag) has the content ``body``: by its size, and by
     its ETag if that is an MD5.
     """
@@ -140,7 +145,7 @@ class Comparison:
             f"environment {second_name} against {first_name}", style="bold", highlight=False
         )
         console.print()
-        lines = list(differences(self.diff)) or [Text("no difference")]
+        lines = list(format_differences(self.diff)) or [Text("no difference")]
         for line in lines:
             console.print(line, highlight=False)
 
@@ -150,7 +155,8 @@ def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Com
     fields that are not in a definition, such as those of the endpoint.
     """
     places = [
-        (definition.name, definition.region, _root(definition)) for definition in (before, now)
+        (definition.name, definition.region, _build_root_uri(definition))
+        for definition in (before, now)
     ]
     changes = tuple(
         Change(sign="~", path=path, old=old, new=new)
@@ -163,19 +169,19 @@ def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Com
         for path in sorted({*fields[0], *fields[1]})
         if (old := fields[0].get(path)) != (new := fields[1].get(path))
     )
-    diff = compare(_placeless(before), _placeless(now))
+    diff = compare(_blank_locations(before), _blank_locations(now))
     names = (str(before.environment), str(now.environment))
     return Comparison(names, replace(diff, pipeline=(*changes, *diff.pipeline)))
 
 
-def _root(definition: CompiledPipeline) -> str:
+def _build_root_uri(definition: CompiledPipeline) -> str:
     """Return the S3 URI that is the prefix of all of the pipeline's objects."""
     asset = definition.assets[0]
     return f"s3://{asset.bucket}/{asset.prefix.removesuffix(f'/{FOLDER}')}"
 
 
-def _placeless(definition: CompiledPipeline) -> State:
+def _blank_locations(definition: CompiledPipeline) -> State:
     """Return the definition's state with its S3 prefix and its record's name replaced."""
     # The record names commit and environment, so its own name always differs.
-    body = blank_record_name(definition.body).replace(f"{_root(definition)}/", f"{ROOT}/")
+    body = blank_record_name(definition.body).replace(f"{_build_root_uri(definition)}/", f"{ROOT}/")
     return replace(definition.state, definition=body)

@@ -21,7 +21,7 @@ from trainyard.plan.definition_diff import Diff, compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.pipeline_plan import Plan
 from trainyard.terminal import console
-from trainyard.validate.all_checks import line, show
+from trainyard.validate.all_checks import format_finding, show
 
 FORMAT = 1
 MAX_CHANGES = 5  # changes in one message
@@ -62,9 +62,9 @@ class SavedPlan:
                 f"{self.path}: is a plan of pipeline {self.target_state.name}, and {self.recipe} "
                 f"defines {state.name}: give the recipe that was planned"
             )
-        assets = _assets(definition.assets)
+        assets = _map_asset_hashes(definition.assets)
         if state.fingerprint != self.target_state.fingerprint or assets != self.assets:
-            difference = diff_line(compare(self.target_state, state)) or "the code"
+            difference = format_diff(compare(self.target_state, state)) or "the code"
             raise PlanError(
                 f"{self.path}: this checkout does not give what was planned; since then changed: "
                 f"{difference}. Check out what was planned, or plan again"
@@ -84,7 +84,7 @@ class SavedPlan:
                 f"pipeline {self.target_state.name} was deleted since {self.path}: plan again"
             )
         difference = (
-            diff_line(compare(self.previous_state, deployment.state))
+            format_diff(compare(self.previous_state, deployment.state))
             if self.previous_state
             else "it was created"
         )
@@ -100,7 +100,7 @@ def _describe_environment(environment: str | None) -> str:
     return f"environment {environment}" if environment else "no environment"
 
 
-def diff_line(diff: Diff) -> str:
+def format_diff(diff: Diff) -> str:
     """Describe a difference in one line, for messages."""
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
     words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
@@ -112,10 +112,10 @@ def diff_line(diff: Diff) -> str:
 
 def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
     """Return the plan as ``--json`` prints it, with the hashes of the definition's code."""
-    return plan.as_json() | {"assets": _assets(definition.assets)}
+    return plan.as_json() | {"assets": _map_asset_hashes(definition.assets)}
 
 
-def _assets(assets: Sequence[Any]) -> dict[str, str]:
+def _map_asset_hashes(assets: Sequence[Any]) -> dict[str, str]:
     return {asset.key: asset.sha256 for asset in assets}
 
 
@@ -161,14 +161,14 @@ def read(path: Path) -> SavedPlan:
         recipe=Path(content["recipe"]),
         overrides=tuple(content["overrides"]),
         environment=content.get("environment"),
-        target_state=_state(content["wanted"]),
+        target_state=_parse_state(content["wanted"]),
         assets=content["assets"],
-        previous_state=content["deployed"] and _state(content["deployed"]),
+        previous_state=content["deployed"] and _parse_state(content["deployed"]),
         created_at=datetime.fromisoformat(content["made"]),
     )
 
 
-def _state(tree: Mapping[str, Any]) -> State:
+def _parse_state(tree: Mapping[str, Any]) -> State:
     return State(**{key: value for key, value in tree.items() if key != "fingerprint"})
 
 
@@ -178,7 +178,7 @@ DEFINITION = "definition.json"
 """Name of the object with a definition that another tool than upsert deploys."""
 
 
-def definition_asset(definition: CompiledPipeline) -> Asset:
+def build_definition_asset(definition: CompiledPipeline) -> Asset:
     """Return the asset of the definition itself; its folder is next to those of the code."""
     code = definition.assets[0]
     return Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
@@ -191,7 +191,7 @@ def refuse_invalid(definition: CompiledPipeline) -> None:
         DefinitionError: a rule finds an error, which the service would find later.
     """
     findings = check(definition.body)
-    wrong = [line(finding) for finding in findings if finding.severity == "error"]
+    wrong = [format_finding(finding) for finding in findings if finding.severity == "error"]
     if wrong:
         raise DefinitionError(f"pipeline {definition.name}:\n  " + "\n  ".join(wrong))
     if findings:

@@ -5,10 +5,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.advice.training_setting import FIT, LoopTraining, describe_memory_need, of_request
+from pipelines.advice.training_setting import (
+    FIT,
+    LoopTraining,
+    derive_request_training,
+    describe_memory_need,
+)
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections, memory, model_shapes
-from trainyard.foresight.cloud_machines import machines
+from trainyard.foresight.cloud_machines import make_machines
 from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interrupted_run import foresee as foresee_run
 from trainyard.foresight.interval import Spread
@@ -19,9 +24,9 @@ from trainyard.plan.run_cost import (
     Foresight,
     NotForeseen,
 )
-from trainyard.runs.run_display import duration
+from trainyard.runs.run_display import format_duration
 from trainyard.validate.outer_form import read
-from trainyard.validate.rules.job_view import Job, training
+from trainyard.validate.rules.job_view import Job, select_training_jobs
 
 LONGEST = 28 * 24 * 60
 """Most minutes that a training job may run (service quotas: "longest run time for a
@@ -42,7 +47,7 @@ def foresee(document: Mapping[str, Any], region: str) -> Foresight:
     """
     calibration = measured_corrections.read()
     readable, _ = read(json.dumps(document))
-    jobs = () if readable is None else training(readable)
+    jobs = () if readable is None else select_training_jobs(readable)
     trainings = (job for job in jobs if job.step.type == "Training")
     return {job.step.name: _foresee(job, calibration, region) for job in trainings}
 
@@ -50,7 +55,7 @@ def foresee(document: Mapping[str, Any], region: str) -> Foresight:
 def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
     """Return the forecast of one training job, or why there is none."""
     try:
-        training = of_request(job)
+        training = derive_request_training(job)
     except ForesightError as error:
         return NotForeseen(str(error))
     time = calibration.time(training.setting, training.shapes)
@@ -59,7 +64,7 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
     # Includes start, steps, saves and interruptions. The machines have no price here, because a
     # plan has prices of its own.
     run = foresee_run(
-        machines(str(job.instance_type), job.nodes, mode, region=region),
+        make_machines(str(job.instance_type), job.nodes, mode, region=region),
         (training.shapes or model_shapes.from_setting(training.setting)).parameters,
         time.step_seconds,
         training.steps,
@@ -95,13 +100,13 @@ def _warn(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
             "may never end: an interruption undoes more than is saved until the next; lower "
             "train.loop.checkpoint_interval, or take no spot machines"
         )
-    limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
+    limit = job.read_number("StoppingCondition.MaxRuntimeInSeconds")
     if limit is not None and seconds.p90 > limit:
         sure = "will be" if seconds.p10 > limit else "may be"
         minutes = -(-seconds.p90 // 60)
         longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
         yield (
-            f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
+            f"{sure} stopped by its time limit of {format_duration(limit)} before its last step: "
             f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
         )
 
@@ -112,7 +117,7 @@ def _describe_end(job: Job, run: Run) -> str:
     """
     mode, lost = "on spot" if job.spot else "on demand", run.interruptions
     p10, p50, p90 = (
-        duration(hours * 3600) if math.isfinite(hours) else "never"
+        format_duration(hours * 3600) if math.isfinite(hours) else "never"
         for hours in (run.hours.p10, run.hours.p50, run.hours.p90)
     )
     return (

@@ -22,7 +22,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from pipelines.compile.compilation import CompiledPipeline
-from trainyard.aws_clients import error_code
+from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import PlanError
 from trainyard.plan.deployed_pipeline import State
 from trainyard.terminal import console
@@ -47,7 +47,7 @@ class Place:
 
     kms_key: str | None = None
 
-    def key(self, name: str) -> str:
+    def build_key(self, name: str) -> str:
         """Return the key of the object ``name``."""
         return f"{self.prefix}/{name}"
 
@@ -75,7 +75,7 @@ class Records:
         return max(self.times, key=self.times.__getitem__, default=None)
 
 
-def records_location(definition: CompiledPipeline) -> Place:
+def locate_records(definition: CompiledPipeline) -> Place:
     """Return the location of the pipeline's records: ``<root>/definitions/…``, next to its code in
     ``<root>/code/…``.
     """
@@ -94,14 +94,16 @@ def list_records(s3: Any, location: Place) -> Records:
     try:
         objects = [
             item
-            for page in pages.paginate(Bucket=location.bucket, Prefix=location.key(""))
+            for page in pages.paginate(Bucket=location.bucket, Prefix=location.build_key(""))
             for item in page.get("Contents", ())
         ]
     except ClientError as error:
-        if error_code(error) == "NoSuchBucket":
+        if read_error_code(error) == "NoSuchBucket":
             return Records({}, False)
         raise
-    names = {item["Key"].removeprefix(location.key("")): item["LastModified"] for item in objects}
+    names = {
+        item["Key"].removeprefix(location.build_key("")): item["LastModified"] for item in objects
+    }
     times = {
         n.removesuffix(".json"): timestamp for n, timestamp in names.items() if n.endswith(".json")
     }
@@ -116,7 +118,7 @@ def write(s3: Any, location: Place, state: State) -> None:
     """
     s3.put_object(
         Bucket=location.bucket,
-        Key=location.key(f"{state.fingerprint}.json"),
+        Key=location.build_key(f"{state.fingerprint}.json"),
         Body=json.dumps(state.as_json(), indent=1).encode(),
         **location.encryption,
     )
@@ -129,7 +131,7 @@ def read(s3: Any, location: Place, fingerprint: str) -> State:
         ClientError: AWS refused.
         PlanError: the object was damaged or edited.
     """
-    key = location.key(f"{fingerprint}.json")
+    key = location.build_key(f"{fingerprint}.json")
     body = s3.get_object(Bucket=location.bucket, Key=key)["Body"].read()
     try:
         state = State(**json.loads(body))
@@ -171,7 +173,7 @@ class Lock:
         self._seconds = seconds
         self._id = secrets.token_hex(8)
         self._etag = ""
-        self._target = {"Bucket": location.bucket, "Key": location.key(LOCK)}
+        self._target = {"Bucket": location.bucket, "Key": location.build_key(LOCK)}
 
     def take(self) -> None:
         """Take the lock, also from a holder whose time is up.
@@ -182,7 +184,7 @@ class Lock:
         for _ in range(ATTEMPTS):
             if self._write(IfNoneMatch="*"):
                 return
-            holder = self.holder()
+            holder = self.read_holder()
             if holder is None:
                 continue
             if not holder.is_expired:
@@ -201,7 +203,7 @@ class Lock:
             PlanError: the time was up, and another process took the lock over.
         """
         if not self._write(IfMatch=self._etag):
-            holder = self.holder()
+            holder = self.read_holder()
             raise PlanError(
                 f"pipeline {self._pipeline}: this upsert took longer than its lock lasts "
                 f"({self._seconds:g} s), and {holder.owner if holder else 'another process'} took "
@@ -216,12 +218,12 @@ class Lock:
             if not self._is_late(error):
                 raise
 
-    def holder(self) -> Holder | None:
+    def read_holder(self) -> Holder | None:
         """Return the holder of the lock; None if it is free."""
         try:
             answer = self._s3.get_object(**self._target)
         except ClientError as error:
-            if error_code(error) == "NoSuchBucket" or self._is_late(error):
+            if read_error_code(error) == "NoSuchBucket" or self._is_late(error):
                 return None
             raise
         lock_record = self._parse_record(answer["Body"].read())
@@ -252,7 +254,7 @@ class Lock:
 
     def _write(self, **condition: str) -> bool:
         """Write the lock object under ``condition``; return whether the lock is now ours."""
-        body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
+        body = {"id": self._id, "holder": identify_process(), "seconds": self._seconds}
         try:
             answer = self._s3.put_object(
                 **self._target,
@@ -266,7 +268,7 @@ class Lock:
                 raise
             # botocore may have retried a request that had succeeded in S3. Then the retry is
             # refused, but the lock is ours.
-            holder = self.holder()
+            holder = self.read_holder()
             if holder is None or holder.id != self._id:
                 return False
             self._etag = holder.etag
@@ -276,7 +278,7 @@ class Lock:
 
     def _is_late(self, error: ClientError) -> bool:
         """Return whether the error means that another process was faster."""
-        if error_code(error) in LOST_RACE:
+        if read_error_code(error) in LOST_RACE:
             return True
         # For an object that does not exist, a role that may list only some prefixes gets 403, not
         # 404 (API page of GetObject: 404 needs s3:ListBucket).
@@ -308,10 +310,10 @@ def hold_lock(s3: Any, location: Place, pipeline: str, seconds: float) -> Iterat
 
 
 def _is_denied(error: ClientError) -> bool:
-    return error_code(error) in ("AccessDenied", "403")
+    return read_error_code(error) in ("AccessDenied", "403")
 
 
-def whoami() -> str:
+def identify_process() -> str:
     """Return the id of the CodeBuild build, or ``user@host (process N)``."""
     if build := os.environ.get("CODEBUILD_BUILD_ID"):
         return build

@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipelines.compile.compilation import Requirements, Wheelhouse
-from pipelines.compile.package_lock import read, used_in
+from pipelines.compile.package_lock import read, select_for_python
 from pipelines.delivery.pipeline_objects import sync
-from trainyard.aws_clients import error_code
+from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import DefinitionError
 
 IMAGE_OWN = "torch"
@@ -40,7 +40,7 @@ def is_uploaded(s3: Any, house: Wheelhouse) -> bool:
     try:
         s3.head_object(Bucket=house.bucket, Key=house.manifest)
     except ClientError as error:
-        if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
+        if read_error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
             return False
         raise
     return True
@@ -96,7 +96,7 @@ def _download(requirements: Requirements, python: str, wheels: Path) -> None:
         if lines:
             hash_options = ["--require-hashes", "--no-deps", "-r", str(lock_path)]
             hash_options += ["--dest", str(wheels)]
-            _pip("download", python, *hash_options, file_name=requirements.name)
+            _run_pip("download", python, *hash_options, file_name=requirements.name)
 
 
 def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
@@ -104,11 +104,13 @@ def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:
         return None
-    entries = used_in(read(text, requirements.name), f"{python}.0")
-    return [_line(e.name, e.version, e.hashes) for e in entries if e.name != IMAGE_OWN]
+    entries = select_for_python(read(text, requirements.name), f"{python}.0")
+    return [
+        _format_requirement(e.name, e.version, e.hashes) for e in entries if e.name != IMAGE_OWN
+    ]
 
 
-def _line(name: str, version: str, hashes: Sequence[str]) -> str:
+def _format_requirement(name: str, version: str, hashes: Sequence[str]) -> str:
     return f"{name}=={version} {' '.join(f'--hash={digest}' for digest in hashes)}\n"
 
 
@@ -121,15 +123,15 @@ def _resolve_lines(name: str, python: str, folder: Path) -> list[str]:
         f"--target={folder / 'none'}",
         f"--report={report}",
     ]
-    _pip("install", python, *options, "-r", name, file_name=name, cwd=folder)
+    _run_pip("install", python, *options, "-r", name, file_name=name, cwd=folder)
     packages: dict[str, Any] = {
         canonicalize_name(item["metadata"]["name"]): item
         for item in json.loads(report.read_text(encoding="utf-8"))["install"]
     }
     roots = [package for package, item in packages.items() if item["requested"]]
-    needed_names = set(_without_torch(roots, packages))
+    needed_names = set(_exclude_torch(roots, packages))
     return [
-        _line(package, item["metadata"]["version"], [_hash(item, name)])
+        _format_requirement(package, item["metadata"]["version"], [_hash(item, name)])
         for package, item in packages.items()
         if package in needed_names
     ]
@@ -146,7 +148,7 @@ def _hash(item: Mapping[str, Any], name: str) -> str:
     return f"sha256:{hashes['sha256']}"
 
 
-def _without_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterator[str]:
+def _exclude_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterator[str]:
     """Yield the packages that ``roots`` need, except torch and what only torch needs."""
     visited_names, queue = {IMAGE_OWN}, list(roots)
     while queue:
@@ -159,7 +161,7 @@ def _without_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterato
         queue += [canonicalize_name(Requirement(text).name) for text in needs]
 
 
-def _pip(verb: str, python: str, *words: str, file_name: str, cwd: Path | None = None) -> None:
+def _run_pip(verb: str, python: str, *words: str, file_name: str, cwd: Path | None = None) -> None:
     """Run pip for the image's Python and platform, with wheels only, so that nothing is built.
 
     Raises:

@@ -23,14 +23,14 @@ import numpy as np
 from scipy.stats import t as student
 
 from pipelines.endpoint.drift import QUALITY, Change
-from pipelines.endpoint.endpoint_requests import UNREADABLE, body, value_at
-from pipelines.endpoint.rollout import serving
+from pipelines.endpoint.endpoint_requests import UNREADABLE, find_value, parse_captured_body
+from pipelines.endpoint.rollout import find_served_package
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
-from pipelines.registry.champion import evidence_of
+from pipelines.registry.champion import open_evidence
 from pipelines.registry.package_evidence import Absent, split
 from trainyard.aws_clients import service_errors
-from trainyard.common.errors import DataError, RecipeError, nearest
+from trainyard.common.errors import DataError, RecipeError, suggest_nearest
 
 # Records that a model was asked about, and its responses: captured by an endpoint, or from files.
 #
@@ -111,13 +111,15 @@ def read_captures(
         )
         folders = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
     for folder in folders:
-        for _, line in lines_of_days(s3, f"s3://{bucket}/{folder}", start, end):
+        for _, line in iter_daily_lines(s3, f"s3://{bucket}/{folder}", start, end):
             add_captured(source, line, folder[len(prefix) : -1], (start, end), truths)
     source.requests.sort(key=attrgetter("captured_at"))
     return source
 
 
-def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, bytes]]:
+def iter_daily_lines(
+    s3: Any, uri: str, start: datetime, end: datetime
+) -> Iterator[tuple[str, bytes]]:
     """Yield (location, line) of the files below ``yyyy/mm/dd/``, for each day from ``start`` to
     ``end``.
 
@@ -128,7 +130,7 @@ def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator
     days = (end.date() - start.date()).days + 1
     with service_errors(f"reading {uri}"):
         for day in (start + timedelta(days=n) for n in range(days)):
-            for key in _keys(s3, bucket, f"{prefix}{day:%Y/%m/%d}/"):
+            for key in _iter_keys(s3, bucket, f"{prefix}{day:%Y/%m/%d}/"):
                 body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
                 for number, line in enumerate(body.splitlines(), 1):
                     yield f"s3://{bucket}/{key}, line {number}", line
@@ -154,7 +156,7 @@ def add_captured(
         if not start <= captured_at.replace(tzinfo=start.tzinfo) < end:
             return
         sides = event["captureData"]
-        request_body = body(sides["endpointInput"])
+        request_body = parse_captured_body(sides["endpointInput"])
         if not isinstance(request_body, dict):
             raise ValueError("the request is not a JSON object")
         truth = truths.get(name)
@@ -162,7 +164,7 @@ def add_captured(
         source.unread, source.unread_reason = source.unread + 1, repr(error)
         return
     try:
-        answer = body(sides["endpointOutput"])
+        answer = parse_captured_body(sides["endpointOutput"])
     except UNREADABLE:  # not captured, or not JSON: then only the features are compared
         answer = None
     request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
@@ -189,12 +191,12 @@ def read_record_files(s3: Any, uri: str) -> Source:
     source = Source()
     bucket, prefix = split(uri)
     with service_errors(f"reading {uri}"):
-        for key in _keys(s3, bucket, prefix):
+        for key in _iter_keys(s3, bucket, prefix):
             if PurePosixPath(key).name.startswith((".", "_")):
                 continue
             body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
             try:
-                for row in _rows(PurePosixPath(key), body):
+                for row in _parse_rows(PurePosixPath(key), body):
                     has_answer = isinstance(row.get("input"), dict) and "answer" in row
                     source.add(
                         RecordedRequest(_record(row["input"]), row["answer"])
@@ -212,7 +214,7 @@ def read_record_files(s3: Any, uri: str) -> Source:
     return source
 
 
-def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
+def _parse_rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file, whose suffix names its format; raise ValueError for another."""
     if path.suffix == ".gz":
         path, body = path.with_suffix(""), gzip.decompress(body)
@@ -228,7 +230,7 @@ def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
         raise ValueError(f"format {path.suffix or 'without a suffix'} is not read")
 
 
-def _keys(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
+def _iter_keys(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     yield from (item["Key"] for page in pages for item in page.get("Contents", ()))
 
@@ -278,16 +280,19 @@ def read_quality(
     metric = monitor.metric or workload_spec.primary_metric
     possible = [name for name in OF_TRUTHS if name in workload_spec.metrics]
     if metric not in possible:
+        hint = (
+            suggest_nearest(metric, possible) if possible else f"{recipe.kind} has no such metric"
+        )
         raise RecipeError(
             f"monitor.metric: {metric} is not computed from a predicted number and its truth; "
-            f"{nearest(metric, possible) if possible else f'{recipe.kind} has no such metric'}"
+            f"{hint}"
         )
-    package = serving(sagemaker, endpoint)
+    package = find_served_package(sagemaker, endpoint)
     if package is None:
         raise DataError(f"endpoint {endpoint}: serves no model package, so nothing was recorded")
-    evidence = evidence_of(package)
+    evidence = open_evidence(package)
     try:
-        entry = evidence.json(evidence.source("Statistics")["S3Uri"])["metrics"][metric]
+        entry = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["metrics"][metric]
         value, error = float(entry["value"]), float(entry["standard_error"])
     except (Absent, KeyError, TypeError) as cause:
         raise DataError(
@@ -301,7 +306,7 @@ def read_quality(
     )
 
 
-def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float | None]:
+def read_truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float | None]:
     """Return ID of a request to its truth, for the truths that arrived from the day of ``start`` to
     the day of ``end``; None for a truth that is not a number, ``true`` or ``false``.
 
@@ -310,11 +315,11 @@ def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float
         ServiceError: S3 refused.
     """
     truth_values: dict[str, float | None] = {}
-    for place, line in lines_of_days(s3, uri, start, end):
+    for place, line in iter_daily_lines(s3, uri, start, end):
         try:
             event = json.loads(line)
             truth_data = event["groundTruthData"]["data"]
-            truth_values[event["eventMetadata"]["eventId"]] = _number(truth_data)
+            truth_values[event["eventMetadata"]["eventId"]] = _parse_number(truth_data)
         except UNREADABLE as error:
             raise DataError(
                 f"{place}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
@@ -323,7 +328,7 @@ def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float
     return truth_values
 
 
-def _number(raw_value: Any) -> float | None:
+def _parse_number(raw_value: Any) -> float | None:
     """Return the value as a finite number; None if it is none. ``true`` is 1, ``false`` 0."""
     text = str(raw_value).strip().lower()
     try:
@@ -346,7 +351,7 @@ def judge_quality(
         group: column of a request; requests with equal values in it depend on each other.
     """
     rows = [request for request in answers if request.variant == record.variant]
-    pairs = [(value_at(request.answer, path), request.truth) for request in rows]
+    pairs = [(find_value(request.answer, path), request.truth) for request in rows]
     are_usable = [_is_usable(record.metric, *pair) for pair in pairs]
     values = np.array(
         [pair for pair, is_usable in zip(pairs, are_usable, strict=True) if is_usable], float
@@ -356,7 +361,7 @@ def judge_quality(
         for request, is_usable in zip(rows, are_usable, strict=True)
         if is_usable
     ]
-    notes = _notes(record, len(rows), len(values))
+    notes = _explain_uncompared(record, len(rows), len(values))
     if len(values) < 2:
         return None, notes
     losses = OF_TRUTHS[record.metric](*values.T)
@@ -369,10 +374,10 @@ def _is_usable(metric: str, prediction: Any, truth: float | None) -> bool:
         return False
     if metric in OF_PROBABILITIES:
         return 0 <= prediction <= 1 and truth in (0, 1)
-    return _number(prediction) is not None  # neither NaN nor beyond float64
+    return _parse_number(prediction) is not None  # neither NaN nor beyond float64
 
 
-def _notes(record: RecordedQuality, rows: int, compared_count: int) -> Iterator[str]:
+def _explain_uncompared(record: RecordedQuality, rows: int, compared_count: int) -> Iterator[str]:
     """Yield notes on truths that were not compared."""
     if compared_count < rows:
         expectation = (

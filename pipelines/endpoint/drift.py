@@ -28,8 +28,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2_contingency, fisher_exact, hypergeom, ks_2samp
 
-from conditions.slices import holm
-from trainyard.quality.model_quality import Cells, numbers
+from conditions.slices import adjust_p_values
+from trainyard.quality.model_quality import Cells, parse_numbers
 
 VALUES, MISSING, QUALITY = "values", "missing", "quality"
 PARTS = 5
@@ -82,9 +82,11 @@ def compare(
     changes = [*also] + [
         change
         for name in before
-        for change in _changes(name, before[name], now[name], name in quantities, least_psi)
+        for change in _find_column_changes(
+            name, before[name], now[name], name in quantities, least_psi
+        )
     ]
-    chances = holm(np.array([change.chance for change in changes]))
+    chances = adjust_p_values(np.array([change.chance for change in changes]))
     results = [
         replace(
             c,
@@ -96,17 +98,19 @@ def compare(
     return sorted(results, key=lambda c: (not c.has_drifted, -np.inf if c.psi is None else -c.psi))
 
 
-def _changes(
+def _find_column_changes(
     name: str, before: Cells, now: Cells, quantity: bool, least_psi: float
 ) -> Iterator[Change]:
     """Yield the changes of one column: of its values, and of its share of missing values."""
-    sides = [_finite(cells) if quantity else [x for x in cells if x] for cells in (before, now)]
+    sides = [
+        _select_finite(cells) if quantity else [x for x in cells if x] for cells in (before, now)
+    ]
     sizes = len(before), len(now)
     if all(map(len, sides)):
-        tests = [*_of_numbers(*map(np.array, sides))] if quantity else []
-        tests.append(_of_frequent(*sides))
+        tests = [*_test_numbers(*map(np.array, sides))] if quantity else []
+        tests.append(_test_frequent_values(*sides))
         if not quantity or all(float(value).is_integer() for side in sides for value in side):
-            tests += _of_unknown(*sides)
+            tests += _test_unknown_values(*sides)
         # With many requests even trifles are significant: only tests with an effect size compete.
         large = [test for test in tests if test.psi >= least_psi]
         best = min(large, key=lambda test: test.chance) if large else tests[0]
@@ -115,7 +119,7 @@ def _changes(
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
         chance = float(fisher_exact(_with_rest(absent, sizes)).pvalue)
-        movement = _movement("missing", absent, sizes)
+        movement = _describe_movement("missing", absent, sizes)
         yield Change(name, MISSING, chance, psi(*_with_rest(absent, sizes).T), movement)
 
 
@@ -133,24 +137,24 @@ def _with_rest(counts: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
     return np.array([counts, np.subtract(sizes, counts)])
 
 
-def _movement(name: str, counts: Sequence[int], sizes: Sequence[int]) -> str:
+def _describe_movement(name: str, counts: Sequence[int], sizes: Sequence[int]) -> str:
     """Describe how a share changed, such as ``missing 1.0% → 3.5%``."""
     before, now = np.divide(counts, sizes)
     return f"{name} {before:.1%} → {now:.1%}"
 
 
-def _finite(cells: Cells) -> list[float]:
+def _select_finite(cells: Cells) -> list[float]:
     """Return the finite numbers, rounded to float32's precision.
 
     Numbers that different programs write may differ in their last digits. Unrounded, a value that
     many records have would seem to move.
     """
-    values = numbers(cells)
+    values = parse_numbers(cells)
     most = np.finfo(np.float32).max
     return values[np.isfinite(values)].clip(-most, most).astype(np.float32).tolist()
 
 
-def _of_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
+def _test_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
     """Test two samples of numbers: Kolmogorov and Smirnov's test, and the test of their tails."""
     inner = np.arange(1, PARTS) / PARTS
     edges = np.unique([np.quantile(side, inner, method="lower") for side in (before, now)])
@@ -163,11 +167,11 @@ def _of_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
     if medians[0] == medians[1]:
         low = [(x <= test.statistic_location).sum() for x in (before, now)]
         sizes = len(before), len(now)
-        movement = _movement(f"up to {test.statistic_location:.4g}:", low, sizes)
-    return [_Test(float(test.pvalue), psi(*counts), movement), *_of_tails(before, now)]
+        movement = _describe_movement(f"up to {test.statistic_location:.4g}:", low, sizes)
+    return [_Test(float(test.pvalue), psi(*counts), movement), *_test_tails(before, now)]
 
 
-def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
+def _test_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
     """Yield the strongest difference of tails: shares in the outer quarter, eighth, … of all
     values, at both ends. Yield nothing for fewer than four values.
     """
@@ -185,10 +189,12 @@ def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
     if tails:
         chance, name, *tail_counts = min(tails)
         index = psi(*_with_rest(tail_counts, sizes).T)
-        yield _Test(min(1.0, len(tails) * chance), index, _movement(name, tail_counts, sizes))
+        yield _Test(
+            min(1.0, len(tails) * chance), index, _describe_movement(name, tail_counts, sizes)
+        )
 
 
-def _of_frequent(before: Sequence, now: Sequence) -> _Test:
+def _test_frequent_values(before: Sequence, now: Sequence) -> _Test:
     """Test the shares of frequent values by Pearson's χ²; rarer values are counted together."""
     sides = [Counter(before), Counter(now)]
     both = sides[0] + sides[1]
@@ -212,11 +218,11 @@ def _of_frequent(before: Sequence, now: Sequence) -> _Test:
     most = int(np.abs(shares[1] - shares[0]).argmax())
     value = names[most] if isinstance(names[most], str) else f"{names[most]:.4g}"
     value = value if value.isprintable() else repr(value)
-    movement = _movement(f"{value:.30}", counts[:, most].tolist(), (len(before), len(now)))
+    movement = _describe_movement(f"{value:.30}", counts[:, most].tolist(), (len(before), len(now)))
     return _Test(chance, psi(*counts), movement)
 
 
-def _of_unknown(before: Sequence, now: Sequence) -> Iterator[_Test]:
+def _test_unknown_values(before: Sequence, now: Sequence) -> Iterator[_Test]:
     """Yield tests of the shares of records whose value is not in one half of a sample.
 
     The halves are first the earlier half of the baseline, then the later half of the period,
@@ -232,7 +238,7 @@ def _of_unknown(before: Sequence, now: Sequence) -> Iterator[_Test]:
         if all(sizes):
             table = _with_rest(unknown, sizes)
             chance = float(fisher_exact(table, alternative=rarer).pvalue)
-            movement = _movement(f"values that half of {name} lacks:", unknown, sizes)
+            movement = _describe_movement(f"values that half of {name} lacks:", unknown, sizes)
             yield _Test(chance, psi(*table.T), movement)
 
 

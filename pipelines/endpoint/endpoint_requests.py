@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Deploy
-from trainyard.common.errors import RecipeError, nearest
+from trainyard.common.errors import RecipeError, suggest_nearest
 
 PERIOD = 60
 """Seconds of an alarm's period: SageMaker's metrics of endpoints have one value per minute."""
@@ -52,7 +52,7 @@ class Release:
     def name(self) -> str:
         """Return the name of the model, which is also that of the endpoint's configuration."""
         group, version = self.package.rpartition(":model-package/")[2].split("/")
-        return f"{deployment_name_prefix(self.deploy.endpoint, group)}{version}"
+        return f"{build_name_prefix(self.deploy.endpoint, group)}{version}"
 
     @property
     def variant(self) -> str:
@@ -64,14 +64,14 @@ class Release:
         return [{"Key": k, "Value": v} for k, v in sorted(self.recipe.aws.tags.items())]
 
 
-def deployment_name_prefix(endpoint: str, group: str) -> str:
+def build_name_prefix(endpoint: str, group: str) -> str:
     """Return the prefix of the names of models, configurations and alarms that deployments of a
     group's packages to an endpoint create. The package's version follows it.
     """
     return f"{endpoint}-{group[:25].rstrip('-')}-"
 
 
-def model(release: Release) -> dict[str, Any]:
+def build_model_request(release: Release) -> dict[str, Any]:
     """Return CreateModel's request."""
     aws = release.recipe.aws
     request: dict[str, Any] = {
@@ -88,7 +88,7 @@ def model(release: Release) -> dict[str, Any]:
     return request | ({"Tags": release.tags} if release.tags else {})
 
 
-def configuration(release: Release) -> dict[str, Any]:
+def build_config_request(release: Release) -> dict[str, Any]:
     """Return CreateEndpointConfig's request."""
     deploy, key = release.deploy, release.recipe.aws.kms_key
     variant = {
@@ -119,7 +119,7 @@ def configuration(release: Release) -> dict[str, Any]:
     return request | ({"Tags": release.tags} if release.tags else {})
 
 
-def alarms(release: Release) -> Iterator[dict[str, Any]]:
+def build_alarm_requests(release: Release) -> Iterator[dict[str, Any]]:
     """Yield the PutMetricAlarm requests of this release: for errors, latency and the comparison."""
     deploy = release.deploy
     dimensions = {
@@ -130,11 +130,11 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
     of_minute = {
         "Namespace": "AWS/SageMaker",
         "Period": PERIOD,
-        "Dimensions": _dimensions(dimensions),
+        "Dimensions": _format_dimensions(dimensions),
     }
     if deploy.max_error_share is not None:
         yield (
-            _alarm(release, "errors", deploy.max_error_share)
+            _build_alarm_fields(release, "errors", deploy.max_error_share)
             | of_minute
             | {
                 "MetricName": "Invocation5XXErrors",
@@ -143,7 +143,7 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
         )
     if deploy.max_p95_ms is not None:
         yield (
-            _alarm(release, "latency", deploy.max_p95_ms * 1000)
+            _build_alarm_fields(release, "latency", deploy.max_p95_ms * 1000)
             | of_minute
             | {
                 "MetricName": "ModelLatency",  # in microseconds
@@ -152,16 +152,16 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
             }
         )
     if deploy.compare:
-        yield _alarm(release, "worse", 0.5) | {
+        yield _build_alarm_fields(release, "worse", 0.5) | {
             "Namespace": NAMESPACE,
             "MetricName": WORSE,
-            "Dimensions": _dimensions({"EndpointConfigName": release.name}),
+            "Dimensions": _format_dimensions({"EndpointConfigName": release.name}),
             "Statistic": "Maximum",
             "Period": COMPARISON_SECONDS,
         }
 
 
-def _alarm(release: Release, kind: str, threshold: float) -> dict[str, Any]:
+def _build_alarm_fields(release: Release, kind: str, threshold: float) -> dict[str, Any]:
     """Return the fields that all alarms of a release have."""
     return {
         "AlarmName": f"{release.name}-{kind}",
@@ -173,11 +173,11 @@ def _alarm(release: Release, kind: str, threshold: float) -> dict[str, Any]:
     }
 
 
-def _dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
+def _format_dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Name": name, "Value": value} for name, value in dimensions.items()]
 
 
-def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
+def build_deployment_config(deploy: Deploy, names: list[str]) -> dict[str, Any]:
     """Return the DeploymentConfig of an update; alarms ``names`` roll it back."""
     wait = round(deploy.bake_minutes * 60)
     percent = {"Type": "CAPACITY_PERCENT", "Value": round(100 * deploy.share)}
@@ -205,30 +205,30 @@ UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError
 """Exceptions that are raised when JSON of another form is read."""
 
 
-def body(side: Mapping[str, str]) -> Any:
+def parse_captured_body(side: Mapping[str, str]) -> Any:
     """Return a captured JSON body; raise one of ``UNREADABLE`` if it is not one."""
     data = b64decode(side["data"]) if side["encoding"] == "BASE64" else side["data"]
     return json.loads(data)
 
 
-def response_body(line: str | bytes) -> Any:
+def read_response_body(line: str | bytes) -> Any:
     """Return the response in a captured line; None if it has none, or cannot be read."""
     try:
-        return body(json.loads(line)["captureData"]["endpointOutput"])
+        return parse_captured_body(json.loads(line)["captureData"]["endpointOutput"])
     except UNREADABLE:
         return None
 
 
-def value_at(answer: Any, path: str) -> Any:
+def find_value(answer: Any, path: str) -> Any:
     """Return a response's value at the dotted path ``path``; None if it is missing."""
     for member in path.split("."):
         answer = answer.get(member) if isinstance(answer, dict) else None
     return answer
 
 
-def number_at(answer: Any, path: str) -> float | None:
+def find_number(answer: Any, path: str) -> float | None:
     """Return the number at ``path``; None if it is missing, not a number, NaN or infinite."""
-    value = value_at(answer, path)
+    value = find_value(answer, path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -237,20 +237,20 @@ def number_at(answer: Any, path: str) -> float | None:
         return None
 
 
-def numbers(answer: Any) -> Iterator[str]:
+def iter_number_paths(answer: Any) -> Iterator[str]:
     """Yield the paths of all numbers in a response."""
     for name, value in answer.items() if isinstance(answer, dict) else ():
-        yield from (f"{name}.{rest}" for rest in numbers(value))
-        if number_at(answer, name) is not None:
+        yield from (f"{name}.{rest}" for rest in iter_number_paths(value))
+        if find_number(answer, name) is not None:
             yield name
 
 
-def without_number(path: str, answers: Sequence[Any]) -> str | None:
+def explain_missing_number(path: str, answers: Sequence[Any]) -> str | None:
     """Return a message that no response has a number at ``path``, with the nearest path that has
     one; return None if some response has it, or there are no responses.
     """
-    if not answers or any(number_at(reply, path) is not None for reply in answers):
+    if not answers or any(find_number(reply, path) is not None for reply in answers):
         return None
-    number_names = [*dict.fromkeys(name for reply in answers for name in numbers(reply))]
-    hint = nearest(path, number_names) if number_names else "there are no numbers in them"
+    number_names = [*dict.fromkeys(name for reply in answers for name in iter_number_paths(reply))]
+    hint = suggest_nearest(path, number_names) if number_names else "there are no numbers in them"
     return f"none of {len(answers):,} captured answers has a number {path!r}; {hint}"

@@ -14,18 +14,18 @@ from pipelines.endpoint.answer_quality import (
     judge_quality,
     read_captures,
     read_record_files,
-    truths,
+    read_truths,
 )
 from pipelines.endpoint.drift import MISSING, QUALITY, Change, compare
-from pipelines.endpoint.endpoint_requests import number_at, without_number
+from pipelines.endpoint.endpoint_requests import explain_missing_number, find_number
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
 from pipelines.registry.package_evidence import split
 from trainyard.aws_clients import service_errors
-from trainyard.common.errors import DataError, RecipeError, nearest
+from trainyard.common.errors import DataError, RecipeError, suggest_nearest
 from trainyard.quality import constraints
-from trainyard.quality.constraints import FRACTIONAL, INTEGRAL, inferred_type
-from trainyard.quality.model_quality import GREATER, LESS, Cells, Table, of_records
+from trainyard.quality.constraints import FRACTIONAL, INTEGRAL, infer_type
+from trainyard.quality.model_quality import GREATER, LESS, Cells, Table, build_table
 
 TEXTS = "language_model"
 """Workload whose requests are texts; these are compared by features such as their length."""
@@ -47,7 +47,7 @@ class Period:
     record: RecordedQuality | None = None
     """What the serving model's evaluation recorded; None if the recipe names no truths."""
 
-    def drifted_features(self, *respects: str) -> list[str]:
+    def list_drifted_features(self, *respects: str) -> list[str]:
         """Return the features that drifted in one of these respects, each once."""
         features = (c.feature for c in self.changes if c.has_drifted and c.respect in respects)
         return [*dict.fromkeys(features)]
@@ -73,7 +73,7 @@ def compare_period(
         ServiceError: S3 refused.
     """
     start = end - timedelta(days=monitor.days)
-    truth_values = truths(s3, monitor.truths, start, end) if monitor.truths else {}
+    truth_values = read_truths(s3, monitor.truths, start, end) if monitor.truths else {}
     requests = _read_captures(s3, root, start, end, truth_values)
     if monitor.baseline:
         baseline = read_record_files(s3, monitor.baseline)
@@ -116,7 +116,10 @@ def compare_sources(
     """
     has_texts = recipe.kind == TEXTS
     before, now = (
-        of_records(of_texts(request.record) if has_texts else request.record for request in side)
+        build_table(
+            compute_text_features(request.record) if has_texts else request.record
+            for request in side
+        )
         for side in (baseline.requests, requests.requests)
     )
     config = None if recipe.train.loop is None else recipe.workload_config
@@ -138,7 +141,7 @@ def compare_sources(
         )
     for name in names:
         if name not in before.columns:
-            near = nearest(name, [*before.columns])
+            near = suggest_nearest(name, [*before.columns])
             raise RecipeError(
                 f"monitor: the baseline has no column {name!r}; {near}; or name those to compare "
                 "in monitor.features"
@@ -148,7 +151,7 @@ def compare_sources(
     quantities = {
         name
         for name in names
-        if kinds.get(name, inferred_type(before.columns[name]) in (INTEGRAL, FRACTIONAL))
+        if kinds.get(name, infer_type(before.columns[name]) in (INTEGRAL, FRACTIONAL))
     }
     notes = (
         [f"{requests.unread} requests not read: {requests.unread_reason}"]
@@ -162,7 +165,7 @@ def compare_sources(
         )
     if monitor.prediction:
         _refuse_unknown(monitor.prediction, asked=requests.requests, baseline=baseline.requests)
-        answers = _answers(monitor.prediction, baseline.requests, requests.requests)
+        answers = _select_answer_numbers(monitor.prediction, baseline.requests, requests.requests)
         if all(answers):
             name = f"answer.{monitor.prediction}"
             before.columns[name], now.columns[name] = answers
@@ -185,7 +188,7 @@ def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
     """Raise RecipeError if there are answers, but none has a number at ``path``."""
     for place, records in sources.items():
         answers = [request.answer for request in records if request.answer is not None]
-        if wrong := without_number(path, answers):
+        if wrong := explain_missing_number(path, answers):
             suffix = "" if place == "asked" else " of the baseline"
             raise RecipeError(f"monitor.prediction{suffix}: {wrong}")
 
@@ -196,7 +199,7 @@ def _choose_columns(table: Table, names: Iterable[str]) -> Table:
     return Table({name: table.columns.get(name, empty) for name in names}, table.rows)
 
 
-def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
+def _select_answer_numbers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
     """Return the numbers at ``path`` in each source, of variants that all sources have."""
     common = set.intersection(*({request.variant for request in source} for source in sources))
     if any(request.variant == NO_VARIANT for request in sources[0]):
@@ -204,7 +207,7 @@ def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
         common = {request.variant for source in sources for request in source}
     return [
         [str(value) for request in source if request.variant in common
-         if (value := number_at(request.answer, path)) is not None]
+         if (value := find_number(request.answer, path)) is not None]
         for source in sources
     ]  # fmt: skip
 
@@ -222,7 +225,7 @@ KINDS = {
 }
 
 
-def of_texts(record: Mapping[str, Any]) -> dict[str, float]:
+def compute_text_features(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the features of the texts in a record, such as ``text.bytes`` and ``text.letters``."""
     features: dict[str, float] = {}
     for name, text in record.items():
@@ -250,7 +253,7 @@ def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str |
     documents = {
         "statistics": constraints.describe(period.now),
         "constraints": constraints.suggest(constraints.describe(period.before)),
-        "constraint_violations": {"violations": [*violations(period, least_psi)]},
+        "constraint_violations": {"violations": [*build_violations(period, least_psi)]},
     }
     bucket, prefix = split(folder)
     with service_errors(f"writing {folder}"):
@@ -263,7 +266,7 @@ def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str |
             )
 
 
-def violations(period: Period, least_psi: float) -> Iterator[dict[str, str]]:
+def build_violations(period: Period, least_psi: float) -> Iterator[dict[str, str]]:
     """Yield the entries of constraint_violations.json, one for each change that is drift."""
     for change in period.changes:
         if not change.has_drifted:

@@ -13,16 +13,16 @@ from pipelines.endpoint.endpoint_requests import (
     NAMESPACE,
     WORSE,
     Release,
-    alarms,
-    configuration,
-    deployment,
-    model,
-    number_at,
-    response_body,
-    without_number,
+    build_alarm_requests,
+    build_config_request,
+    build_deployment_config,
+    build_model_request,
+    explain_missing_number,
+    find_number,
+    read_response_body,
 )
 from pipelines.registry.package_evidence import split
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
 
 # Compare a new model with the serving one while both serve, by errors and captured responses.
@@ -76,10 +76,14 @@ class Comparison:
         if compare is None or compare.quality is None:
             return
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
-            files = sorted(self._files(self.old_config), key=lambda item: item["LastModified"])
-            lines = [line for item in files[-LATEST:] for line in self._lines(item["Key"])]
-        answers = [reply for line in lines if (reply := response_body(line)) is not None]
-        if wrong := without_number(compare.quality, answers):
+            files = sorted(
+                self._iter_capture_files(self.old_config), key=lambda item: item["LastModified"]
+            )
+            lines = [
+                line for item in files[-LATEST:] for line in self._iter_captured_lines(item["Key"])
+            ]
+        answers = [reply for line in lines if (reply := read_response_body(line)) is not None]
+        if wrong := explain_missing_number(compare.quality, answers):
             raise RecipeError(
                 f"deploy.compare.quality: {wrong}; nothing was deployed. Leave quality out to "
                 "compare errors alone"
@@ -99,7 +103,9 @@ class Comparison:
         self._counts = counts
         self.errors.add(new, old)
         if self.means:
-            self.means.add(self._values(self.new.name), self._values(self.old_config))
+            self.means.add(
+                self._iter_qualities(self.new.name), self._iter_qualities(self.old_config)
+            )
         worse = [
             *(["it fails more often"] if self.errors.worse else []),
             *(["its answers are worse"] if self.means and self.means.worse else []),
@@ -118,7 +124,7 @@ class Comparison:
             with service_errors(f"rolling back {self.new.package}"):
                 self.cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=[point])
 
-    def result(self) -> str:
+    def summarize_answers(self) -> str:
         """Return how many responses were compared, or why none were; "" if no quality is
         compared.
         """
@@ -132,7 +138,7 @@ class Comparison:
         """Return whether the new model's first ``FEWEST`` responses lack the compared number."""
         compare, answers = self.new.deploy.compare, self._answers.get(self.new.name, [])
         path = compare.quality if compare else None
-        return bool(path and len(answers) >= FEWEST and without_number(path, answers))
+        return bool(path and len(answers) >= FEWEST and explain_missing_number(path, answers))
 
     def _count_new(self, config: str, now: tuple[int, int]) -> tuple[int, int]:
         """Return (requests, errors) since the last call, given the present totals ``now``."""
@@ -166,34 +172,34 @@ class Comparison:
             ]
         return int(sums[0]), int(sums[1])
 
-    def _values(self, config: str) -> Iterator[float]:
+    def _iter_qualities(self, config: str) -> Iterator[float]:
         """Yield the quality of each response that was captured since the last call."""
         compare = self.new.deploy.compare
         first = self._answers.setdefault(config, [])
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
             new_keys = [
                 item["Key"]
-                for item in self._files(config)
+                for item in self._iter_capture_files(config)
                 if item["Key"] not in self._read and item["LastModified"] >= self._since
             ]
             for key in new_keys:
                 self._read.add(key)
-                for line in self._lines(key):
-                    reply = response_body(line)
+                for line in self._iter_captured_lines(key):
+                    reply = read_response_body(line)
                     if reply is not None and len(first) < FEWEST:
                         first.append(reply)
-                    value = number_at(reply, compare.quality or "") if compare else None
+                    value = find_number(reply, compare.quality or "") if compare else None
                     if value is not None:
                         yield value
 
-    def _files(self, config: str) -> Iterator[Any]:
+    def _iter_capture_files(self, config: str) -> Iterator[Any]:
         """Yield the S3 listing entries of the files captured for a configuration."""
         root = f"{self.new.capture}/{self.new.deploy.endpoint}/{self._variants[config]}/"
         bucket, prefix = split(root)
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         yield from (item for page in pages for item in page.get("Contents", ()))
 
-    def _lines(self, key: str) -> Iterator[bytes]:
+    def _iter_captured_lines(self, key: str) -> Iterator[bytes]:
         bucket, _ = split(self.new.capture)
         yield from self.s3.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()
 
@@ -227,16 +233,20 @@ def describe_endpoint(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
             raise
 
 
-def serving(sagemaker: Any, endpoint: str) -> str | None:
+def find_served_package(sagemaker: Any, endpoint: str) -> str | None:
     """Return the ARN of the model package that the endpoint serves.
 
     Return None if there is no such endpoint, or its model was not created from a package.
     """
     description = describe_endpoint(sagemaker, endpoint)
-    return None if description is None else package_of(sagemaker, description["EndpointConfigName"])
+    return (
+        None
+        if description is None
+        else find_config_package(sagemaker, description["EndpointConfigName"])
+    )
 
 
-def package_of(sagemaker: Any, config: str) -> str | None:
+def find_config_package(sagemaker: Any, config: str) -> str | None:
     """Return the ARN of the model package that an endpoint configuration serves; None if its model
     was not created from a package.
     """
@@ -256,22 +266,24 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
         ServiceError: AWS refused, or the endpoint is busy.
     """
     region = new.package.split(":")[3]
-    sagemaker, cloudwatch = client("sagemaker", region), client("cloudwatch", region)
+    sagemaker, cloudwatch = create_client("sagemaker", region), create_client("cloudwatch", region)
     name = new.deploy.endpoint
     before = describe_endpoint(sagemaker, name)
     if before and before["EndpointStatus"] != "InService":
         raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
     old = before["EndpointConfigName"] if before else None
-    watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
+    watch = (
+        Comparison(new, old, sagemaker, cloudwatch, create_client("s3", region)) if old else None
+    )
     # Before anything is created, so that a refusal leaves the account unchanged.
     if watch:
         watch.refuse_unknown()
     with service_errors(f"deploying {new.package}"):
-        _create_if_absent(lambda: sagemaker.create_model(**model(new)))
-        _create_if_absent(lambda: sagemaker.create_endpoint_config(**configuration(new)))
+        _create_if_absent(lambda: sagemaker.create_model(**build_model_request(new)))
+        _create_if_absent(lambda: sagemaker.create_endpoint_config(**build_config_request(new)))
         # Before the update, because it refers to the alarms by name.
         names = []
-        for alarm in alarms(new):
+        for alarm in build_alarm_requests(new):
             cloudwatch.put_metric_alarm(**alarm)
             names.append(alarm["AlarmName"])
         if before is None:
@@ -281,10 +293,10 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
             sagemaker.update_endpoint(
                 EndpointName=name,
                 EndpointConfigName=new.name,
-                DeploymentConfig=deployment(new.deploy, names),
+                DeploymentConfig=build_deployment_config(new.deploy, names),
             )
     outcome = _wait_until_settled(sagemaker, name, new.name, watch, report)
-    if watch and (comparison_text := watch.result()):
+    if watch and (comparison_text := watch.summarize_answers()):
         report(f"{name}: {comparison_text}")
     # Only after success: a deployment that was rolled back must not change which configuration a
     # later rollback returns to.
@@ -300,7 +312,7 @@ def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) ->
         GateError: the endpoint does not exist, or has no previous configuration.
         ServiceError: AWS refused.
     """
-    sagemaker = client("sagemaker", region)
+    sagemaker = create_client("sagemaker", region)
     now = describe_endpoint(sagemaker, endpoint)
     if now is None:
         raise GateError(f"endpoint {endpoint}: does not exist: nothing to roll back")
@@ -428,7 +440,7 @@ class Running:
         self.mean += deviation / self.count
         self.squares += deviation * (value - self.mean)
 
-    def radius(self, error: float, tightest: int) -> float:
+    def compute_half_width(self, error: float, tightest: int) -> float:
         """Return the half-width of the one-sided asymptotic confidence sequence of the mean.
 
         Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas: "Time-uniform central limit theory and
@@ -449,7 +461,7 @@ class MeanTest:
 
     Each value gives an estimate of the difference. Its expectation is right, whatever the earlier
     means are; they only reduce its variance (augmented inverse probability weighting, as in the
-    paper that ``Running.radius`` cites).
+    paper that ``Running.compute_half_width`` cites).
     """
 
     error: float
@@ -496,7 +508,7 @@ class MeanTest:
         """Return the lower bound of how much worse the new model is; above 0, it is worse."""
         if self.difference.count < FEWEST:
             return -math.inf
-        return self.difference.mean - self.difference.radius(self.error, self.tightest)
+        return self.difference.mean - self.difference.compute_half_width(self.error, self.tightest)
 
     @property
     def worse(self) -> bool:

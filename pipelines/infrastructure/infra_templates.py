@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.delivery.saved_plan import DEFINITION, definition_asset
-from pipelines.infrastructure.roles_stack import roles_template
+from pipelines.delivery.saved_plan import DEFINITION, build_definition_asset
+from pipelines.infrastructure.roles_stack import build_roles_template
 from pipelines.recipe.sections import Aws
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.pipeline_subject import Subject, key_arn
-from trainyard.permissions.role_template import dump, read, roles
-from trainyard.permissions.step_requests import job_roles
+from trainyard.permissions.pipeline_subject import Subject, build_key_arn
+from trainyard.permissions.role_template import dump, list_roles, read
+from trainyard.permissions.step_requests import list_job_roles
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra"
 
@@ -51,14 +51,14 @@ class Facts:
     def key(self) -> str | None:
         """Return the ARN of the recipe's KMS key; None if it has none."""
         key = self.definition.kms_key
-        return key_arn(self.subject, key) if key else None
+        return build_key_arn(self.subject, key) if key else None
 
     @property
     def bucket(self) -> str:
         """Return the name of the artifact bucket."""
         return self.definition.assets[0].bucket
 
-    def defaults(self, part: Part) -> dict[str, str]:
+    def list_parameter_defaults(self, part: Part) -> dict[str, str]:
         """Return parameter name to the value that the recipe gives it."""
         name = self.definition.name
         values = {
@@ -76,10 +76,12 @@ class Facts:
             values |= {"TagKey": key, "TagValue": value}
         return values
 
-    def imports(self) -> dict[str, str | None]:
+    def list_imports(self) -> dict[str, str | None]:
         """Return the exports of other stacks, by name, to their values in this account."""
         subject = self.subject
-        role_properties = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
+        role_properties = {
+            r.logical: r.resource(subject, {})["Properties"] for r in list_roles(subject)
+        }
         place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
         exports: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
         for logical, properties in role_properties.items():
@@ -89,16 +91,16 @@ class Facts:
             exports[f"{logical}Arn"] = f"{place}:{kind}{properties.get('Path', '/')}{name}"
         return exports | {
             "PipelineRoleArn": self.subject.role,
-            "JobRoleArn": job_roles(self.subject)[0],
+            "JobRoleArn": list_job_roles(self.subject)[0],
         }
 
-    def variables(self) -> dict[str, str]:
+    def list_variables(self) -> dict[str, str]:
         """Return the variables that the workflows of GitHub and GitLab read, name to value."""
         values = {
             "AWS_REGION": self.subject.region,
             "ARTIFACT_BUCKET": self.bucket,
             "SAGEMAKER_PIPELINE_ROLE_ARN": self.subject.role,
-            "SAGEMAKER_JOB_ROLE_ARN": job_roles(self.subject)[0],
+            "SAGEMAKER_JOB_ROLE_ARN": list_job_roles(self.subject)[0],
             "RECIPE": self.recipe,
         }
         return values | (
@@ -117,7 +119,7 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
     document = read(file.read_text(encoding="utf-8"), str(file))
     if part in BUILDS and (reason := _find_refusal(part, facts)):
         raise DefinitionError(f"{BUILDS[part]}: {reason}")
-    imports = facts.imports()
+    imports = facts.list_imports()
     if part is Part.STORAGE and not facts.with_key:
         del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
         imports["Key"] = imports["KmsKeyArn"]
@@ -129,7 +131,7 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
     parameters = document["Parameters"]
     for name in ("StorageStack", "RolesStack"):
         parameters.pop(name, None)
-    for name, value in facts.defaults(part).items():
+    for name, value in facts.list_parameter_defaults(part).items():
         if name in parameters:
             parameters[name]["Default"] = value
     return document
@@ -215,11 +217,11 @@ class Infrastructure:
     @property
     def place(self) -> tuple[str, str]:
         """Return (bucket, key) of the definition."""
-        asset = definition_asset(self.definition)
+        asset = build_definition_asset(self.definition)
         return asset.bucket, f"{asset.key}/{DEFINITION}"
 
 
-def template(what: Infrastructure) -> dict[str, Any]:
+def build_template(what: Infrastructure) -> dict[str, Any]:
     """Return the CloudFormation template of a pipeline, its roles and its group."""
     document: dict[str, Any] = {
         "AWSTemplateFormatVersion": "2010-09-09",
@@ -227,7 +229,7 @@ def template(what: Infrastructure) -> dict[str, Any]:
         "Resources": {},
     }
     if what.with_roles:
-        document = roles_template(what.subject, allow_shared=False)
+        document = build_roles_template(what.subject, allow_shared=False)
     role = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
     bucket, key = what.place
     properties = {
@@ -242,14 +244,14 @@ def template(what: Infrastructure) -> dict[str, Any]:
         "Tags": [{"Key": k, "Value": v} for k, v in what.definition.tags.items()],
     }
     resources = document["Resources"]
-    resources["Pipeline"] = _resource("AWS::SageMaker::Pipeline", properties)
+    resources["Pipeline"] = _build_resource("AWS::SageMaker::Pipeline", properties)
     if what.group:
         group = {"ModelPackageGroupName": what.group, "Tags": properties["Tags"]}
-        resources["Group"] = _resource("AWS::SageMaker::ModelPackageGroup", group)
+        resources["Group"] = _build_resource("AWS::SageMaker::ModelPackageGroup", group)
     return document
 
 
-def _resource(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+def _build_resource(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return a resource of this type, without empty properties."""
     given_properties = {key: value for key, value in properties.items() if value not in ("", [])}
     return {"Type": kind, "Properties": given_properties}
@@ -274,10 +276,10 @@ def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]
     }
     stack = {
         "name": name,
-        "template_body": literal(dump(document)),
+        "template_body": escape_terraform(dump(document)),
         "parameters": {parameter: f"${{var.{parameter}}}" for parameter in variables},
         "capabilities": ["CAPABILITY_NAMED_IAM"],
-        "tags": {literal(key): literal(value) for key, value in tags.items()},
+        "tags": {escape_terraform(key): escape_terraform(value) for key, value in tags.items()},
     }
     provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
     configuration = {
@@ -288,6 +290,6 @@ def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]
     return json.dumps(configuration, indent=2) + "\n"
 
 
-def literal(text: str) -> str:
+def escape_terraform(text: str) -> str:
     """Return the text with Terraform's template sequences (``${``, ``%{``) escaped."""
     return text.replace("${", "$${").replace("%{", "%%{")

@@ -16,11 +16,11 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from pipelines.delivery.pipeline_objects import listing
+from pipelines.delivery.pipeline_objects import iter_objects
 from pipelines.delivery.upsert_lock import LOCK
-from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, deployment_name_prefix
+from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, build_name_prefix
 from pipelines.endpoint.rollout import BUSY, describe_endpoint
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import PlanError
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
@@ -87,7 +87,7 @@ class Contents:
     """None if the recipe has no endpoint."""
 
 
-def contents(
+def list_leftovers(
     name: str, group: str, region: str, bucket: str, prefix: str, endpoint: str | None = None
 ) -> Contents:
     """Return what pipeline ``name`` left.
@@ -100,16 +100,16 @@ def contents(
     """
     root = f"s3://{bucket}/{prefix}/"
     with service_errors(f"reading what pipeline {name} left"):
-        sagemaker = client("sagemaker", region)
+        sagemaker = create_client("sagemaker", region)
         execution_arns = _list_ended_runs(sagemaker, name)
-        packages = list(described_packages(sagemaker, group))
+        packages = list(iter_packages(sagemaker, group))
         endpoint_resources = _find_endpoint_resources(
             sagemaker, region, endpoint, group, {arn for arn, _ in packages}
         )
         removable_models = endpoint_resources.models if endpoint_resources else ()
         kept_models = [
             model
-            for model in described_models(sagemaker)
+            for model in iter_models(sagemaker)
             if model[0].rpartition("/")[2] not in removable_models
         ]
         models, executions, named_uris = [], set(), set()
@@ -121,7 +121,7 @@ def contents(
                 executions |= own_executions
         # Not the lock, which the removal takes between the two calls of this function.
         objects = {f"{prefix}/{key}": size
-                 for key, (size, _) in listing(client("s3", region), bucket, prefix)
+                 for key, (size, _) in iter_objects(create_client("s3", region), bucket, prefix)
                  if key != f"definitions/{LOCK}"}  # fmt: skip
     capture_objects = {
         key: objects.pop(key) for key in [*objects] if key.startswith(f"{prefix}/{CAPTURE_FOLDER}/")
@@ -148,9 +148,9 @@ def _find_endpoint_resources(
     if endpoint is None:
         return None
     group = group.rpartition("/")[2]
-    start = deployment_name_prefix(endpoint, group)
+    start = build_name_prefix(endpoint, group)
     versions = [arn.rpartition("/")[2] for arn in package_arns if f":model-package/{group}/" in arn]
-    cloudwatch = client("cloudwatch", region)
+    cloudwatch = create_client("cloudwatch", region)
     with_start, begin = {"NameContains": start}, {"AlarmNamePrefix": start}
     names = {
         "configs": _list_names(
@@ -207,7 +207,7 @@ def find_dependencies(
     ``description``: its description as text, in which the ARN of its execution is looked up.
     """
     runs = set(_EXECUTION.findall(description))
-    jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
+    jobs = [job for run in sorted(runs) for job in _iter_job_descriptions(sagemaker, run, region)]
     uris = {uri for text in (description, *jobs) for uri in URI.findall(text)}
     uses = {uri for uri in uris if uri.startswith(root) and uri != root}
     own_executions = {run for run in runs if f":pipeline/{name}/" in run}
@@ -216,13 +216,13 @@ def find_dependencies(
     }, own_executions
 
 
-def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
+def list_executions(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
     """Return the summaries of the pipeline's executions; None if the pipeline does not exist."""
     try:
         pages = sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name)
         return [run for page in pages for run in page["PipelineExecutionSummaries"]]
     except ClientError as error:
-        if error_code(error) in MISSING:
+        if read_error_code(error) in MISSING:
             return None
         raise
 
@@ -233,7 +233,7 @@ def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
     Raises:
         PlanError: an execution has not ended.
     """
-    executions = executions_of(sagemaker, name)
+    executions = list_executions(sagemaker, name)
     if executions is None:
         return None
     for run in executions:
@@ -246,7 +246,7 @@ def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
     return [run["PipelineExecutionArn"] for run in executions]
 
 
-def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
+def iter_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
     """Yield (ARN, description as JSON) of the packages of every group that can be listed, and of
     ``group``, which may be in another account.
     """
@@ -264,7 +264,7 @@ def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
                 yield arn, json.dumps(description, default=str)
 
 
-def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
+def iter_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
     """Yield (ARN, description as JSON) of every model in the account."""
     for page in sagemaker.get_paginator("list_models").paginate():
         for item in page["Models"]:
@@ -272,18 +272,18 @@ def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
             yield item["ModelArn"], json.dumps(description, default=str)
 
 
-def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
+def _iter_job_descriptions(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
     """Yield the descriptions, as JSON, of the execution's jobs, and of the jobs that its cached
     steps used.
     """
     try:
         sagemaker.describe_pipeline_execution(PipelineExecutionArn=execution)
     except ClientError as error:
-        if error_code(error) not in MISSING:
+        if read_error_code(error) not in MISSING:
             raise
         # A deleted pipeline's executions are deleted, but their jobs are not: find them by the
         # execution's ID in their names.
-        jobs = list(_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
+        jobs = list(_find_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
     else:
         jobs = [job for step in Execution(execution, region).steps() if (job := step.job)]
     for kind, name in jobs:
@@ -291,7 +291,7 @@ def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
         yield json.dumps(describe(**{f"{kind}Name": name}), default=str)
 
 
-def _jobs_by_name(sagemaker: Any, part: str) -> Iterator[tuple[str, str]]:
+def _find_jobs_by_name(sagemaker: Any, part: str) -> Iterator[tuple[str, str]]:
     """Yield (kind, name) of the jobs whose names contain ``part``."""
     for kind in JOBS:
         pages = sagemaker.get_paginator(f"list_{xform_name(kind)}s").paginate(NameContains=part)

@@ -4,9 +4,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.permissions.pipeline_subject import Subject
-from trainyard.permissions.role_template import derive, dump, missing, roles, template
+from trainyard.permissions.role_template import build_template, derive, dump, list_gaps, list_roles
 
 NOTHING_TO_DO = "No updates are to be performed"
 
@@ -21,15 +21,15 @@ def deploy(subject: Subject) -> str:
     name = f"{subject.name}-roles"
     request = {
         "StackName": name,
-        "TemplateBody": dump(roles_template(subject)),
+        "TemplateBody": dump(build_roles_template(subject)),
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
     with service_errors(f"stack {name}"):
-        outcome = _put(client("cloudformation", region=subject.region), request)
+        outcome = _put(create_client("cloudformation", region=subject.region), request)
     return f"stack {name}: {outcome}"
 
 
-def roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, Any]:
+def build_roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, Any]:
     """Return the template of all roles.
 
     ``allow_shared``: whether pipeline and jobs may share a role, which then has the rights of both.
@@ -37,9 +37,11 @@ def roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, 
     Raises:
         DefinitionError: the template cannot be derived.
     """
-    policies = {role_entry.name: derive(subject, role_entry.name) for role_entry in roles(subject)}
-    gaps = {role: role_gaps for role in policies if (role_gaps := missing(subject, role))}
-    return template(subject, policies, gaps, allow_shared=allow_shared)
+    policies = {
+        role_entry.name: derive(subject, role_entry.name) for role_entry in list_roles(subject)
+    }
+    gaps = {role: role_gaps for role in policies if (role_gaps := list_gaps(subject, role))}
+    return build_template(subject, policies, gaps, allow_shared=allow_shared)
 
 
 def _put(cloudformation: Any, request: dict[str, Any]) -> str:

@@ -16,30 +16,34 @@ from pipelines.endpoint.endpoint_requests import (
     CAPTURE_FOLDER,
     NAMESPACE,
     Release,
-    alarms,
-    configuration,
-    deployment,
-    model,
+    build_alarm_requests,
+    build_config_request,
+    build_deployment_config,
+    build_model_request,
 )
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.ledger import PARAMETER
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import step_type
-from trainyard.permissions.job_role import key_statements, lists, storage
-from trainyard.permissions.pipeline_role import CREATED_RESOURCES, SAGEMAKER, registered_groups
-from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, key_arn
-from trainyard.permissions.role_template import managed_policy, role
-from trainyard.permissions.statements import Gap, Statement, folder_patterns, split_uri
-from trainyard.permissions.step_requests import COLLECTORS, all_requests, job_roles
+from trainyard.permissions.job_role import allow_keys, allow_listing, allow_storage
+from trainyard.permissions.pipeline_role import CREATED_RESOURCES, SAGEMAKER, find_registered_groups
+from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, build_key_arn
+from trainyard.permissions.role_template import build_managed_policy, register_role
+from trainyard.permissions.statements import Gap, Statement, list_folder_patterns, split_uri
+from trainyard.permissions.step_requests import COLLECTORS, iter_all_requests, list_job_roles
 
 
-def _policy(name: str, description: str) -> Callable[[Subject, dict[str, Any]], dict[str, Any]]:
+def _make_policy_builder(
+    name: str, description: str
+) -> Callable[[Subject, dict[str, Any]], dict[str, Any]]:
     """Return what makes a managed policy of a document; ``name`` follows the pipeline's."""
-    return lambda subject, document: managed_policy(f"{subject.name}-{name}", document, description)
+    return lambda subject, document: build_managed_policy(
+        f"{subject.name}-{name}", document, description
+    )
 
 
-def _endpoint_of(subject: Subject, section: str) -> Release:
+def _require_release(subject: Subject, section: str) -> Release:
     """Return the recipe's release; raise DefinitionError if the section is missing."""
     new: Release | None = subject.application
     if new is None or getattr(new.recipe, section) is None:
@@ -47,11 +51,11 @@ def _endpoint_of(subject: Subject, section: str) -> Release:
     return new
 
 
-@role(
+@register_role(
     "deploy",
     logical="DeployPolicy",
     place=6,
-    resource=_policy("deploy", "Brings an Approved package into service"),
+    resource=_make_policy_builder("deploy", "Brings an Approved package into service"),
     exists=lambda subject: subject.application is not None,
 )
 def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
@@ -60,18 +64,22 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     Raises:
         DefinitionError: the recipe does not deploy.
     """
-    new = _endpoint_of(subject, "deploy")
+    new = _require_release(subject, "deploy")
     compare = new.deploy.compare
-    answers = below_root(subject, f"captured/{new.deploy.endpoint}/*")
-    reads = _list_result_keys(subject, new) | below_root(subject, "code/*") | input_data(subject)
+    answers = list_root_patterns(subject, f"captured/{new.deploy.endpoint}/*")
+    reads = (
+        _list_result_keys(subject, new)
+        | list_root_patterns(subject, "code/*")
+        | list_input_patterns(subject)
+    )
     reads |= answers if compare and compare.quality else set()
-    yield from registry(subject, "DescribeModelPackage")
-    yield from _execution_statements(subject)
-    yield from storage("Verify", subject, reads, ("s3:GetObject",))
-    yield from lists(subject, reads)
-    yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
-    yield from _input_keys(subject)
-    yield from _deployment_statements(subject, new)
+    yield from allow_registry_reads(subject, "DescribeModelPackage")
+    yield from _allow_execution_reads(subject)
+    yield from allow_storage("Verify", subject, reads, ("s3:GetObject",))
+    yield from allow_listing(subject, reads)
+    yield from allow_keys("ReadKeys", list_own_keys(subject), ("kms:Decrypt",))
+    yield from _allow_input_decryption(subject)
+    yield from _allow_deployment(subject, new)
     yield Statement(
         sid="PassJobRole",
         actions=("iam:PassRole",),
@@ -81,12 +89,13 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     # Developer guide, "Amazon SageMaker API Permissions": CreateEndpoint needs this for a
     # configuration with a key.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
-    yield from key_statements("VolumeKeys", own_keys(subject), ("kms:CreateGrant",), grant)
+    yield from allow_keys("VolumeKeys", list_own_keys(subject), ("kms:CreateGrant",), grant)
     yield Statement(
         sid="Alarms",
         actions=("cloudwatch:PutMetricAlarm",),
         resources=tuple(
-            subject.arn("cloudwatch", f"alarm:{alarm['AlarmName']}") for alarm in alarms(new)
+            subject.build_arn("cloudwatch", f"alarm:{alarm['AlarmName']}")
+            for alarm in build_alarm_requests(new)
         ),
     )
     metrics = ("*",) if compare else ()
@@ -101,16 +110,16 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 def _list_result_keys(subject: Subject, new: Release) -> set[tuple[str, str]]:
     """Return (bucket, key pattern) of the results that packages name, and of promoted copies."""
-    return below_root(subject, "runs/*", *(("promoted/*",) if new.recipe.promotion else ()))
+    return list_root_patterns(subject, "runs/*", *(("promoted/*",) if new.recipe.promotion else ()))
 
 
-def _input_keys(subject: Subject) -> Iterator[Statement]:
+def _allow_input_decryption(subject: Subject) -> Iterator[Statement]:
     """Allow to decrypt inputs, which are encrypted with keys that are not the pipeline's."""
-    keys = {key_arn(subject, key) for key in subject.read_keys}
-    yield from key_statements("InputKeys", keys - own_keys(subject), ("kms:Decrypt",))
+    keys = {build_key_arn(subject, key) for key in subject.read_keys}
+    yield from allow_keys("InputKeys", keys - list_own_keys(subject), ("kms:Decrypt",))
 
 
-def _deployment_statements(subject: Subject, new: Release) -> Iterator[Statement]:
+def _allow_deployment(subject: Subject, new: Release) -> Iterator[Statement]:
     """Allow to create a model and a configuration for each package, and one endpoint for them."""
     of_endpoint = ("sagemaker:CreateEndpoint", "sagemaker:UpdateEndpoint")
     for sid, resource, actions in (
@@ -129,11 +138,11 @@ def _deployment_statements(subject: Subject, new: Release) -> Iterator[Statement
         yield Statement(
             sid=sid,
             actions=("sagemaker:AddTags", *actions),
-            resources=(subject.arn("sagemaker", resource),),
+            resources=(subject.build_arn("sagemaker", resource),),
         )
 
 
-def _execution_statements(subject: Subject) -> Iterator[Statement]:
+def _allow_execution_reads(subject: Subject) -> Iterator[Statement]:
     """Allow to read what the executions did: this record cannot be edited, unlike a package."""
     yield Statement(
         sid="Executions",
@@ -142,7 +151,7 @@ def _execution_statements(subject: Subject) -> Iterator[Statement]:
             "sagemaker:ListPipelineExecutionSteps",
             "sagemaker:ListPipelineParametersForExecution",
         ),
-        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}/execution/*"),),
+        resources=(subject.build_arn("sagemaker", f"pipeline/{subject.name}/execution/*"),),
     )
     types = {step.type for step in subject.values.steps}
     jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
@@ -150,7 +159,7 @@ def _execution_statements(subject: Subject) -> Iterator[Statement]:
         yield Statement(
             sid=f"{job.api}s",
             actions=(f"sagemaker:Describe{job.api}",),
-            resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
+            resources=(subject.build_arn("sagemaker", f"{job.resource}/pipelines-*"),),
         )
     for sid, resource, actions in CREATED_RESOURCES["Tuning"] if "Tuning" in types else ():
         yield Statement(
@@ -160,15 +169,15 @@ def _execution_statements(subject: Subject) -> Iterator[Statement]:
                 for action in actions
                 if action.startswith(("Describe", "List"))
             ),
-            resources=(subject.arn("sagemaker", resource),),
+            resources=(subject.build_arn("sagemaker", resource),),
         )
 
 
-@role(
+@register_role(
     "monitor",
     logical="MonitorPolicy",
     place=7,
-    resource=_policy("monitor", "Compares what the endpoint is asked with a baseline"),
+    resource=_make_policy_builder("monitor", "Compares what the endpoint is asked with a baseline"),
     exists=lambda subject: bool(subject.application and subject.application.recipe.monitor),
 )
 def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
@@ -180,35 +189,35 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
     Raises:
         DefinitionError: the recipe does not monitor.
     """
-    new = _endpoint_of(subject, "monitor")
+    new = _require_release(subject, "monitor")
     monitor, endpoint = new.recipe.monitor, new.deploy.endpoint
     assert monitor is not None
-    reads = below_root(subject, f"captured/{endpoint}/*")
+    reads = list_root_patterns(subject, f"captured/{endpoint}/*")
     for field, uri in (("baseline", monitor.baseline), ("truths", monitor.truths)):
         if uri:
             bucket, key = split_uri(uri, f"monitor.{field}")
-            reads |= {(bucket, pattern) for pattern in folder_patterns(key)}
+            reads |= {(bucket, pattern) for pattern in list_folder_patterns(key)}
     if monitor.truths:
         reads |= _list_result_keys(subject, new)
     if monitor.retrain:
         yield from read_statements(subject, reads)
-        pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
+        pipeline = subject.build_arn("sagemaker", f"pipeline/{subject.name}")
         start = ("sagemaker:StartPipelineExecution",)
         yield Statement(sid="Start", actions=start, resources=(pipeline,))
     else:
-        yield from storage("Read", subject, reads, ("s3:GetObject",))
-        yield from lists(subject, reads)
-        yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+        yield from allow_storage("Read", subject, reads, ("s3:GetObject",))
+        yield from allow_listing(subject, reads)
+        yield from allow_keys("ReadKeys", list_own_keys(subject), ("kms:Decrypt",))
     if monitor.baseline or monitor.truths:
-        yield from _input_keys(subject)
+        yield from _allow_input_decryption(subject)
     if monitor.truths and not monitor.retrain:
-        yield from registry(subject, "DescribeModelPackage")
-        yield from endpoint_statements(subject)
-    write_keys = below_root(subject, "monitoring/*") | (
-        ledger_keys(subject) if monitor.retrain else set()
+        yield from allow_registry_reads(subject, "DescribeModelPackage")
+        yield from allow_endpoint_lookup(subject)
+    write_keys = list_root_patterns(subject, "monitoring/*") | (
+        list_ledger_patterns(subject) if monitor.retrain else set()
     )
-    yield from storage("Write", subject, write_keys, ("s3:PutObject",))
-    yield from key_statements("WriteKeys", own_keys(subject), ("kms:GenerateDataKey",))
+    yield from allow_storage("Write", subject, write_keys, ("s3:PutObject",))
+    yield from allow_keys("WriteKeys", list_own_keys(subject), ("kms:GenerateDataKey",))
     topic = (monitor.topic,) if monitor.topic else ()
     yield Statement(sid="Tell", actions=("sns:Publish",), resources=topic)
 
@@ -225,11 +234,11 @@ LOCK = "definitions/lock"
 """Key of the lock object, which prevents concurrent upserts; deleting it releases the lock."""
 
 
-@role(
+@register_role(
     "plan",
     logical="PlanPolicy",
     place=3,
-    resource=_policy("plan", "Looks at the pipeline; before an approval"),
+    resource=_make_policy_builder("plan", "Looks at the pipeline; before an approval"),
 )
 def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Allow to read the pipeline, its executions, the champion's package, and what upserts wrote.
@@ -244,7 +253,7 @@ def read_statements(
     subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
 ) -> Iterator[Statement | Gap]:
     """Allow to read what a plan reads, and also the ``further`` objects (bucket, key pattern)."""
-    pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
+    pipeline = subject.build_arn("sagemaker", f"pipeline/{subject.name}")
     yield Statement(
         sid="LookAtPipeline",
         actions=(
@@ -264,21 +273,25 @@ def read_statements(
         ),
         resources=(f"{pipeline}/execution/*",),
     )
-    yield from registry(subject)
-    yield from endpoint_statements(subject)
-    upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject) | further
-    yield from storage("LookAtUploads", subject, upload_keys, ("s3:GetObject",))
+    yield from allow_registry_reads(subject)
+    yield from allow_endpoint_lookup(subject)
+    upload_keys = (
+        list_root_patterns(subject, *UPSERT_KEYS) | list_ledger_patterns(subject) | further
+    )
+    yield from allow_storage("LookAtUploads", subject, upload_keys, ("s3:GetObject",))
     # For the step cache, a plan checks that inputs outside of the pipeline's own prefix are as a
     # cached step read them, and that its results still exist.
-    yield from lists(subject, upload_keys | input_data(subject) | _jobs(subject).writes)
-    yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+    yield from allow_listing(
+        subject, upload_keys | list_input_patterns(subject) | _collect_job_needs(subject).writes
+    )
+    yield from allow_keys("ReadKeys", list_own_keys(subject), ("kms:Decrypt",))
 
 
-@role(
+@register_role(
     "ci",
     logical="CiPolicy",
     place=4,
-    resource=_policy("ci", "Upserts and starts the pipeline; after it"),
+    resource=_make_policy_builder("ci", "Upserts and starts the pipeline; after it"),
 )
 def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Allow to upsert and start this pipeline, and to read what a plan reads.
@@ -296,7 +309,7 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
             "sagemaker:StartPipelineExecution",
             "sagemaker:UpdatePipeline",
         ),
-        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
+        resources=(subject.build_arn("sagemaker", f"pipeline/{subject.name}"),),
     )
     yield Statement(
         sid="PassPipelineRole",
@@ -304,15 +317,17 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
         resources=(subject.role,),
         conditions=SAGEMAKER,
     )
-    upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject)
-    yield from storage("Upload", subject, upload_keys, ("s3:PutObject",))
-    yield from storage("Unlock", subject, below_root(subject, LOCK), ("s3:DeleteObject",))
-    yield from key_statements("UploadKeys", own_keys(subject), ("kms:GenerateDataKey",))
+    upload_keys = list_root_patterns(subject, *UPSERT_KEYS) | list_ledger_patterns(subject)
+    yield from allow_storage("Upload", subject, upload_keys, ("s3:PutObject",))
+    yield from allow_storage(
+        "Unlock", subject, list_root_patterns(subject, LOCK), ("s3:DeleteObject",)
+    )
+    yield from allow_keys("UploadKeys", list_own_keys(subject), ("kms:GenerateDataKey",))
 
 
-def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
+def allow_registry_reads(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
     """Allow to read the group's packages; without ``actions``, also to list them."""
-    groups, unknown = registered_groups(subject)
+    groups, unknown = find_registered_groups(subject)
     yield from unknown
     action_names = actions or ("DescribeModelPackage", "ListModelPackages")
     yield Statement(
@@ -322,7 +337,7 @@ def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
     )
 
 
-def endpoint_statements(subject: Subject) -> Iterator[Statement]:
+def allow_endpoint_lookup(subject: Subject) -> Iterator[Statement]:
     """Allow to look up which package the recipe's endpoint serves, because it is the champion."""
     if subject.application is None:
         return
@@ -334,27 +349,29 @@ def endpoint_statements(subject: Subject) -> Iterator[Statement]:
         yield Statement(
             sid=f"Served{kind}",
             actions=(f"sagemaker:Describe{kind}",),
-            resources=(subject.arn("sagemaker", name),),
+            resources=(subject.build_arn("sagemaker", name),),
         )
 
 
-def input_data(subject: Subject) -> set[tuple[str, str]]:
+def list_input_patterns(subject: Subject) -> set[tuple[str, str]]:
     """Return (bucket, key pattern) of the jobs' inputs outside of the pipeline's own prefix."""
     own_prefix = f"{subject.root}/"
     return {
-        (b, key) for b, key in _jobs(subject).reads if not f"s3://{b}/{key}".startswith(own_prefix)
+        (b, key)
+        for b, key in _collect_job_needs(subject).reads
+        if not f"s3://{b}/{key}".startswith(own_prefix)
     }
 
 
-def _jobs(subject: Subject) -> Needs:
+def _collect_job_needs(subject: Subject) -> Needs:
     """Return what the pipeline's jobs need, without what deployments need."""
     job_needs = Needs()
-    for step, request in all_requests(replace(subject, extra_steps=())):
+    for step, request in iter_all_requests(replace(subject, extra_steps=())):
         COLLECTORS[step.type](Collector(subject, step, job_needs), request.arguments)
     return job_needs
 
 
-def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
+def list_root_patterns(subject: Subject, *names: str) -> set[tuple[str, str]]:
     """Return (bucket, key pattern) of objects below the pipeline's prefix; raise DefinitionError if
     it is not known.
     """
@@ -366,7 +383,7 @@ def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
     return {(bucket, f"{prefix}/{name}") for name in names}
 
 
-def ledger_keys(subject: Subject) -> set[tuple[str, str]]:
+def list_ledger_patterns(subject: Subject) -> set[tuple[str, str]]:
     """Return (bucket, key pattern) of the ledger of looks, which all pipelines below the prefix
     share.
 
@@ -374,13 +391,16 @@ def ledger_keys(subject: Subject) -> set[tuple[str, str]]:
     """
     if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
         return set()
-    return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in below_root(subject, "")
-            for key in [key.rstrip("/")]}  # fmt: skip
+    return {
+        (bucket, f"{key.rpartition('/')[0]}/looks/*")
+        for bucket, key in list_root_patterns(subject, "")
+        for key in [key.rstrip("/")]
+    }
 
 
-def own_keys(subject: Subject) -> set[str]:
+def list_own_keys(subject: Subject) -> set[str]:
     """Return the ARN of the pipeline's KMS key, or an empty set."""
-    return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
+    return {build_key_arn(subject, subject.kms_key)} if subject.kms_key else set()
 
 
 # The subject of a recipe's policies: its pipeline, and the endpoint that serves its model.
@@ -394,10 +414,10 @@ def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = 
     from pipelines.definition import from_recipe as compile_recipe
 
     recipe = load(path, overrides, environment)
-    return subject(compile_recipe(path, overrides, environment), recipe)
+    return build_subject(compile_recipe(path, overrides, environment), recipe)
 
 
-def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
+def build_subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
     """Return the subject of the policies of a compiled pipeline, with its recipe's endpoint."""
     root = f"s3://{definition.assets[0].bucket}/{recipe.aws.prefix}/{definition.name}"
     pipeline_subject = Subject(
@@ -413,8 +433,8 @@ def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
     if recipe.deploy is None:
         return pipeline_subject
     group = recipe.register_.model_package_group.rpartition("/")[2]
-    package = pipeline_subject.arn("sagemaker", f"model-package/{group}/*")
-    new = Release(recipe, package, job_roles(pipeline_subject)[0], f"{root}/{CAPTURE_FOLDER}")
+    package = pipeline_subject.build_arn("sagemaker", f"model-package/{group}/*")
+    new = Release(recipe, package, list_job_roles(pipeline_subject)[0], f"{root}/{CAPTURE_FOLDER}")
     return replace(
         pipeline_subject,
         extra_steps=tuple(_list_deployment_requests(pipeline_subject, new)),
@@ -435,8 +455,13 @@ def _list_deployment_requests(subject: Subject, new: Release) -> Iterator[dict[s
             for container in containers
         ]
     for container in containers:
-        model_request = model(new) | {"PrimaryContainer": container}
+        model_request = build_model_request(new) | {"PrimaryContainer": container}
         yield {"Name": "deploy", "Type": "Model", "Arguments": model_request}
-    shift = deployment(new.deploy, [alarm["AlarmName"] for alarm in alarms(new)])
-    model_request = configuration(new) | {"ExecutionRoleArn": new.role, "DeploymentConfig": shift}
+    shift = build_deployment_config(
+        new.deploy, [alarm["AlarmName"] for alarm in build_alarm_requests(new)]
+    )
+    model_request = build_config_request(new) | {
+        "ExecutionRoleArn": new.role,
+        "DeploymentConfig": shift,
+    }
     yield {"Name": "deploy", "Type": "EndpointConfig", "Arguments": model_request}

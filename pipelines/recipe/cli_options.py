@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.recipe.environments import account_number
+from pipelines.recipe.environments import find_account
 from pipelines.recipe.read_recipe import load
 from trainyard.terminal import Need, has_value
 
@@ -38,12 +38,12 @@ ChampionOption = Annotated[
 ONE_SUBJECT = Need(("recipe", "definition", "pipeline"))
 
 
-def recipe_for(*options: str) -> Need:
+def require_recipe_for(*options: str) -> Need:
     """Return the requirement that ``--recipe`` is given if one of these options is."""
     return Need(("recipe",), lambda values: any(has_value(values[name]) for name in options))
 
 
-def recipe_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
+def make_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
     """Return a function that adds the options with which a recipe names its pipeline.
 
     That function is for commands about an execution; it returns the pipeline's name and region.
@@ -57,14 +57,14 @@ def recipe_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
         overrides: SetOption = NOT_GIVEN,
         environment: EnvOption = None,
     ) -> Mapping[str, Any]:
-        name, region, _ = pipeline_name(recipe, overrides, values["pipeline"], environment)
+        name, region, _ = resolve_pipeline(recipe, overrides, values["pipeline"], environment)
         run = {"pipeline": name, "region": region or values["region"]}
         return {**run, "start": START, **application}
 
     return run_options
 
 
-def pipeline_name(
+def resolve_pipeline(
     recipe: Path | None, overrides: Sequence[str], pipeline: str | None, environment: str | None
 ) -> tuple[str | None, str | None, str | None]:
     """Return (name, region, account) of the pipeline that ``--recipe`` or ``--pipeline`` selects.
@@ -77,5 +77,5 @@ def pipeline_name(
     return (
         recipe_config.pipeline.name,
         recipe_config.aws.region,
-        account_number(recipe_config.aws, environment),
+        find_account(recipe_config.aws, environment),
     )

@@ -18,12 +18,12 @@ from pipelines.recipe.sections import (
     Monitor,
     Packages,
     Promotion,
-    other_account,
+    explain_other_account,
     refuse_monitor,
 )
 from steps.config import S3Uri, Section
 from steps.evaluate.config import EvaluateConfig
-from steps.gate.config import GateConfig, threshold_parameter
+from steps.gate.config import GateConfig, name_threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
@@ -33,11 +33,11 @@ from steps.tune.config import TuneConfig
 from training.config import TrainConfig
 from training.strategy_table import refuse_torch
 from training.weights.starting_weights import BASE_MODEL
-from training.workloads import WorkloadSpec, spec
-from trainyard.common.errors import nearest
+from training.workloads import WorkloadSpec, load_spec
+from trainyard.common.errors import suggest_nearest
 from trainyard.instance_types import MACHINES
 from trainyard.language.retries import LIMITS, Cause
-from trainyard.validate.rules.images import torch_version
+from trainyard.validate.rules.images import parse_torch_version
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
@@ -246,12 +246,16 @@ class Recipe(Section):
     @property
     def workload_spec(self) -> WorkloadSpec:
         """Return the workload's description for train, evaluate and gate, such as its metrics."""
-        return self.samples_spec if self.train.loop else script_section.spec_of(self.evaluate)
+        return (
+            self.samples_spec
+            if self.train.loop
+            else script_section.build_evaluation_spec(self.evaluate)
+        )
 
     @property
     def samples_spec(self) -> WorkloadSpec:
         """Return the description of the workload for which the shard step packs."""
-        return spec(self.workload.name)
+        return load_spec(self.workload.name)
 
     @property
     def workload_config(self) -> BaseModel:
@@ -319,7 +323,7 @@ class Recipe(Section):
             if answer_numbers and path and path not in answer_numbers:
                 raise ValueError(
                     f"{field}: {path!r} is no number in the answers of workload {self.kind}; "
-                    f"{nearest(path, [*answer_numbers])}"
+                    f"{suggest_nearest(path, [*answer_numbers])}"
                 )
         return self
 
@@ -349,7 +353,9 @@ class Recipe(Section):
         fields = [*GateConfig.model_fields, *valid]
         for threshold in self.gate.thresholds:
             if threshold not in valid:
-                raise ValueError(f"gate.{threshold}: unknown field; {nearest(threshold, fields)}")
+                raise ValueError(
+                    f"gate.{threshold}: unknown field; {suggest_nearest(threshold, fields)}"
+                )
         baseline = self.gate.below_baseline
         if baseline == BASE_MODEL and not self.begins_with_model:
             raise ValueError(
@@ -360,9 +366,9 @@ class Recipe(Section):
         if baseline is not None and baseline not in baselines:
             raise ValueError(
                 f"gate.below_baseline: {baseline!r} is not a baseline of workload "
-                f"{self.kind}; {nearest(baseline, baselines)}"
+                f"{self.kind}; {suggest_nearest(baseline, baselines)}"
             )
-        self._comparisons_fit(workload_spec)
+        self._check_comparisons(workload_spec)
         if not self.gate.kinds:
             raise ValueError(
                 "gate: nothing to check; set a threshold such as "
@@ -378,17 +384,17 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _overridable_exist(self) -> Self:
         """Check that the listed overridable parameters exist."""
-        parameter_names = [*self.parameters, *map(threshold_parameter, self.gate.thresholds)]
+        parameter_names = [*self.parameters, *map(name_threshold_parameter, self.gate.thresholds)]
         has_own_overridable = self.pipeline.overridable != OVERRIDABLE
         for name in self.pipeline.overridable if has_own_overridable else ():
             if name not in parameter_names:
                 raise ValueError(
                     f"pipeline.overridable: {name!r} is not a parameter that a run may change; "
-                    f"{nearest(name, parameter_names)}"
+                    f"{suggest_nearest(name, parameter_names)}"
                 )
         return self
 
-    def _comparisons_fit(self, workload_spec: WorkloadSpec) -> None:
+    def _check_comparisons(self, workload_spec: WorkloadSpec) -> None:
         """Check that each comparison is of a comparable metric of the workload.
 
         If the first model passes the comparisons by default, also check that the gate has other
@@ -399,7 +405,7 @@ class Recipe(Section):
         """
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
-                self._comparable(kind, metric, workload_spec)
+                self._check_comparable(kind, metric, workload_spec)
         for refusal in self.gate.refusals:
             raise ValueError(refusal)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
@@ -409,7 +415,7 @@ class Recipe(Section):
                 "or set it to 'reject'"
             )
 
-    def _comparable(self, kind: str, metric: str, workload_spec: WorkloadSpec) -> None:
+    def _check_comparable(self, kind: str, metric: str, workload_spec: WorkloadSpec) -> None:
         """Raise ValueError if the metric cannot be compared between two models."""
         comparable = (
             workload_spec.metrics
@@ -425,7 +431,8 @@ class Recipe(Section):
                 f"one of {', '.join(comparable)}, or bound it by max_{metric} or min_{metric}"
             )
         raise ValueError(
-            f"{field}: is not a metric of workload {self.kind}; {nearest(metric, list(comparable))}"
+            f"{field}: is not a metric of workload {self.kind}; "
+            f"{suggest_nearest(metric, list(comparable))}"
         )
 
     @model_validator(mode="after")
@@ -446,7 +453,9 @@ class Recipe(Section):
     def _of_one_account(self) -> Self:
         """Check that roles are of one account, and the group in the recipe's region."""
         aws, region = self.aws, self.register_.group_region
-        if refusal := other_account(aws.account, {"role": aws.role, "job_role": aws.job_role}):
+        if refusal := explain_other_account(
+            aws.account, {"role": aws.role, "job_role": aws.job_role}
+        ):
             raise ValueError(refusal)
         if region and aws.region and region != aws.region:
             raise ValueError(
@@ -573,7 +582,7 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
         if machine is None or not machine.accelerators:
             continue
         try:
-            train.loop.micro_batches(train.instance_count * machine.accelerators)
+            train.loop.count_micro_batches(train.instance_count * machine.accelerators)
         except ValueError as error:
             return f"on {train.instance_count} × {name}: {error}"
     return None
@@ -583,7 +592,7 @@ def refuse_type(name: str) -> str | None:
     """Return a message with the nearest instance type; None if ``name`` is one."""
     if name in MACHINES:
         return None
-    return f"no such instance type of training and processing; {nearest(name, [*MACHINES])}"
+    return f"no such instance type of training and processing; {suggest_nearest(name, [*MACHINES])}"
 
 
 def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None) -> str | None:
@@ -594,7 +603,7 @@ def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None
     """
     if refusal := refuse_image(loop.strategy, pytorch_version, own_image):
         return refusal
-    version = torch_version(own_image) if own_image else pytorch_version
+    version = parse_torch_version(own_image) if own_image else pytorch_version
     refusal = refuse_torch(loop, version) if version else None
     prefix = (
         f"training: is {own_image!r}" if own_image else f"pytorch_version: is {pytorch_version!r}"

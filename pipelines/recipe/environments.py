@@ -18,15 +18,22 @@ from botocore.session import Session
 
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.extended_recipe import Tree, overlay_tree
-from pipelines.recipe.sections import Aws, Deploy, Monitor, Promotion, account_in, other_account
+from pipelines.recipe.sections import (
+    Aws,
+    Deploy,
+    Monitor,
+    Promotion,
+    explain_other_account,
+    parse_account,
+)
 from steps.config import ProcessingCompute
 from steps.evaluate.config import EvaluateConfig
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
 from steps.transform.config import TransformConfig
-from trainyard.aws_clients import client, service_errors
-from trainyard.common.errors import PlanError, RecipeError, nearest
+from trainyard.aws_clients import create_client, service_errors
+from trainyard.common.errors import PlanError, RecipeError, suggest_nearest
 from trainyard.validate.rules.images import ACCOUNTS
 
 FIELD = "environments"
@@ -91,9 +98,14 @@ def _find_refusals(fields: Tree) -> Iterator[str]:
             kind, own_fields = PARTS[section]
             for field in value:
                 if field not in own_fields and field in kind.model_fields:
-                    yield f"{section}.{field}: {reason}: {fix}; {nearest(field, list(own_fields))}"
+                    yield (
+                        f"{section}.{field}: {reason}: {fix}; "
+                        f"{suggest_nearest(field, list(own_fields))}"
+                    )
         elif section in sections and section not in (*WHOLE_SECTIONS, *PARTS):
-            yield f"{section}: {reason}: {fix}; {nearest(section, [*WHOLE_SECTIONS, *PARTS])}"
+            yield (
+                f"{section}: {reason}: {fix}; {suggest_nearest(section, [*WHOLE_SECTIONS, *PARTS])}"
+            )
 
 
 def merge_environment(tree: Tree, environment_trees: Environments, name: str | None) -> Tree:
@@ -108,7 +120,7 @@ def merge_environment(tree: Tree, environment_trees: Environments, name: str | N
         raise RecipeError(f"--env {name}: this recipe has no environments; leave it out")
     if name not in environment_trees:
         raise RecipeError(f"--env {name}: the recipe has no such environment; "
-                          f"{nearest(name, list(environment_trees))}")  # fmt: skip
+                          f"{suggest_nearest(name, list(environment_trees))}")  # fmt: skip
     return deepcopy(overlay_tree(tree, environment_trees[name]))
 
 
@@ -156,9 +168,9 @@ def refuse(
     """
     if FIELD in chosen_tree:
         raise RecipeError(f"--set {FIELD}.…: cannot be set; give --env NAME and --set the field")
-    chosen_lines = _lines(check, chosen_tree)
+    chosen_lines = _list_error_lines(check, chosen_tree)
     others = {
-        other: _lines(check, overlay_tree(tree, environment_trees[other]))
+        other: _list_error_lines(check, overlay_tree(tree, environment_trees[other]))
         for other in environment_trees
         if other != name
     }
@@ -176,7 +188,9 @@ def refuse(
         ]
     else:
         missing_lines = (
-            [] if other_lines else [*chosen_lines, *_missing_places(chosen_tree, environment_trees)]
+            []
+            if other_lines
+            else [*chosen_lines, *_list_missing_places(chosen_tree, environment_trees)]
         )
         question = f"which environment? give --env {' or '.join(environment_trees)}: without one, "
         # If none is chosen, only a problem of every environment is certainly one.
@@ -188,7 +202,7 @@ def refuse(
         raise RecipeError("\n".join(chosen_lines + other_lines))
 
 
-def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
+def _list_error_lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
     """Return the lines of the RecipeError that ``check`` raises; [] if it raises none."""
     try:
         check(tree)
@@ -197,14 +211,16 @@ def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
     return []
 
 
-def _missing_places(tree: Tree, environment_trees: Environments) -> list[str]:
+def _list_missing_places(tree: Tree, environment_trees: Environments) -> list[str]:
     """Return a line for each of region, role and bucket that only environments set."""
-    aws_fields = {field for fields in environment_trees.values() for field in _aws(fields)}
-    section = _aws(tree)
+    aws_fields = {
+        field for fields in environment_trees.values() for field in _find_aws_section(fields)
+    }
+    section = _find_aws_section(tree)
     return [f"aws.{f}: is missing" for f in SOURCES if f in aws_fields and section.get(f) is None]
 
 
-def _aws(tree: Tree) -> Tree:
+def _find_aws_section(tree: Tree) -> Tree:
     section = tree.get("aws")
     return section if isinstance(section, dict) else {}
 
@@ -223,7 +239,7 @@ def _name_environment(line: str, name: str, fields: Tree, *, is_chosen: bool = F
     return f"{FIELD}.{name}.{line}"
 
 
-def schema() -> dict[str, Any]:
+def build_environments_schema() -> dict[str, Any]:
     """Return the JSON Schema of ``environments``, with references to a recipe's schema."""
     sections = {field.alias or name: field for name, field in Recipe.model_fields.items()}
     kinds: dict[str, Any] = {
@@ -282,14 +298,16 @@ def resolve(aws: Aws) -> Account:
     """
     # The recipe comes first: a variable that happens to be set in someone's shell must not change
     # the definition.
-    values = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
+    values = {field: getattr(aws, field) or _read_variable(field) for field in SOURCES}
     if refusal := refuse_region(values["region"]):
         raise RecipeError(f"aws.region: is {values['region']!r}; {refusal}")
     # Without a job role, the pipeline's is used for both: JOB_ROLE is not combined with a recipe's
     # role.
     job_role = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
     account = Account(**values, job_role=job_role or values["role"])
-    refusal = other_account(aws.account, {"role": account.role, "job_role": account.job_role})
+    refusal = explain_other_account(
+        aws.account, {"role": account.role, "job_role": account.job_role}
+    )
     if refusal:
         raise RecipeError(refusal)
     return account
@@ -297,12 +315,16 @@ def resolve(aws: Aws) -> Account:
 
 def refuse_region(name: str) -> str | None:
     """Return a message with the nearest region; None if SageMaker has a region ``name``."""
-    regions = _regions()
-    return None if name in regions else f"no such region of SageMaker; {nearest(name, regions)}"
+    regions = _list_regions()
+    return (
+        None
+        if name in regions
+        else f"no such region of SageMaker; {suggest_nearest(name, regions)}"
+    )
 
 
 @cache
-def _regions() -> list[str]:
+def _list_regions() -> list[str]:
     """Return SageMaker's regions, from botocore's table and that of AWS's images."""
     session = Session()
     partitions = session.get_available_partitions()
@@ -310,11 +332,11 @@ def _regions() -> list[str]:
     return sorted({*chain.from_iterable(region_lists), *ACCOUNTS})
 
 
-def account_number(aws: Aws, environment: str | None) -> str | None:
+def find_account(aws: Aws, environment: str | None) -> str | None:
     """Return the account that a recipe is for: ``aws.account``, or with an environment, that of the
     role. Return None if any account will do.
     """
-    return aws.account or (account_in(aws.role) if environment and aws.role else None)
+    return aws.account or (parse_account(aws.role) if environment and aws.role else None)
 
 
 def refuse_other_caller(account: str | None, region: str | None) -> None:
@@ -326,7 +348,7 @@ def refuse_other_caller(account: str | None, region: str | None) -> None:
     if account is None:
         return
     with service_errors(f"asking whether these credentials are of account {account}"):
-        caller = client("sts", region).get_caller_identity()
+        caller = create_client("sts", region).get_caller_identity()
     if caller["Account"] != account:
         raise PlanError(
             f"aws.account: the recipe is for account {account}, and these credentials are of "
@@ -335,7 +357,7 @@ def refuse_other_caller(account: str | None, region: str | None) -> None:
         )
 
 
-def _environment(field: str) -> str:
+def _read_variable(field: str) -> str:
     """Return the first set variable for the field; raise RecipeError if none is set."""
     for variable in SOURCES[field]:
         if value := os.environ.get(variable):

@@ -42,14 +42,14 @@ def read(path: Path) -> Tree:
     return result
 
 
-def files(path: Path) -> list[Path]:
+def list_recipe_files(path: Path) -> list[Path]:
     """Return the recipe's file, that of the recipe that it extends, and so on."""
     return [file for file, _ in _chain(path)]
 
 
-def sha256(path: Path) -> str:
+def hash_recipe(path: Path) -> str:
     """Return the hash of the recipe's file, or of the list of hashes if it extends others."""
-    hashes = [file_sha256(file) for file in files(path)]
+    hashes = [file_sha256(file) for file in list_recipe_files(path)]
     return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
 
 
@@ -66,10 +66,10 @@ def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
             )
         tree = read_file(following)
         yield following, tree
-        following = _base_path(following, tree)
+        following = _find_base_path(following, tree)
 
 
-def _base_path(path: Path, tree: Tree) -> Path | None:
+def _find_base_path(path: Path, tree: Tree) -> Path | None:
     """Return the path of the recipe that this one extends; None if it extends none."""
     base_names = tree.get(FIELD)
     if base_names is None:
@@ -188,11 +188,11 @@ class RecipeProblems(RecipeError):
     """All problems of a recipe, one line for each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = sorted(problems, key=_line)
+        self.problems = sorted(problems, key=_parse_origin)
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def _line(problem: Problem) -> tuple[str, int]:
+def _parse_origin(problem: Problem) -> tuple[str, int]:
     file, _, line = problem.origin.rpartition(":")
     return (file, int(line)) if line.isdecimal() else (problem.origin, 0)
 
@@ -211,7 +211,7 @@ def located_problems(
     except RecipeProblems:
         raise
     except RecipeError as error:
-        origins = field_origins(path, overrides, environment)
+        origins = find_field_origins(path, overrides, environment)
         lines = str(error).splitlines()
         raise RecipeProblems([locate(line, origins, path) for line in lines]) from None
 
@@ -234,19 +234,19 @@ def locate(line: str, origins: Origins, path: Path) -> Problem:
 FIRST_WORDS = 12  # of a message, in which names of other fields are looked for
 
 
-def field_origins(path: Path, overrides: Sequence[str], environment: str | None) -> Origins:
+def find_field_origins(path: Path, overrides: Sequence[str], environment: str | None) -> Origins:
     """Return where each field of the recipe in ``path`` was last written.
 
     Raises:
         RecipeError: a file can no longer be read.
     """
     origins: Origins = {}
-    for file in reversed(files(path)):
+    for file in reversed(list_recipe_files(path)):
         try:
             node = yaml.compose(file.read_text(encoding="utf-8"), Loader=BoundedLoader)
         except (OSError, yaml.YAMLError) as error:
             raise RecipeError(f"{file}: cannot be read: {error}") from None
-        origins |= {field: f"{file}:{line}" for field, line in _lines(node)}
+        origins |= {field: f"{file}:{line}" for field, line in _iter_field_lines(node)}
     if environment is not None:
         section = ("environments", environment)
         # A field that the environment sets was written there.
@@ -261,18 +261,18 @@ def field_origins(path: Path, overrides: Sequence[str], environment: str | None)
     return origins
 
 
-def _lines(node: yaml.Node | None, above: Field = ()) -> Iterator[tuple[Field, int]]:
+def _iter_field_lines(node: yaml.Node | None, above: Field = ()) -> Iterator[tuple[Field, int]]:
     """Yield each field of a YAML node with its line, counted from 1."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
-                yield from _lines(value, above)
+                yield from _iter_field_lines(value, above)
                 continue
             field = (*above, str(key.value))
             yield field, key.start_mark.line + 1
-            yield from _lines(value, field)
+            yield from _iter_field_lines(value, field)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             field = (*above, str(index))
             yield field, value.start_mark.line + 1
-            yield from _lines(value, field)
+            yield from _iter_field_lines(value, field)

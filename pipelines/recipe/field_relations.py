@@ -34,7 +34,7 @@ class Relation:
 RELATIONS: list[Relation] = []
 
 
-def relation(
+def register_relation(
     severity: Literal["error", "warning"],
 ) -> Callable[[Callable[[Recipe], Iterator[FieldProblem]]], Relation]:
     """Register a function that yields the problems of a recipe that breaks a relation.
@@ -64,22 +64,22 @@ def list_errors(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
                     raise
 
 
-def warnings(recipe: Recipe) -> Iterator[str]:
+def list_warnings(recipe: Recipe) -> Iterator[str]:
     """Yield a line ``field: problem`` for every value that is unlikely to be intended."""
     for rule in RELATIONS:
         if rule.severity == "warning":
             yield from (": ".join(finding) for finding in rule.check(recipe))
 
 
-@relation("error")
-def known_region(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("error")
+def check_region(recipe: Recipe) -> Iterator[FieldProblem]:
     region = recipe.aws.region
     if region is not None and (refusal := refuse_region(region)):
         yield "aws.region", f"is {region!r}; {refusal}"
 
 
-@relation("error")
-def known_instance_types(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("error")
+def check_instance_types(recipe: Recipe) -> Iterator[FieldProblem]:
     for name in ("shard", "train", "evaluate", "gate", "transform"):
         section = recipe.__dict__.get(name)
         type_name = getattr(section, "instance_type", None)  # None: no section, or a wrong type
@@ -87,8 +87,8 @@ def known_instance_types(recipe: Recipe) -> Iterator[FieldProblem]:
             yield f"{name}.instance_type", f"is {type_name!r}; {refusal}"
 
 
-@relation("error")
-def warm_up_ends(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("error")
+def check_warm_up_end(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and loop.warmup_steps >= loop.max_steps:
         yield (
@@ -98,10 +98,10 @@ def warm_up_ends(recipe: Recipe) -> Iterator[FieldProblem]:
         )
 
 
-@relation("error")
-def possible_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("error")
+def check_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
-    if loop and (peak := _peak(loop)) > LARGEST_RATE:
+    if loop and (peak := _compute_peak_rate(loop)) > LARGEST_RATE:
         yield (
             "train.loop.learning_rate",
             f"is {loop.learning_rate:g}{_describe_scaling(loop)}; expected at most "
@@ -110,10 +110,10 @@ def possible_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
         )
 
 
-@relation("warning")
-def high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("warning")
+def warn_high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
-    if loop and USUAL_RATE < _peak(loop) <= LARGEST_RATE:
+    if loop and USUAL_RATE < _compute_peak_rate(loop) <= LARGEST_RATE:
         yield (
             "train.loop.learning_rate",
             f"is {loop.learning_rate:g}{_describe_scaling(loop)}; {loop.optimizer} seldom learns "
@@ -121,7 +121,7 @@ def high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
         )
 
 
-def _peak(loop: TrainConfig) -> float:
+def _compute_peak_rate(loop: TrainConfig) -> float:
     """Return the peak learning rate after scaling with the batch size."""
     reference = loop.reference_batch
     return loop.learning_rate * (loop.global_batch / reference if reference else 1)
@@ -131,12 +131,12 @@ def _describe_scaling(loop: TrainConfig) -> str:
     if not loop.reference_batch:
         return ""
     share = f"global_batch {loop.global_batch} / reference_batch {loop.reference_batch}"
-    return f", which {share} scales to {_peak(loop):g}"
+    return f", which {share} scales to {_compute_peak_rate(loop):g}"
 
 
-@relation("error")
-def thresholds_can_be_met(recipe: Recipe) -> Iterator[FieldProblem]:
-    limits, metrics = _limits(recipe), recipe.workload_spec.metrics
+@register_relation("error")
+def check_thresholds_reachable(recipe: Recipe) -> Iterator[FieldProblem]:
+    limits, metrics = _find_metric_limits(recipe), recipe.workload_spec.metrics
     for name, threshold in recipe.gate.thresholds.items():
         bound, _, metric = name.partition("_")
         low, high = limits.get(metric, (-math.inf, math.inf))
@@ -164,8 +164,8 @@ def thresholds_can_be_met(recipe: Recipe) -> Iterator[FieldProblem]:
             )
 
 
-@relation("error")
-def margins_can_decide(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("error")
+def check_margins(recipe: Recipe) -> Iterator[FieldProblem]:
     for kind, margins in recipe.gate.comparisons.items():
         for metric, margin in margins.items():
             span = recipe.workload_spec.ranges.get(metric)
@@ -177,9 +177,9 @@ def margins_can_decide(recipe: Recipe) -> Iterator[FieldProblem]:
                 )
 
 
-@relation("warning")
-def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[FieldProblem]:
-    limits, metrics = _limits(recipe), recipe.workload_spec.metrics
+@register_relation("warning")
+def check_threshold_strictness(recipe: Recipe) -> Iterator[FieldProblem]:
+    limits, metrics = _find_metric_limits(recipe), recipe.workload_spec.metrics
     for name, threshold in recipe.gate.thresholds.items():
         bound, _, metric = name.partition("_")
         low, high = limits.get(metric, (-math.inf, math.inf))
@@ -194,7 +194,7 @@ def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[FieldProblem]:
             yield f"gate.{name}", f"is {threshold:g}, which every model meets; it rejects none"
 
 
-def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
+def _find_metric_limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
     """Return metric to its smallest and largest possible value, infinite if not known."""
     spec = recipe.workload_spec
     # In our workloads, losses, errors and shares are never negative; in others, a loss may be.
@@ -205,8 +205,8 @@ def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
     }
 
 
-@relation("error")
-def spot_keeps_progress(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("error")
+def check_spot_progress(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and recipe.train.spot and loop.checkpoint_interval >= loop.max_steps:
         yield (
@@ -217,7 +217,7 @@ def spot_keeps_progress(recipe: Recipe) -> Iterator[FieldProblem]:
         )
 
 
-@relation("error")
+@register_relation("error")
 def search_sees_validations(recipe: Recipe) -> Iterator[FieldProblem]:
     loop, tune = recipe.train.loop, recipe.tune
     stops = tune is not None and (tune.stop_early or tune.strategy == "hyperband")
@@ -231,8 +231,8 @@ def search_sees_validations(recipe: Recipe) -> Iterator[FieldProblem]:
         )
 
 
-@relation("warning")
-def intervals_end_in_time(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("warning")
+def check_intervals(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop is None:
         return
@@ -247,8 +247,8 @@ def intervals_end_in_time(recipe: Recipe) -> Iterator[FieldProblem]:
             yield f"train.loop.{name}", f"is {value}, beyond max_steps {loop.max_steps}: {lack}"
 
 
-@relation("warning")
-def decay_after_warm_up(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("warning")
+def check_decay_start(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and loop.schedule == "wsd":
         decay = math.ceil(loop.decay_share * loop.max_steps)
@@ -260,8 +260,8 @@ def decay_after_warm_up(recipe: Recipe) -> Iterator[FieldProblem]:
             )
 
 
-@relation("warning")
-def settings_have_an_effect(recipe: Recipe) -> Iterator[FieldProblem]:
+@register_relation("warning")
+def check_unused_settings(recipe: Recipe) -> Iterator[FieldProblem]:
     loop, train = recipe.train.loop, recipe.train
     fields = {f"train.{name}" for name in train.model_fields_set}
     fields |= {f"train.loop.{name}" for name in loop.model_fields_set} if loop else set()

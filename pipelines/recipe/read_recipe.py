@@ -26,9 +26,9 @@ from steps.train.config import TrainStepConfig
 from steps.tune.config import Range, TuneConfig, Value
 from steps.workload_settings import PREFIX, as_hyperparameters
 from training.config import IMMATERIAL, TrainConfig
-from training.workloads import spec
+from training.workloads import load_spec
 from trainyard import secrets
-from trainyard.common.errors import RecipeError, TrainingError, nearest
+from trainyard.common.errors import RecipeError, TrainingError, suggest_nearest
 from trainyard.read_yaml import DEEPEST, load_yaml
 
 # Read a section with wrong fields as far as possible, so that everything else is checked, too.
@@ -51,7 +51,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
     for name, field in model.model_fields.items():
         key = field.alias or name
         inner = [place[1:] for place in wrong if place[:1] == (key,)]
-        section = _section(field.annotation)
+        section = _find_section_model(field.annotation)
         section_object.__dict__.pop(name, None)
         if key not in content:
             if not field.is_required() and name not in meant_fields:
@@ -63,7 +63,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
                 section_object.__dict__[name] = TypeAdapter(field.annotation).validate_python(
                     content[key]
                 )
-    others = {k: v for k, v in content.items() if k not in _names(model)}
+    others = {k: v for k, v in content.items() if k not in _list_field_names(model)}
     if model.model_config.get("extra") == "allow":
         wrong_names = {str(part) for place in wrong for part in place}
         extra = {name: v for name, v in others.items() if name not in wrong_names}
@@ -75,7 +75,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
     return section_object
 
 
-def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Location, str]]:
+def find_broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Location, str]]:
     """Yield (location, message) of each failed check across the fields of a section and of its
     subsections.
 
@@ -85,7 +85,7 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
     for name, field in type(section).model_fields.items():
         inner = section.__dict__.get(name)
         if isinstance(inner, BaseModel) and name in section.model_fields_set:
-            faults = [*broken_rules(inner, (*above, field.alias or name))]
+            faults = [*find_broken_rules(inner, (*above, field.alias or name))]
             yield from faults
             if faults:  # the rules of the whole section rely on valid parts
                 section_copy.__dict__.pop(name)
@@ -113,21 +113,21 @@ def _prepare_content(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
 
 def _guess_fields(model: type[BaseModel], content: Mapping[str, Any]) -> set[str]:
     """Return the fields that unknown names in the section may stand for."""
-    names = [*_names(model)]
+    names = [*_list_field_names(model)]
     unknown = [name for name in content if name not in names]
     close = (match for name in unknown for match in get_close_matches(name, names, cutoff=0.5))
     return {*close, *(NAMES[name] for name in unknown if name in NAMES)}
 
 
-def _names(model: type[BaseModel]) -> set[str]:
+def _list_field_names(model: type[BaseModel]) -> set[str]:
     return {field.alias or name for name, field in model.model_fields.items()}
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
+def _find_section_model(annotation: Any) -> type[BaseModel] | None:
     """Return the model of the section that the field is; None if it is not a section."""
     if get_origin(annotation) in (Union, UnionType):
         options = [kind for kind in get_args(annotation) if kind is not type(None)]
-        return _section(options[0]) if len(options) == 1 else None
+        return _find_section_model(options[0]) if len(options) == 1 else None
     is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     return annotation if is_model else None
 
@@ -165,10 +165,10 @@ def _check_tree(tree: Tree) -> Recipe:
     Raises:
         RecipeError: has a line for each problem; a check that needs a wrong field is skipped.
     """
-    problems, tree = _workload_problems(tree)
+    problems, tree = _check_workload(tree)
     recipe, wrong = _read_section(Recipe, tree)
     problems += wrong
-    for check in (_settings_problems, field_relations.list_errors, _secret_problems):
+    for check in (_check_settings, field_relations.list_errors, _check_secrets):
         problems += check(recipe, partial=bool(problems))
     if not problems and recipe.tune is not None:
         problems += _search_problems(recipe, tree)
@@ -177,13 +177,13 @@ def _check_tree(tree: Tree) -> Recipe:
     return recipe
 
 
-def _workload_problems(tree: Tree) -> tuple[list[str], Tree]:
+def _check_workload(tree: Tree) -> tuple[list[str], Tree]:
     """Check that the workload exists; if not, return an error, and the tree without its name."""
     workload = tree.get("workload")
     if not isinstance(workload, dict) or not isinstance(name := workload.get("name"), str):
         return [], tree
     try:
-        spec(name)
+        load_spec(name)
     except TrainingError as error:
         return [f"workload.name: {error}"], {**tree, "workload": {**workload, "name": ABSENT}}
     return [], tree
@@ -203,12 +203,13 @@ def _read_section(model: type[Model], value: Any, *where: str) -> tuple[Model, l
     messages = FieldMessages(model, where, Recipe)
     partial = read_partially(model, value, locations)
     of_sections = [
-        messages.about_section(location, text) for location, text in broken_rules(partial)
+        messages.format_section_message(location, text)
+        for location, text in find_broken_rules(partial)
     ]
     return partial, [*messages.describe(details), *of_sections]
 
 
-def _settings_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
+def _check_settings(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     """Yield problems of the workload's settings, also with training and evaluation."""
     try:
         if recipe.data is None:
@@ -248,7 +249,7 @@ def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
     known_slices, kind = recipe.workload_spec.slices(settings), recipe.workload.name
     for name in recipe.evaluate.slices:
         if name not in known_slices:
-            near = nearest(name, [*known_slices])
+            near = suggest_nearest(name, [*known_slices])
             yield f"evaluate.slices: {name!r} is not a slice of workload {kind}; {near}"
         data = recipe.data
         keeps_folders = recipe.shard.by_folder or (
@@ -268,7 +269,7 @@ def _search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
     if refusal := refuse_tune(recipe):
         yield refusal
         return
-    for values, trial in trial_recipes(recipe, tree):
+    for values, trial in iter_trial_recipes(recipe, tree):
         try:
             _check_tree(trial)
         except RecipeError as error:
@@ -277,7 +278,7 @@ def _search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
             return
 
 
-def _secret_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
+def _check_secrets(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     """Yield values that look like secrets, before anything is printed or uploaded; messages name
     the field, not the value.
     """
@@ -362,7 +363,11 @@ class FieldMessages:
     def __init__(
         self, model: type[BaseModel], location: tuple[str, ...], recipe_model: type[BaseModel]
     ) -> None:
-        self._schema, self._others, self._location = _schema(model), _schema(recipe_model), location
+        self._schema, self._others, self._location = (
+            _build_schema(model),
+            _build_schema(recipe_model),
+            location,
+        )
 
     def describe(self, problems: Sequence[ErrorDetails]) -> list[str]:
         """Return a line ``field: problem`` for each of pydantic's problems with the model."""
@@ -387,16 +392,18 @@ class FieldMessages:
         field = ".".join((*self._location, *path))
         if problem["type"] == "missing":
             if path[-1] in missing_fields.get(path[:-1], ()):
-                value = as_yaml(example(node, self._schema))
+                value = as_yaml(make_example(node, self._schema))
                 yield f"{field}: is missing; add it, such as {path[-1]}: {value}"
         elif problem["type"] != "value_error":
-            yield f"{field}: is {brief(problem['input'])}; " + expectation(
+            yield f"{field}: is {shorten_repr(problem['input'])}; " + describe_expectation(
                 node, problem["input"], self._schema
             )
         elif not isinstance(problem["ctx"]["error"], ValidationError):  # this has its own lines
-            yield self.about_section(problem["loc"], problem["msg"].removeprefix("Value error, "))
+            yield self.format_section_message(
+                problem["loc"], problem["msg"].removeprefix("Value error, ")
+            )
 
-    def about_section(self, location: Sequence[str | int], message: str) -> str:
+    def format_section_message(self, location: Sequence[str | int], message: str) -> str:
         """Return the line of a check across several fields of a section; its message may start with
         one of them.
         """
@@ -405,7 +412,7 @@ class FieldMessages:
         inner, colon, rest = message.partition(": ")
         if not field:  # a check of the whole recipe: its message names the field
             return message
-        if colon and inner.partition(".")[0] in properties(node, self._schema):
+        if colon and inner.partition(".")[0] in find_properties(node, self._schema):
             return f"{field}.{inner}: {rest}"
         return f"{field}: {message}"
 
@@ -415,7 +422,7 @@ class FieldMessages:
         """Return the line of an unknown field, with the field's name or location in a recipe."""
         path, node = self._find(problem["loc"], unknown=True)
         name, section = path[-1], path[:-1]
-        names = [*properties(node, self._schema)]
+        names = [*find_properties(node, self._schema)]
         missing = missing_fields.get(section, [])
         usual_name = NAMES.get(name.lower().replace("-", "_"))
         close = get_close_matches(name, names, n=1, cutoff=0.75)
@@ -423,22 +430,24 @@ class FieldMessages:
             field_name, fix = close[0], f"nearest valid name: {close[0]}"
         elif usual_name in names:
             field_name, fix = usual_name, f"it is called {usual_name} here"
-        elif elsewhere := self._places(name) or (self._places(usual_name) if usual_name else []):
+        elif elsewhere := self._find_field_paths(name) or (
+            self._find_field_paths(usual_name) if usual_name else []
+        ):
             field_name, fix = "", f"write {' or '.join(elsewhere)}"
         elif len(missing) == 1:
             field_name, fix = missing[0], f"expected {missing[0]}"
         else:
-            field_name, fix = "", nearest(name, names)
+            field_name, fix = "", suggest_nearest(name, names)
         if field_name in missing:
             missing.remove(field_name)
             fix += ", which is missing"
         remark = REMARKS.get(name.lower().replace("-", "_"), "")
         field = ".".join((*self._location, *path))
-        return f"{field}: unknown field (value {brief(problem['input'])}); {fix}{remark}"
+        return f"{field}: unknown field (value {shorten_repr(problem['input'])}); {fix}{remark}"
 
-    def _places(self, name: str) -> list[str]:
+    def _find_field_paths(self, name: str) -> list[str]:
         """Return the paths of the recipe's fields with this name; [] if there are more than two."""
-        paths = [path for path in _paths(self._others, self._others) if path[-1] == name]
+        paths = [path for path in _iter_field_paths(self._others, self._others) if path[-1] == name]
         return [".".join(path) for path in paths] if len(paths) <= 2 else []  # noqa: PLR2004
 
     def _find(
@@ -452,7 +461,7 @@ class FieldMessages:
         path: list[str] = []
         node: Schema = self._schema
         for part in location:
-            inner = _member(node, part, self._schema)
+            inner = _find_member_schema(node, part, self._schema)
             if inner is not None:
                 node = inner
                 path.append(str(part))
@@ -460,36 +469,36 @@ class FieldMessages:
 
 
 @cache
-def _schema(model: type[BaseModel]) -> Schema:
+def _build_schema(model: type[BaseModel]) -> Schema:
     return model.model_json_schema()
 
 
-def _options(node: Schema, root: Schema) -> list[Schema]:
+def _list_options(node: Schema, root: Schema) -> list[Schema]:
     """Return the schemas that a value may have, except null, with references resolved."""
     if "$ref" in node:
         rest = {key: value for key, value in node.items() if key != "$ref"}
-        return _options({**root["$defs"][node["$ref"].rpartition("/")[2]], **rest}, root)
+        return _list_options({**root["$defs"][node["$ref"].rpartition("/")[2]], **rest}, root)
     if several := node.get("anyOf") or node.get("oneOf"):
         outer = {key: node[key] for key in ("examples", "default") if node.get(key) is not None}
-        options = [alternative for option in several for alternative in _options(option, root)]
+        options = [alternative for option in several for alternative in _list_options(option, root)]
         return [
             {**outer, **alternative} for alternative in options if alternative.get("type") != "null"
         ]
     return [node]
 
 
-def properties(node: Schema, root: Schema) -> Schema:
+def find_properties(node: Schema, root: Schema) -> Schema:
     """Return name to schema of a section's fields; empty if it is not a section."""
     return {
         n: field_schema
-        for o in _options(node, root)
+        for o in _list_options(node, root)
         for n, field_schema in o.get("properties", {}).items()
     }
 
 
-def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
+def _find_member_schema(node: Schema, part: str | int, root: Schema) -> Schema | None:
     """Return the schema of a field or item of a value with this schema; None if it has none."""
-    for option in _options(node, root):
+    for option in _list_options(node, root):
         if isinstance(part, int) and option.get("type") == "array":
             several = option.get("prefixItems", ())
             return several[part] if part < len(several) else option.get("items", {})
@@ -506,31 +515,34 @@ def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
     return None
 
 
-def _paths(node: Schema, root: Schema, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _iter_field_paths(
+    node: Schema, root: Schema, above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     """Yield the path of each field in the schema, subsections included."""
-    for name, inner in properties(node, root).items():
+    for name, inner in find_properties(node, root).items():
         yield (*above, name)
-        yield from _paths(inner, root, (*above, name))
+        yield from _iter_field_paths(inner, root, (*above, name))
 
 
-def expectation(node: Schema, value: Any, root: Schema) -> str:
+def describe_expectation(node: Schema, value: Any, root: Schema) -> str:
     """Return ``expected …``, with the valid value nearest to ``value``, or else an example."""
-    options = _options(node, root)
-    words = dict.fromkeys(_words(option, root) for option in options)
+    options = _list_options(node, root)
+    words = dict.fromkeys(_describe_values(option, root) for option in options)
     if "a finite number" in words:
         words.pop("a whole number", None)
     text = f"expected {' or '.join(words)}"
     near = next(
-        (match for option in options if (match := _nearest(option, value)) is not None), None
+        (match for option in options if (match := _find_nearest_value(option, value)) is not None),
+        None,
     )
     if near is not None:
         return f"{text}; nearest valid value: {as_yaml(near)}"
     has_form = any("pattern" in option or "enum" in option for option in options)
-    value_example = None if has_form else example(node, root)
+    value_example = None if has_form else make_example(node, root)
     return text if value_example in (None, {}) else f"{text}, such as {as_yaml(value_example)}"
 
 
-def _words(option: Schema, root: Schema) -> str:
+def _describe_values(option: Schema, root: Schema) -> str:
     """Describe in words the values that a schema allows."""
     limits = [words.format(option[key]) for key, words in BOUNDS.items() if key in option]
     bounds = f" ({', '.join(limits)})" if limits else ""
@@ -539,7 +551,8 @@ def _words(option: Schema, root: Schema) -> str:
     kind = option.get("type")
     if kind == "array":
         inner = " or ".join(
-            _words(alternative, root) for alternative in _options(option.get("items", {}), root)
+            _describe_values(alternative, root)
+            for alternative in _list_options(option.get("items", {}), root)
         )
         return f"a list{bounds}, each {inner}" if inner else f"a list{bounds}"
     if kind == "object" and "properties" in option:
@@ -549,14 +562,16 @@ def _words(option: Schema, root: Schema) -> str:
         "integer": "a whole number",
         "number": "a finite number",
         "object": "a mapping of names to values",
-        "string": f"text like {as_yaml(example(option, root))}" if "pattern" in option else "text",
+        "string": f"text like {as_yaml(make_example(option, root))}"
+        if "pattern" in option
+        else "text",
     }
     return f"{kinds.get(str(kind), 'a value')}{bounds}"
 
 
-def example(node: Schema, root: Schema) -> Any:
+def make_example(node: Schema, root: Schema) -> Any:
     """Return a valid value (example, default, or from the type); None if unknown."""
-    for option in _options(node, root):
+    for option in _list_options(node, root):
         if option.get("examples"):
             return option["examples"][0]
         if option.get("default") not in (None, {}, [], ""):
@@ -575,20 +590,20 @@ def _derive_example(option: Schema, root: Schema) -> Any:
     if "const" in option or kind == "boolean":
         return option.get("const", True)
     if kind in ("integer", "number"):
-        return _number(option, 1)
+        return _clamp_number(option, 1)
     if kind == "array":
-        inner = example(option.get("items", {}), root)
-        items = [example(item, root) for item in option.get("prefixItems", ())]
+        inner = make_example(option.get("items", {}), root)
+        items = [make_example(item, root) for item in option.get("prefixItems", ())]
         return items or ([] if inner is None else [inner] * option.get("minItems", 1))
     if kind == "object":
         required_fields = {name: option["properties"][name] for name in option.get("required", ())}
         if not required_fields and isinstance(inner := option.get("additionalProperties"), Mapping):
             required_fields = {"name": inner}
-        return {name: example(inner, root) for name, inner in required_fields.items()}
+        return {name: make_example(inner, root) for name, inner in required_fields.items()}
     return "text" if kind == "string" and "pattern" not in option else None
 
 
-def _number(option: Schema, value: float) -> float:
+def _clamp_number(option: Schema, value: float) -> float:
     """Return the number within the bounds that is nearest to ``value``."""
     low = option.get("minimum", option.get("exclusiveMinimum"))
     high = option.get("maximum", option.get("exclusiveMaximum"))
@@ -603,7 +618,7 @@ def _number(option: Schema, value: float) -> float:
     return -(-value // step) * step if option.get("type") == "integer" else value
 
 
-def _nearest(option: Schema, value: Any) -> Any:
+def _find_nearest_value(option: Schema, value: Any) -> Any:
     """Return the valid value that ``value`` probably means; None if there is no such one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
@@ -612,11 +627,11 @@ def _nearest(option: Schema, value: Any) -> Any:
         close = close or [choice for choice in choices if str(choice).lower() == str(value).lower()]
         return next((choice for choice in choices if str(choice) in map(str, close)), None)
     if option.get("type") in ("integer", "number"):
-        return _nearest_number(option, value)
+        return _find_nearest_number(option, value)
     return _fit_pattern(option, str(value)) if "pattern" in option else None
 
 
-def _nearest_number(option: Schema, value: str | float) -> float | None:
+def _find_nearest_number(option: Schema, value: str | float) -> float | None:
     """Return the valid number nearest to the number at the start of ``value``, or None."""
     if isinstance(value, str):  # 16 samples, 5e-4, 1,000
         begin = re.match(r"[-+]?\d[\d_,]*(\.\d+)?([eE][-+]?\d+)?", value.strip())
@@ -628,7 +643,7 @@ def _nearest_number(option: Schema, value: str | float) -> float | None:
     low, high = option.get("exclusiveMinimum"), option.get("exclusiveMaximum")
     if (low is not None and value <= low) or (high is not None and value >= high):
         return None  # an open bound has no nearest number
-    number = _number(option, value)
+    number = _clamp_number(option, value)
     return int(number) if number == int(number) and option.get("type") == "integer" else number
 
 
@@ -662,7 +677,7 @@ def as_yaml(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
-def brief(value: Any) -> str:
+def shorten_repr(value: Any) -> str:
     """Return the ``repr`` of ``value``, shortened for a message."""
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
@@ -679,7 +694,7 @@ def refuse_tune(recipe: Recipe) -> str | None:
     """Return which field of the recipe prevents the search, and why; None if none does."""
     tune, train = recipe.tune, recipe.train
     assert tune is not None  # noqa: S101 (the caller has checked it)
-    hyperparameters = _searchable(recipe)
+    hyperparameters = _find_searchable_values(recipe)
     for name in tune.ranges:
         if refusal := _refuse_range(name, tune, recipe, hyperparameters):
             return f"tune.ranges.{name}: {refusal}"
@@ -692,7 +707,7 @@ def refuse_tune(recipe: Recipe) -> str | None:
     return None
 
 
-def trial_recipes(
+def iter_trial_recipes(
     recipe: Recipe, tree: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
     """Yield (values, the recipe's tree with them and without a search) for values at the ends of
@@ -702,7 +717,9 @@ def trial_recipes(
     # A script's arguments have no types that could be checked.
     if recipe.train.loop is None:
         return
-    ends = {name: _ends(search_range) for name, search_range in recipe.tune.ranges.items()}
+    ends = {
+        name: _list_trial_values(search_range) for name, search_range in recipe.tune.ranges.items()
+    }
     single = ({name: value} for name, values in ends.items() for value in values)
     joint = (dict(zip(ends, values, strict=True)) for values in product(*ends.values()))
     for values in chain(single, islice(joint, MOST_COMBINATIONS)):
@@ -716,7 +733,7 @@ def trial_recipes(
         yield values, trial
 
 
-def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
+def _list_trial_values(search_range: Range | tuple[Value, ...]) -> list[Value]:
     """Return the values to try: all choices, or a range's ends (of integers, also min + 1)."""
     if not isinstance(search_range, Range):
         return [*search_range]
@@ -733,7 +750,7 @@ def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
     ]
 
 
-def _searchable(recipe: Recipe) -> dict[str, Any]:
+def _find_searchable_values(recipe: Recipe) -> dict[str, Any]:
     """Return the hyperparameters that can be searched, to the recipe's own values."""
     if recipe.train.loop is None:
         return dict(recipe.train.arguments)
@@ -747,31 +764,34 @@ def _refuse_range(
     loop = recipe.train.loop
     if name not in hyperparameters:
         sections = "train.arguments" if loop is None else "train.loop or workload.config"
-        return f"is not in {sections}; {nearest(name, [*hyperparameters])}"
+        return f"is not in {sections}; {suggest_nearest(name, [*hyperparameters])}"
     if loop is not None and (refusal := _refuse_setting(name, recipe)):
-        return (
-            f"is {refusal}; "
-            f"{nearest(name, [n for n in hyperparameters if not _refuse_setting(n, recipe)])}"
-        )
+        valid_names = [n for n in hyperparameters if not _refuse_setting(n, recipe)]
+        return f"is {refusal}; {suggest_nearest(name, valid_names)}"
     search_range, own_value = tune.ranges[name], hyperparameters[name]
     if not isinstance(own_value, str | bool | int | float):
         return (
-            f"{_field(name, recipe)} is {own_value!r}; a search varies numbers, words, true "
+            f"{_build_field_path(name, recipe)} is {own_value!r}; a search varies numbers, words, "
+            "true "
             "and false"
         )
     if isinstance(search_range, Range) and (
         isinstance(own_value, bool) or not isinstance(own_value, int | float)
     ):
-        return f"{_field(name, recipe)} is {own_value!r}, not a number; give a list of values"
+        return (
+            f"{_build_field_path(name, recipe)} is {own_value!r}, not a number; give a list of "
+            "values"
+        )
     if not tune.allows(name, own_value):
         return (
-            f"does not hold {_field(name, recipe)}, which is {own_value!r}; widen it, or "
+            f"does not hold {_build_field_path(name, recipe)}, which is {own_value!r}; widen it, "
+            "or "
             "change that"
         )
     return None
 
 
-def _field(name: str, recipe: Recipe) -> str:
+def _build_field_path(name: str, recipe: Recipe) -> str:
     """Return the path of a hyperparameter's field in the recipe."""
     if recipe.train.loop is None:
         return f"train.arguments.{name}"

@@ -14,7 +14,7 @@ from pipelines.recipe import environments
 from pipelines.recipe.config import Recipe, Workload
 from steps.gate.config import GateConfig
 from training import workloads
-from training.workloads import spec
+from training.workloads import load_spec
 from trainyard.common import atomic_file
 
 FILE = Path(__file__).resolve().parents[2] / "recipes/schema.json"
@@ -23,22 +23,25 @@ LINE = "# yaml-language-server: $schema=schema.json"
 REF = "#/$defs/{model}"
 
 
-def schema() -> dict[str, Any]:
+def build_schema() -> dict[str, Any]:
     """Return the schema as a JSON tree."""
     tree = Recipe.model_json_schema(ref_template=REF)
     tree["$defs"] |= {
-        name: form for workload in list_workloads() for name, form in _settings(workload)[1].items()
+        name: form
+        for workload in list_workloads()
+        for name, form in _build_settings_schema(workload)[1].items()
     }
     tree["$defs"][Workload.__name__]["allOf"] = [
-        _match_workload(name, {"config": _settings(name)[0]}) for name in list_workloads()
+        _match_workload(name, {"config": _build_settings_schema(name)[0]})
+        for name in list_workloads()
     ]
     gate = tree["$defs"][GateConfig.__name__]
     # null, because declared checks match the pattern, too, and null switches one off.
     gate["patternProperties"] = {"^(max|min)_[a-z0-9_]+$": {"type": ["number", "null"]}}
     gate["additionalProperties"] = False
-    tree["properties"][environments.FIELD] = environments.schema()
-    tree["allOf"] = [_thresholds(name) for name in list_workloads()]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _plain(tree)
+    tree["properties"][environments.FIELD] = environments.build_environments_schema()
+    tree["allOf"] = [_build_threshold_schema(name) for name in list_workloads()]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _simplify_schema(tree)
 
 
 def list_workloads() -> list[str]:
@@ -46,14 +49,14 @@ def list_workloads() -> list[str]:
     return sorted(module.name for module in iter_modules(workloads.__path__) if module.ispkg)
 
 
-def text() -> str:
+def render_schema() -> str:
     """Return the text of the schema's file."""
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(build_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
-def _settings(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _build_settings_schema(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the schema of a workload's settings, and the definitions it refers to."""
-    config = spec(workload).config
+    config = load_spec(workload).config
     tree = config.model_json_schema(ref_template=REF)
     inner = tree.pop("$defs", {})
     return {"$ref": REF.format(model=config.__name__)}, {**inner, config.__name__: tree}
@@ -70,7 +73,7 @@ def _match_workload(workload: str, then: dict[str, Any]) -> dict[str, Any]:
     return {"if": condition, "then": {"properties": then}}
 
 
-def _thresholds(workload: str) -> dict[str, Any]:
+def _build_threshold_schema(workload: str) -> dict[str, Any]:
     """Return the schema of the limits that the gate can set on the workload's metrics."""
     threshold_schemas = {
         f"{bound}_{metric}": {
@@ -78,7 +81,7 @@ def _thresholds(workload: str) -> dict[str, Any]:
             "description": f"{words} {metric} on the test split, in its own unit; {better} is "
             "better.",
         }
-        for metric, better in spec(workload).metrics.items()
+        for metric, better in load_spec(workload).metrics.items()
         for bound, words in (("max", "At most so large is"), ("min", "At least so large is"))
     }
     workload_condition = _match_workload(workload, {})["if"]
@@ -88,20 +91,20 @@ def _thresholds(workload: str) -> dict[str, Any]:
     return {"if": condition, "then": {"properties": {"gate": {"properties": threshold_schemas}}}}
 
 
-def _plain(tree: Any, name: bool = False) -> Any:
+def _simplify_schema(tree: Any, name: bool = False) -> Any:
     """Return the tree without generated titles and defaults of whole sections, with texts on one
     line.
 
     ``name``: whether the keys are names of fields, not keywords of JSON Schema.
     """
     if isinstance(tree, list):
-        return [_plain(item) for item in tree]
+        return [_simplify_schema(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     if name:
-        return {key: _plain(value) for key, value in tree.items()}
+        return {key: _simplify_schema(value) for key, value in tree.items()}
     result = {
-        key: _plain(value, key in ("properties", "$defs", "patternProperties"))
+        key: _simplify_schema(value, key in ("properties", "$defs", "patternProperties"))
         for key, value in tree.items()
         if key != "title" and not (key == "default" and isinstance(value, dict))
     }
@@ -111,5 +114,5 @@ def _plain(tree: Any, name: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    atomic_file.write(FILE, text())
+    atomic_file.write(FILE, render_schema())
     print(f"{FILE}: written")

@@ -23,7 +23,7 @@ class NoSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
+def build_evaluation_spec(evaluate: EvaluateConfig) -> WorkloadSpec:
     """Return the description of a script's evaluation for the gate; its first metric is the primary
     one.
     """

@@ -213,13 +213,13 @@ AccountNumber = Annotated[
 ]
 
 
-def account_in(arn: str) -> str | None:
+def parse_account(arn: str) -> str | None:
     """Return the account number in an ARN; None if ``arn`` is not an ARN."""
     parts = arn.split(":")
     return parts[4] if len(parts) > 5 else None
 
 
-def other_account(account: str | None, roles: Mapping[str, str | None]) -> str | None:
+def explain_other_account(account: str | None, roles: Mapping[str, str | None]) -> str | None:
     """Return a message if a role is of another account than ``account``, or than the role before
     it; return None if all are of one account.
 
@@ -230,12 +230,12 @@ def other_account(account: str | None, roles: Mapping[str, str | None]) -> str |
     for field, arn in roles.items():
         if arn is None:
             continue
-        if account not in (None, account_in(arn)):
+        if account not in (None, parse_account(arn)):
             return (
-                f"aws.{field}: is {arn}, a role of account {account_in(arn)}; expected one of "
+                f"aws.{field}: is {arn}, a role of account {parse_account(arn)}; expected one of "
                 f"{account}, as aws.{known_field} says"
             )
-        account, known_field = account or account_in(arn), known_field if account else field
+        account, known_field = account or parse_account(arn), known_field if account else field
     return None
 
 
@@ -541,7 +541,7 @@ class Packages(Section):
             raise ValueError("python: is used with wheelhouse: true only; remove it, or set that")
         return self
 
-    def environment(self, wheels: str) -> Mapping[str, str]:
+    def build_pip_environment(self, wheels: str) -> Mapping[str, str]:
         """Return the environment variables that configure pip in a job with its wheels in the
         folder ``wheels``.
         """

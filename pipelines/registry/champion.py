@@ -15,14 +15,14 @@ from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from conditions.no_champion import NONE, UNRESOLVED_ARN
-from pipelines.endpoint.rollout import serving
-from pipelines.recipe.sections import account_in
-from pipelines.registry.package_evidence import DESCRIBE, Absent, Evidence, split, uri_of
+from pipelines.endpoint.rollout import find_served_package
+from pipelines.recipe.sections import parse_account
+from pipelines.registry.package_evidence import DESCRIBE, Absent, Evidence, find_model_uri, split
 from steps.register.config import ENDPOINT
 from training.weights.starting_weights import read_start
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
-from trainyard.language.definition_document import steps_of
+from trainyard.language.definition_document import iter_steps
 from trainyard.runs.execution import Step
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -35,7 +35,7 @@ must exist.
 """
 
 
-def champion_parameters(
+def build_champion_parameters(
     sagemaker: Any,
     definition: Mapping[str, Any],
     parameters: Mapping[str, str],
@@ -66,13 +66,13 @@ def champion_parameters(
     arn = champion
     if not arn:
         group, endpoint = _find_group(definition)
-        arn = (current(sagemaker, group, endpoint) if group else None) or NONE
+        arn = (find_champion(sagemaker, group, endpoint) if group else None) or NONE
     if arn == NONE and champion is None:
-        arn = _starting_package(definition) or NONE
+        arn = _find_starting_package(definition) or NONE
     if arn == NONE:
         return {"ChampionArn": NONE}
     fix = "name another with --champion ARN, or none"
-    uri, _ = model_of(sagemaker, arn, "champion", f"reject the package, or {fix}")
+    uri, _ = locate_model(sagemaker, arn, "champion", f"reject the package, or {fix}")
     return {"ChampionArn": arn, "ChampionModelUri": uri}
 
 
@@ -102,7 +102,7 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
         except ClientError as error:
             # AWS's page on ListModelPackages names no error for a missing group. The message is
             # known from experience, and from our emulator.
-            missing = error_code(error) in ("ValidationException", "ResourceNotFound")
+            missing = read_error_code(error) in ("ValidationException", "ResourceNotFound")
             if missing and "does not exist" in str(error):
                 return []  # the first registration creates it
             raise
@@ -116,19 +116,19 @@ def group_of(package: Mapping[str, Any]) -> str:
     """
     arn, group = package["ModelPackageArn"], package["ModelPackageGroupName"]
     run = (package.get("CustomerMetadataProperties") or {}).get("execution", "")
-    if account_in(run) in (None, account_in(arn)):
+    if parse_account(run) in (None, parse_account(arn)):
         return group
     return f"{arn.partition(':model-package/')[0]}:model-package-group/{group}"
 
 
-def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
+def find_champion(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
     """Return the champion: the group's package that the endpoint serves, or else the newest
     Approved package; None if there is neither.
 
     Raises:
         ServiceError: AWS refused.
     """
-    served_package = serving(sagemaker, endpoint) if endpoint else None
+    served_package = find_served_package(sagemaker, endpoint) if endpoint else None
     if (
         served_package
         and served_package.rpartition(":model-package/")[2].split("/")[0]
@@ -138,9 +138,9 @@ def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
     return next(iter(list_approved(sagemaker, group)), None)
 
 
-def _starting_package(definition: Mapping[str, Any]) -> str | None:
+def _find_starting_package(definition: Mapping[str, Any]) -> str | None:
     """Return the ARN of the package that the training starts from; None if there is none."""
-    for step in steps_of(definition["Steps"]):
+    for step in iter_steps(definition["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(start_text, str) and (start := read_start(start_text)):
             return start.model_package
@@ -151,14 +151,14 @@ def _find_group(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return (model package group in which the pipeline registers, endpoint to which its recipe
     deploys); None for what the pipeline does not have.
     """
-    for step in steps_of(definition["Steps"]):
+    for step in iter_steps(definition["Steps"]):
         group = step.arguments.get("ModelPackageGroupName")
         if step.type == "RegisterModel" and isinstance(group, str):
             return group, step.arguments.get("CustomerMetadataProperties", {}).get(ENDPOINT)
     return None, None
 
 
-def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str | None]:
+def locate_model(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str | None]:
     """Return (S3 URI of a package's model, its SHA-256 or None if the package was not registered by
     us).
 
@@ -172,7 +172,7 @@ def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str |
     with service_errors(f"looking at {label} {arn}"):
         package = sagemaker.describe_model_package(ModelPackageName=arn)
     containers = package.get("InferenceSpecification", {}).get("Containers", [])
-    uris = [uri for container in containers if (uri := uri_of(container))]
+    uris = [uri for container in containers if (uri := find_model_uri(container))]
     if len(uris) != 1:
         raise ServiceError(
             f"{label} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
@@ -187,7 +187,7 @@ def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
     """Check that the model's object exists: better now than after the training."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
-        s3 = client("s3", sagemaker.meta.region_name)
+        s3 = create_client("s3", sagemaker.meta.region_name)
         if not key.endswith("/"):
             s3.head_object(Bucket=bucket, Key=key)
             return
@@ -195,7 +195,7 @@ def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
             return
     except ClientError as error:
         # Without permission to look it up, assume that it exists.
-        if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
+        if read_error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
             return
     raise ServiceError(f"{label} {uri} is not there; restore it, or {fix}")
 
@@ -203,7 +203,7 @@ def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
 NOBODY = (NONE, UNRESOLVED_ARN, None)
 
 
-def compared_with(evidence: Evidence) -> str | None:
+def read_compared_champion(evidence: Evidence) -> str | None:
     """Return the champion on which the verdict is based: an ARN or ``none``; None if there was no
     comparison.
 
@@ -211,8 +211,8 @@ def compared_with(evidence: Evidence) -> str | None:
         GateError: the package's evidence is missing.
     """
     try:
-        gate = evidence.json(evidence.source("Constraints")["S3Uri"])
-        evaluation = evidence.json(evidence.source("Statistics")["S3Uri"])
+        gate = evidence.read_json(evidence.find_source("Constraints")["S3Uri"])
+        evaluation = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])
     except Absent as error:
         raise GateError(f"{evidence.arn}: not approved: {error}") from None
     scored_as = evaluation.get("champion")
@@ -250,12 +250,12 @@ def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> N
     """
     if verdict_champion is None or verdict_champion in NOBODY:
         return
-    scored_champion = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
+    scored_champion = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["champion"]
     if not scored_champion.get("artifact"):  # not comparable, or only its table of scores was used
         return
     champion, scored_sha256 = Evidence(verdict_champion), scored_champion["artifact"].get("sha256")
     used, approved_uri = evidence.parameters["ChampionModelUri"], champion.model
-    recorded_sha256 = champion.metadata.get("artifact_sha256") or champion.model_sha256()
+    recorded_sha256 = champion.metadata.get("artifact_sha256") or champion.hash_model()
     if (used, scored_sha256) != (approved_uri, recorded_sha256):
         raise GateError(
             f"{evidence.arn}: not approved: what was scored as champion {verdict_champion} is "
@@ -385,13 +385,13 @@ class PromotedEvidence(Evidence):
             for name, metadata in self.record.steps.items()
         }
 
-    def job(self, step: str) -> dict[str, Any]:
+    def read_job(self, step: str) -> dict[str, Any]:
         if step not in self.record.jobs:
             raise Absent(f"the record of the promotion has no job of step {step}")
         return self.record.jobs[step]
 
 
-def evidence_of(arn: str, sagemaker: Any = None, s3: Any = None) -> Evidence:
+def open_evidence(arn: str, sagemaker: Any = None, s3: Any = None) -> Evidence:
     """Return the evidence of a package that was registered by an execution or by a promotion.
 
     ``sagemaker``, ``s3``: clients to read with; default: new ones for the package's region.
@@ -400,7 +400,7 @@ def evidence_of(arn: str, sagemaker: Any = None, s3: Any = None) -> Evidence:
     return PromotedEvidence(evidence) if URI in evidence.metadata else evidence
 
 
-def origin_of(arn: str | None) -> str | None:
+def find_original_package(arn: str | None) -> str | None:
     """Return the ARN of the package that an execution registered: for a promoted package, the
     original one; else ``arn`` itself.
     """
@@ -418,7 +418,7 @@ def record_of(evidence: Evidence) -> Record:
         "definition": evidence.definition,
         "parameters": evidence.start_parameters,
         "steps": {name: dict(step.metadata) for name, step in steps.items()},
-        "jobs": {name: evidence.job(name) for name in jobs},
+        "jobs": {name: evidence.read_job(name) for name in jobs},
         "objects": {},
         "hops": (),
     }

@@ -28,15 +28,15 @@ from botocore.exceptions import ClientError
 
 from conditions.alpha_spending import significance_level
 from conditions.no_champion import NONE, UNRESOLVED_ARN
-from pipelines.delivery.upsert_lock import LOST_RACE, whoami
+from pipelines.delivery.upsert_lock import LOST_RACE, identify_process
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256
-from trainyard.language.definition_document import Step, steps_of
+from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.evaluation import UnstartedScope, evaluate
-from trainyard.language.expressions import values
+from trainyard.language.expressions import resolve_parameters
 from trainyard.language.step_types import step_type
 from trainyard.plan.definition_diff import CODE
 
@@ -61,7 +61,7 @@ class JudgedModel:
     champion: str | None
 
 
-def recount(evidence: Evidence) -> Recount | None:
+def recount_looks(evidence: Evidence) -> Recount | None:
     """Count the looks again; return None if the verdict compares with no champion.
 
     An execution without a number gets one now.
@@ -69,18 +69,18 @@ def recount(evidence: Evidence) -> Recount | None:
     Raises:
         ServiceError: AWS refused.
     """
-    sagemaker, s3 = (client(name, evidence.region) for name in ("sagemaker", "s3"))
+    sagemaker, s3 = (create_client(name, evidence.region) for name in ("sagemaker", "s3"))
     document = json.loads(evidence.definition)
     with service_errors(f"counting the looks of {evidence.arn}"):
         ledger_look = take(s3, document, evidence.parameters)
         if ledger_look is None:
             return None
-        gate = evidence.json(evidence.source("Constraints")["S3Uri"])
+        gate = evidence.read_json(evidence.find_source("Constraints")["S3Uri"])
         judged_model = _read_judged_model(gate)
         pipeline = evidence.metadata["execution"].split("/")[1]
         earlier_models = [
             o
-            for o in dict.fromkeys(verdicts(sagemaker, s3, pipeline))
+            for o in dict.fromkeys(iter_judged_models(sagemaker, s3, pipeline))
             if (o.test, o.champion) == (judged_model.test, judged_model.champion)
         ]
     # The ledger counts trainings, the verdicts count models: a training that is not reproducible
@@ -115,15 +115,17 @@ def check_due_look(evidence: Evidence, look_recount: Recount, checkout: Path) ->
     return f"{due_look}, and again as it was due: pass"
 
 
-def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[JudgedModel]:
+def iter_judged_models(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[JudgedModel]:
     """Yield the model of every verdict of the pipeline, oldest first; each job once."""
     pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
         PipelineName=pipeline, SortBy="CreationTime", SortOrder="Ascending"
     )
     executions = [e["PipelineExecutionArn"] for p in pages for e in p["PipelineExecutionSummaries"]]
     with ThreadPoolExecutor(THREADS) as pool:
-        jobs = dict.fromkeys(pool.map(lambda arn: _gate_job(sagemaker, arn), executions))
-        gates = pool.map(lambda job: _verdict(sagemaker, s3, job), [job for job in jobs if job])
+        jobs = dict.fromkeys(pool.map(lambda arn: _find_gate_job(sagemaker, arn), executions))
+        gates = pool.map(
+            lambda job: _read_verdict(sagemaker, s3, job), [job for job in jobs if job]
+        )
         yield from (_read_judged_model(gate) for gate in gates if gate)
 
 
@@ -133,7 +135,7 @@ def _read_judged_model(gate: dict[str, Any]) -> JudgedModel:
     )
 
 
-def _gate_job(sagemaker: Any, execution: str) -> str | None:
+def _find_gate_job(sagemaker: Any, execution: str) -> str | None:
     """Return the name of the execution's gate job; None if the gate did not succeed."""
     pages = sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
         PipelineExecutionArn=execution
@@ -144,7 +146,7 @@ def _gate_job(sagemaker: Any, execution: str) -> str | None:
     return None
 
 
-def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
+def _read_verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
     """Return gate.json of a gate job; None if it was deleted, or is not JSON."""
     job_description = sagemaker.describe_processing_job(ProcessingJobName=job)
     outputs = job_description["ProcessingOutputConfig"]["Outputs"]
@@ -154,7 +156,7 @@ def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
         body = s3.get_object(Bucket=location.netloc, Key=location.path.lstrip("/"))["Body"].read()
         document = json.loads(body)
     except ClientError as error:
-        if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+        if read_error_code(error) in ("NoSuchKey", "NoSuchBucket"):
             return None
         raise
     except ValueError:
@@ -204,7 +206,7 @@ def find_look(
     Raises:
         ClientError: AWS refused.
     """
-    page = _page(document, run_parameters)
+    page = _locate_look(document, run_parameters)
     return page.find_look(s3) if page else None
 
 
@@ -217,7 +219,7 @@ def take(
         ClientError: AWS refused.
         ServiceError: other starts kept taking the number first.
     """
-    page = _page(document, run_parameters)
+    page = _locate_look(document, run_parameters)
     if page is None:
         return None
     for _ in range(ATTEMPTS):
@@ -255,8 +257,11 @@ class _Page:
         names = [item["Key"] for page in pages for item in page.get("Contents", ())]
         with ThreadPoolExecutor(THREADS) as pool:
             bodies = pool.map(lambda key: s3.get_object(Bucket=self.bucket, Key=key), names)
-            trainings = [_training(body["Body"].read()) for body in bodies]
-        numbers = {_number(key): training for key, training in zip(names, trainings, strict=True)}
+            trainings = [_read_training_hash(body["Body"].read()) for body in bodies]
+        numbers = {
+            _parse_look_number(key): training
+            for key, training in zip(names, trainings, strict=True)
+        }
         own_numbers = [number for number, training in numbers.items() if training == self.training]
         return TestLook(
             number=min(own_numbers, default=max(numbers, default=0) + 1),
@@ -268,7 +273,7 @@ class _Page:
     def write_number(self, s3: Any, number: int) -> bool:
         """Write the number to the ledger; return False if another start took it first."""
         timestamp = datetime.now(UTC).isoformat(timespec="seconds")
-        body = {**self.about, "training": self.training, "by": whoami(), "at": timestamp}
+        body = {**self.about, "training": self.training, "by": identify_process(), "at": timestamp}
         try:
             s3.put_object(
                 Bucket=self.bucket,
@@ -279,19 +284,21 @@ class _Page:
                 IfNoneMatch="*",
             )
         except ClientError as error:
-            if error_code(error) in LOST_RACE:
+            if read_error_code(error) in LOST_RACE:
                 return False
             raise
         return True
 
 
-def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
+def _locate_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
     """Return where the execution's look is counted; None if it needs no look."""
-    parameters = values(document, {name: str(value) for name, value in run_parameters.items()})
+    parameters = resolve_parameters(
+        document, {name: str(value) for name, value in run_parameters.items()}
+    )
     champion = parameters.get("ChampionArn")
     if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED_ARN):
         return None
-    steps = {step.name: step for step in steps_of(document["Steps"])}
+    steps = {step.name: step for step in iter_steps(document["Steps"])}
     start = UnstartedScope(
         parameters, otherwise=str
     )  # values known only during the run stay as names
@@ -305,7 +312,7 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
         for name in making_steps
     }
     draw_settings = split(job_arguments["Shard"]) if "Shard" in job_arguments else {}
-    about = {"champion": champion, "split": draw_settings | channels(steps["Evaluate"])}
+    about = {"champion": champion, "split": draw_settings | find_test_channels(steps["Evaluate"])}
     uris = [entry["S3Input"]["S3Uri"] for entry in steps["Gate"].arguments["ProcessingInputs"]]
     code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
     # The gate's code is below the pipeline's folder, which is in ``aws.prefix``.
@@ -315,7 +322,7 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
         prefix=f"{root}/looks/{_hash(about)}/",
         about=about,
         training=_hash(job_arguments),
-        alpha=1 - float(_option_values(steps["Gate"].arguments, "--confidence")[0]),
+        alpha=1 - float(_list_option_values(steps["Gate"].arguments, "--confidence")[0]),
     )
 
 
@@ -323,14 +330,16 @@ def split(shard: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the test split: the raw data, and how records are drawn from it."""
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
     input_uris = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
-    return {"input": input_uris or inputs["raw"]} | {n: _option_values(shard, n) for n in DRAWN_BY}
+    return {"input": input_uris or inputs["raw"]} | {
+        n: _list_option_values(shard, n) for n in DRAWN_BY
+    }
 
 
-def channels(step: Step) -> dict[str, Any]:
+def find_test_channels(step: Step) -> dict[str, Any]:
     """Return the URIs of the test data that are constant: of a script's test channels, and of
     shards that no step of the pipeline writes.
     """
-    names = {*_option_values(step.arguments, "--channels"), "test"}
+    names = {*_list_option_values(step.arguments, "--channels"), "test"}
     input_uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
     test_channels = {
         n: input_uris[n] for n in names - {TRAIN_CHANNEL} if isinstance(input_uris.get(n), str)
@@ -338,7 +347,7 @@ def channels(step: Step) -> dict[str, Any]:
     return {"channels": test_channels} if test_channels else {}
 
 
-def _option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
+def _list_option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
     """Return the words after an option of a processing job, up to the next option."""
     words = arguments["AppSpecification"].get("ContainerArguments") or []
     option_values: list[str] = []
@@ -349,7 +358,7 @@ def _option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
     return option_values
 
 
-def _training(body: bytes) -> str | None:
+def _read_training_hash(body: bytes) -> str | None:
     """Return the hash of the training in a look's record; None if it is not ours."""
     try:
         return json.loads(body).get("training")
@@ -357,7 +366,7 @@ def _training(body: bytes) -> str | None:
         return None
 
 
-def _number(key: str) -> int:
+def _parse_look_number(key: str) -> int:
     """Return the look's number in an object's key; 0 if it has none."""
     match = re.search(r"(\d+)\.json$", key)
     return int(match[1]) if match else 0

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import files_sha256
-from trainyard.language.definition_document import steps_of
-from trainyard.language.expressions import values
+from trainyard.language.definition_document import iter_steps
+from trainyard.language.expressions import resolve_parameters
 from trainyard.runs.execution import Execution, Step
 from trainyard.terminal import errors as terminal
 
@@ -56,8 +56,8 @@ class Evidence:
         """
         self.arn = arn
         self.region = arn.split(":")[3] if arn.count(":") >= 5 else None
-        self._sagemaker = sagemaker or client("sagemaker", self.region)
-        self._s3 = s3 or client("s3", self.region)
+        self._sagemaker = sagemaker or create_client("sagemaker", self.region)
+        self._s3 = s3 or create_client("s3", self.region)
         self.read_hashes: dict[str, str] = {}
         """URI of each object that was read to its SHA-256; empty if it was not read to the end."""
         self._read: dict[str, bytes] = {}
@@ -78,7 +78,7 @@ class Evidence:
     def metadata(self) -> Mapping[str, str]:
         return self.package.get("CustomerMetadataProperties", {})
 
-    def source(self, kind: str) -> dict[str, str]:
+    def find_source(self, kind: str) -> dict[str, str]:
         """Return S3Uri and ContentDigest of ModelQuality's ``Statistics`` or ``Constraints``."""
         quality = self.package.get("ModelMetrics", {}).get("ModelQuality", {})
         if kind not in quality:
@@ -98,53 +98,54 @@ class Evidence:
         """Return the S3 URI of the model's archive, or of the folder with its files, then with a
         trailing ``/``.
         """
-        if (uri := uri_of(self.container)) is None:
+        if (uri := find_model_uri(self.container)) is None:
             raise Absent("the package's container names no model")
         return uri
 
-    def model_sha256(self) -> str:
+    def hash_model(self) -> str:
         """Return the hash of the model's archive, or of all its files.
 
         It is computed as in ``training.weights.finetuning.hugging_face_folder.registered``.
         """
         if not self.model.endswith("/"):
-            return self.sha256(self.model)
+            return self.hash_object(self.model)
         if not (names := self.list_objects(self.model)):
             raise Absent(f"{self.model} is not there")
-        return files_sha256({name: self.sha256(f"{self.model}{name}") for name in names})
+        return files_sha256({name: self.hash_object(f"{self.model}{name}") for name in names})
 
-    def model_size(self) -> int:
+    def measure_model(self) -> int:
         """Return the size in bytes of the model's archive, or of all its files."""
         if not self.model.endswith("/"):
-            return self.size(self.model)
+            return self.measure_object(self.model)
         if not (names := self.list_objects(self.model)):
             raise Absent(f"{self.model} is not there")
         return sum(names.values())
 
-    def model_file(self, name: str) -> bytes:
+    def read_model_file(self, name: str) -> bytes:
         """Return the content of one file of the model."""
         if self.model.endswith("/"):
             return self.read(f"{self.model}{name}")
-        return self.member(self.model, name)
+        return self.read_member(self.model, name)
 
-    def model_etag(self) -> str:
+    def compute_model_etag(self) -> str:
         """Return a tag that changes if any object of the model changes."""
         if not self.model.endswith("/"):
-            return self.head(self.model)["ETag"]
+            return self.head_object(self.model)["ETag"]
         tags = {
-            name: self.head(f"{self.model}{name}")["ETag"] for name in self.list_objects(self.model)
+            name: self.head_object(f"{self.model}{name}")["ETag"]
+            for name in self.list_objects(self.model)
         }
         return files_sha256(tags)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Return provenance.json, which anyone may have written who may write to the bucket."""
-        return self.json(self.metadata["provenance_uri"])
+        return self.read_json(self.metadata["provenance_uri"])
 
     @cached_property
     def origin(self) -> dict[str, bytes]:
         """Return the files of the record with which the definition was compiled."""
-        return self.folder(self.job_inputs("Gate").get("provenance", {}).get("S3Uri", ""))
+        return self.read_folder(self.find_job_inputs("Gate").get("provenance", {}).get("S3Uri", ""))
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -165,7 +166,7 @@ class Evidence:
         """Return the definition's steps, by name."""
         return {
             step.name: dict(step.document)
-            for step in steps_of(json.loads(self.definition)["Steps"])
+            for step in iter_steps(json.loads(self.definition)["Steps"])
         }
 
     @cached_property
@@ -181,12 +182,12 @@ class Evidence:
     @property
     def parameters(self) -> dict[str, Any]:
         """Return all parameters of the execution, converted to their types."""
-        return values(json.loads(self.definition), self.start_parameters)
+        return resolve_parameters(json.loads(self.definition), self.start_parameters)
 
     @property
     def defaults(self) -> dict[str, Any]:
         """Return the parameters' default values."""
-        return values(json.loads(self.definition), {})
+        return resolve_parameters(json.loads(self.definition), {})
 
     @cached_property
     def steps(self) -> dict[str, Step]:
@@ -195,11 +196,11 @@ class Evidence:
         run_steps = Execution(
             self.metadata["execution"],
             self.region,
-            lambda service, region: clients.get(service) or client(service, region),
+            lambda service, region: clients.get(service) or create_client(service, region),
         ).steps()
         return {step.name: step for step in run_steps}
 
-    def job(self, step: str) -> dict[str, Any]:
+    def read_job(self, step: str) -> dict[str, Any]:
         """Return the description of the step's job, which a cached step shares."""
         if step not in self._jobs:
             run_step = self.steps.get(step)
@@ -215,17 +216,19 @@ class Evidence:
                 self._jobs[step] = getattr(self._sagemaker, operation)(**{parameter: name})
         return self._jobs[step]
 
-    def output(self, step: str, name: str) -> str:
+    def find_output_uri(self, step: str, name: str) -> str:
         """Return the S3 URI of the folder of a processing step's output."""
-        outputs = self.job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
+        outputs = self.read_job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
         output_uris = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
         if name not in output_uris:
             raise Absent(f"step {step} has no output {name}")
         return output_uris[name]
 
-    def job_inputs(self, step: str) -> dict[str, dict[str, str]]:
+    def find_job_inputs(self, step: str) -> dict[str, dict[str, str]]:
         """Return input name to its S3Input."""
-        return {i["InputName"]: i["S3Input"] for i in self.job(step).get("ProcessingInputs", ())}
+        return {
+            i["InputName"]: i["S3Input"] for i in self.read_job(step).get("ProcessingInputs", ())
+        }
 
     def read(self, uri: str) -> bytes:
         """Return the content of the whole object."""
@@ -234,7 +237,7 @@ class Evidence:
             self.read_hashes[uri] = hashlib.sha256(self._read[uri]).hexdigest()
         return self._read[uri]
 
-    def json(self, uri: str) -> dict[str, Any]:
+    def read_json(self, uri: str) -> dict[str, Any]:
         """Return the object as JSON; raise Absent if it is not a JSON object."""
         try:
             document = json.loads(self.read(uri))
@@ -244,7 +247,7 @@ class Evidence:
             raise Absent(f"{uri} is not a JSON object")
         return document
 
-    def sha256(self, uri: str) -> str:
+    def hash_object(self, uri: str) -> str:
         """Return the object's SHA-256, read block by block; show a progress bar for a large one."""
         body, digest = self._get(uri), hashlib.sha256()
         # botocore stores the stream's length in a private field; only the progress bar needs it.
@@ -261,7 +264,7 @@ class Evidence:
         self.read_hashes[uri] = digest.hexdigest()
         return self.read_hashes[uri]
 
-    def member(self, uri: str, name: str) -> bytes:
+    def read_member(self, uri: str, name: str) -> bytes:
         """Return one file of an object that is a tar.gz; read no further than needed."""
         try:
             with tarfile.open(fileobj=self._get(uri), mode="r|gz") as tar:
@@ -274,36 +277,36 @@ class Evidence:
             raise Absent(f"{uri} cannot be unpacked: {error}") from None
         raise Absent(f"{uri} holds no {name}")
 
-    def size(self, uri: str) -> int:
+    def measure_object(self, uri: str) -> int:
         """Return the object's size in bytes."""
-        return self.head(uri)["ContentLength"]
+        return self.head_object(uri)["ContentLength"]
 
-    def head(self, uri: str) -> dict[str, Any]:
+    def head_object(self, uri: str) -> dict[str, Any]:
         """Return S3's metadata of the object."""
         bucket, key = self.place(uri)
         with service_errors(f"looking at {uri}"):
             try:
                 return self._s3.head_object(Bucket=bucket, Key=key)
             except ClientError as error:
-                if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
+                if read_error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
                     raise Absent(f"{uri} is not there") from None
                 raise
 
     def list_objects(self, uri: str) -> dict[str, int]:
         """Return name below the prefix to size in bytes, sorted by name."""
-        return self.beginning_with(f"{uri.rstrip('/')}/")
+        return self.list_with_prefix(f"{uri.rstrip('/')}/")
 
-    def input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
+    def list_input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
         """Return name in a job's input to (URI, size in bytes): the object ``uri``, or the files of
         that folder.
         """
-        if not uri.endswith("/") and "" in (objects := self.beginning_with(uri)):
+        if not uri.endswith("/") and "" in (objects := self.list_with_prefix(uri)):
             return {uri.rpartition("/")[2]: (uri, objects[""])}
         sizes = self.list_objects(uri).items()
         files = {name: size for name, size in sizes if name and not name.endswith("/")}
         return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in files.items()}
 
-    def beginning_with(self, uri: str) -> dict[str, int]:
+    def list_with_prefix(self, uri: str) -> dict[str, int]:
         """Return the rest of each key that starts with ``uri``, to its size in bytes. A job's input
         gets exactly these objects.
         """
@@ -313,7 +316,7 @@ class Evidence:
             items = [item for page in pages for item in page.get("Contents", ())]
         return {item["Key"].removeprefix(prefix): item["Size"] for item in items}
 
-    def folder(self, uri: str) -> dict[str, bytes]:
+    def read_folder(self, uri: str) -> dict[str, bytes]:
         """Return name below the prefix to content; raise Absent if there is nothing."""
         names = list(self.list_objects(uri))
         if not names:
@@ -335,7 +338,7 @@ class Evidence:
             try:
                 return self._s3.get_object(Bucket=bucket, Key=key)["Body"]
             except ClientError as error:
-                if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+                if read_error_code(error) in ("NoSuchKey", "NoSuchBucket"):
                     raise Absent(f"{uri} is not there") from None
                 raise
 
@@ -351,7 +354,7 @@ def split(uri: str) -> tuple[str, str]:
 # Find a model package's files: one archive, or all objects below a prefix.
 
 
-def uri_of(container: Mapping[str, Any]) -> str | None:
+def find_model_uri(container: Mapping[str, Any]) -> str | None:
     """Return the S3 URI of a container's model: its archive, or its folder, then with a trailing
     ``/``. Return None if there is none.
 

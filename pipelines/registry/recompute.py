@@ -13,39 +13,44 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.compile.compilation import step_code
-from pipelines.compile.provenance_asset import changes_sha256, current_commit
+from pipelines.compile.provenance_asset import find_current_commit, hash_changes
 from pipelines.recipe import extended_recipe
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, UncheckedError, difference
+from pipelines.registry.record_checks import (
+    HASH_CHARACTERS,
+    Mismatch,
+    UncheckedError,
+    describe_difference,
+)
 from trainyard.common.errors import DefinitionError, GateError, RecipeError
 
 Check = Callable[[Evidence], str]
 ML = "/opt/ml/"
 
 
-def checks(checkout: Path, *, is_named: bool) -> dict[str, Check]:
+def list_checks(checkout: Path, *, is_named: bool) -> dict[str, Check]:
     """Return the checks that need ``checkout``, by name.
 
     ``is_named``: whether the user named it, so that a difference of the commit is a mismatch.
     """
     return {
-        "verdict": lambda evidence: verdict(evidence, checkout),
-        "recipe": lambda evidence: recipe(evidence, checkout),
-        "commit": lambda evidence: commit(evidence, checkout, is_named=is_named),
+        "verdict": lambda evidence: check_verdict(evidence, checkout),
+        "recipe": lambda evidence: check_recipe(evidence, checkout),
+        "commit": lambda evidence: check_commit(evidence, checkout, is_named=is_named),
         "definition again": lambda evidence: check_definition(evidence, checkout),
     }
 
 
-def verdict(evidence: Evidence, checkout: Path) -> str:
+def check_verdict(evidence: Evidence, checkout: Path) -> str:
     """Check that the gate's job gives the same verdict if it is run again on the same inputs."""
     for file, new_document in rerun_gate(evidence, checkout).items():
         stored_document = evidence.provenance
         if file == "gate.json":
-            stored_document = evidence.json(evidence.source("Constraints")["S3Uri"])
+            stored_document = evidence.read_json(evidence.find_source("Constraints")["S3Uri"])
         else:
             # The hash of gate.json cannot be compared: it is equal only up to the last digits.
             new_document |= {"gate_sha256": stored_document.get("gate_sha256")}
-        if mismatch := difference(new_document, stored_document):
+        if mismatch := describe_difference(new_document, stored_document):
             raise Mismatch(f"{file}: {mismatch}; computed again on the same evidence")
     return "the same, computed again"
 
@@ -69,11 +74,11 @@ def rerun_gate(
         raise UncheckedError("the gate's code in this checkout is not the recorded one")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        for name, source in evidence.job_inputs("Gate").items():
+        for name, source in evidence.find_job_inputs("Gate").items():
             if name != "code":
                 _download(evidence, source, root)
         if arguments is None:
-            arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
+            arguments = evidence.read_job("Gate")["AppSpecification"].get("ContainerArguments", [])
         if look_number is not None:
             arguments = [*arguments, "--look", str(look_number)]  # the last --look counts
         _run(checkout, ["steps.gate.job", *arguments, "--root", folder])
@@ -116,16 +121,19 @@ def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
     except DefinitionError as error:
         raise UncheckedError(str(error)) from None
     recorded_uris = evidence.provenance["code"]["Gate"]
-    return any(_code(evidence.folder(uri)) == _code(local_code) for uri in recorded_uris)
+    return any(
+        _exclude_requirements(evidence.read_folder(uri)) == _exclude_requirements(local_code)
+        for uri in recorded_uris
+    )
 
 
-def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def _exclude_requirements(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the files without requirements.txt."""
     # requirements.txt is left out, because its packages depend on the recipe.
     return {name: body for name, body in files.items() if name != "requirements.txt"}
 
 
-def recipe(evidence: Evidence, checkout: Path) -> str:
+def check_recipe(evidence: Evidence, checkout: Path) -> str:
     """Check that the recipe's file in the checkout, and those that it extends, are the recorded
     ones.
 
@@ -133,15 +141,17 @@ def recipe(evidence: Evidence, checkout: Path) -> str:
         UncheckedError: the file differs, but the checkout is at another commit.
         Mismatch: the file was edited.
     """
-    path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
+    path, source = _find_recipe(evidence, checkout), evidence.provenance["recipe"]
     try:
-        digest = extended_recipe.sha256(path)
+        digest = extended_recipe.hash_recipe(path)
     except RecipeError as error:
         digest = f"unknown ({error})"
     if digest == source["file_sha256"]:
         return str(source["file"])
     recorded_commit = str(evidence.provenance.get("commit"))
-    if current_commit(checkout).removesuffix("-dirty") != recorded_commit.removesuffix("-dirty"):
+    if find_current_commit(checkout).removesuffix("-dirty") != recorded_commit.removesuffix(
+        "-dirty"
+    ):
         raise UncheckedError(
             f"{source['file']} differs in this checkout, which is at another commit"
         )
@@ -151,21 +161,24 @@ def recipe(evidence: Evidence, checkout: Path) -> str:
     )
 
 
-def commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) -> str:
+def check_commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) -> str:
     """Check that the checkout is at the recorded commit, with the recorded uncommitted changes.
 
     Raises:
         Mismatch: it is not, and the user named the checkout (``is_named``).
         UncheckedError: it is not, and the checkout is only the current one.
     """
-    recorded_commit, checkout_commit = evidence.provenance.get("commit"), current_commit(checkout)
+    recorded_commit, checkout_commit = (
+        evidence.provenance.get("commit"),
+        find_current_commit(checkout),
+    )
     refuse = Mismatch if is_named else UncheckedError
     if checkout_commit != recorded_commit:
         raise refuse(
             f"the checkout is at {checkout_commit}, the package was built from {recorded_commit}"
         )
     changes = evidence.provenance.get("changes_sha256")
-    if changes_sha256(checkout) != changes:
+    if hash_changes(checkout) != changes:
         raise refuse("the checkout has other uncommitted changes than the package was built with")
     return checkout_commit[:HASH_CHARACTERS] + (
         ", with the same uncommitted changes" if changes else ""
@@ -174,8 +187,8 @@ def commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) -> str
 
 def check_definition(evidence: Evidence, checkout: Path) -> str:
     """Check that compiling the recipe in the checkout gives exactly the execution's definition."""
-    commit(evidence, checkout)
-    _recipe(evidence, checkout)
+    check_commit(evidence, checkout)
+    _find_recipe(evidence, checkout)
     recipe_record, account = evidence.provenance["recipe"], evidence.provenance["account"]
     sets = [word for override in recipe_record["overrides"] for word in ("--set", override)]
     environment = {
@@ -191,7 +204,7 @@ def check_definition(evidence: Evidence, checkout: Path) -> str:
     return "byte for byte"
 
 
-def _recipe(evidence: Evidence, checkout: Path) -> Path:
+def _find_recipe(evidence: Evidence, checkout: Path) -> Path:
     """Return the recipe's file in the checkout; raise UncheckedError if it is not there."""
     file = evidence.provenance.get("recipe", {}).get("file")
     if not file or not (checkout / file).is_file():
@@ -203,7 +216,7 @@ def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
     """Download an input of a job to where the job would find it if ``root`` were /opt/ml."""
     folder = root / source["LocalPath"].removeprefix(ML)
     uri = source["S3Uri"].rstrip("/")
-    for name, content in evidence.folder(uri).items():
+    for name, content in evidence.read_folder(uri).items():
         target = folder / name
         # A key in S3 may contain "..", which would lead out of the folder.
         if not target.resolve().is_relative_to(root.resolve()):

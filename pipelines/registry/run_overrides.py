@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from conditions.no_champion import NONE
-from pipelines.delivery.fallback_instance_types import TYPE, fallbacks
+from pipelines.delivery.fallback_instance_types import TYPE, list_fallbacks
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
 from pipelines.registry.package_evidence import Evidence
-from trainyard.plan.definition_diff import flat
+from trainyard.plan.definition_diff import flatten_fields
 
 PLACES = "aws."
 """Prefix of the recipe's settings that say where it runs, not what it does: CI sets them at every
@@ -21,36 +21,36 @@ upsert.
 """
 
 
-def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
+def list_overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
     """Return one line per deviation of the execution from its pipeline's recipe.
 
     Args:
         champion: the group's Approved package now.
         recipe: the approver's own recipe, resolved; None to use only the recorded one.
     """
-    lines = [*_parameters(evidence)]
+    lines = [*_iter_parameter_changes(evidence)]
     for override in evidence.provenance["recipe"]["overrides"]:
         if not override.startswith(PLACES):
             lines.append(f"the pipeline was upserted with --set {override}")
     if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
         lines.append(f"it was compared with no champion, and {champion} is Approved")
-    return lines + [*(_recipe(evidence.recipe, recipe) if recipe is not None else ())]
+    return lines + [*(_iter_recipe_changes(evidence.recipe, recipe) if recipe is not None else ())]
 
 
-def _parameters(evidence: Evidence) -> Iterator[str]:
+def _iter_parameter_changes(evidence: Evidence) -> Iterator[str]:
     """Yield changed parameters, except an instance type that is one of the recipe's fallbacks."""
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.start_parameters:
         # What ``start`` sets is no deviation: an approval compares it with registry and ledger.
         if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
             continue
-        if name != TYPE or used[name] not in fallbacks(evidence.recipe):
+        if name != TYPE or used[name] not in list_fallbacks(evidence.recipe):
             yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
 
 
-def _recipe(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:
+def _iter_recipe_changes(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:
     """Yield the differences between two resolved recipes, field by field."""
-    recorded_fields, own_recipe = flat(recorded_recipe), flat(own_recipe)
+    recorded_fields, own_recipe = flatten_fields(recorded_recipe), flatten_fields(own_recipe)
     for field in sorted({*recorded_fields, *own_recipe}):
         was, now = recorded_fields.get(field), own_recipe.get(field)
         if not field.startswith(PLACES) and (was and was.raw) != (now and now.raw):

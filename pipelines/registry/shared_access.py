@@ -11,8 +11,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.recipe.sections import account_in
-from trainyard.aws_clients import error_code, service_errors
+from pipelines.recipe.sections import parse_account
+from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.permissions.policy_documents import Policy, read_policy
 from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
@@ -67,7 +67,7 @@ class PromotionRoute:
 # Derive the policies that a promotion needs.
 
 
-def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
+def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
     """Return the policies that let the role ``promoter`` of the target promote, by where to attach
     them.
 
@@ -76,7 +76,7 @@ def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
     Raises:
         RecipeError: the role is of another account.
     """
-    if account_in(promoter) != way.target:
+    if parse_account(promoter) != way.target:
         raise RecipeError(
             f"--policies {promoter}: is no role of account {way.target}, which promotes; give one, "
             f"as {_partition(way.into.group)}:iam::{way.target}:role/promoter"
@@ -104,44 +104,44 @@ def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
         _allow(["iam:GetRole"], way.reader),
     ]
     policies = {
-        f"{way.reader}: trust": _policy(_allow(["sts:AssumeRole"], None, principal)),
-        f"{way.reader}: policy": _policy(*reader_statements),
-        f"bucket {way.bucket}": _policy(
+        f"{way.reader}: trust": _build_policy(_allow(["sts:AssumeRole"], None, principal)),
+        f"{way.reader}: policy": _build_policy(*reader_statements),
+        f"bucket {way.bucket}": _build_policy(
             _allow(["s3:GetObject"], objects, principal),
             _allow(["s3:ListBucket"], bucket, principal, listing),
         ),
-        f"{promoter}: trust": _policy(
+        f"{promoter}: trust": _build_policy(
             _allow(
                 ["sts:AssumeRole"],
                 None,
                 {"AWS": f"{_partition(way.into.group)}:iam::{way.target}:root"},
             )
         ),
-        f"{promoter}: policy": _policy(
+        f"{promoter}: policy": _build_policy(
             _allow(["sts:AssumeRole"], way.reader),
             _allow(["s3:GetObject"], objects),
             _allow(["s3:ListBucket"], bucket, when=listing),
             *([_allow(["kms:Decrypt"], way.key)] if way.key else []),
-            *_destination_statements(way.into),
+            *_iter_destination_statements(way.into),
         ),
     }
     # A group in another account than the promoter's needs a policy of its own that names the
     # promoter.
-    if account_in(way.into.group) != way.target:
+    if parse_account(way.into.group) != way.target:
         group_statements = [
             statement
-            for statement in _destination_statements(way.into)
+            for statement in _iter_destination_statements(way.into)
             if "sagemaker" in str(statement["Resource"])
         ]
-        policies[f"group {way.into.group}"] = _policy(
+        policies[f"group {way.into.group}"] = _build_policy(
             *(statement | {"Principal": principal} for statement in group_statements)
         )
     if way.key:
-        policies[f"key {way.key}"] = _policy(_allow(["kms:Decrypt"], "*", principal))
+        policies[f"key {way.key}"] = _build_policy(_allow(["kms:Decrypt"], "*", principal))
     return policies
 
 
-def _destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
+def _iter_destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
     """Yield what the promoter needs in its own account."""
     bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
@@ -161,7 +161,7 @@ def _partition(arn: str) -> str:
     return ":".join(arn.split(":")[:2])
 
 
-def _policy(*statements: dict[str, Any]) -> dict[str, Any]:
+def _build_policy(*statements: dict[str, Any]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
@@ -218,44 +218,46 @@ def describe_excess_access(
     policy: Policy, actions: tuple[str, ...], resources: tuple[str, ...], accounts: frozenset[str]
 ) -> str | None:
     """Describe who, except ``accounts``, is allowed one of the actions; None if nobody."""
-    for principal in _candidates(policy, accounts):
+    for principal in _iter_candidates(policy, accounts):
         for action in actions:
             for resource in resources:
-                request = Request(principal, action, resource, _context(principal))
+                request = Request(principal, action, resource, _build_request_context(principal))
                 # The caller's own account may allow it everything, so only this policy decides.
                 decision = evaluate(
                     request, Policies(resource=policy, must_name=True, identity=_ALL)
                 )
                 if decision.is_allowed or decision.unknown:
-                    return f"lets {_words(principal)} do {action} on {resource}"
+                    return f"lets {_describe_principal(principal)} do {action} on {resource}"
     return None
 
 
-_ALL = (read_policy("all", _policy(_allow(["*"], "*"))),)
+_ALL = (read_policy("all", _build_policy(_allow(["*"], "*"))),)
 
 
-def _candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]:
+def _iter_candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]:
     """Yield whom the policy might allow: a stranger (any account), everyone it names who is not of
     ``accounts``, and services, which may act for a stranger.
     """
-    yield _member(f"arn:aws:iam::{STRANGER}:role/any")
+    yield _make_principal(f"arn:aws:iam::{STRANGER}:role/any")
     for statement in policy.statements:
         for name in statement.principal[0] if statement.principal else ():
             kind, _, value = name.partition(":")
-            account = value if value.isdecimal() else account_in(value)
+            account = value if value.isdecimal() else parse_account(value)
             if kind == "AWS" and account and account not in accounts:
-                yield _member(value if ":role/" in value else f"arn:aws:iam::{account}:role/any")
+                yield _make_principal(
+                    value if ":role/" in value else f"arn:aws:iam::{account}:role/any"
+                )
             elif kind in ("Service", "Federated", "CanonicalUser"):
                 yield Principal(value)
 
 
-def _member(role: str) -> Principal:
+def _make_principal(role: str) -> Principal:
     """Return a principal with a session of the role."""
-    account, name = account_in(role), role.rpartition("/")[2]
+    account, name = parse_account(role), role.rpartition("/")[2]
     return Principal(f"arn:aws:sts::{account}:assumed-role/{name}/session", role)
 
 
-def _context(principal: Principal) -> Mapping[str, tuple[str, ...]]:
+def _build_request_context(principal: Principal) -> Mapping[str, tuple[str, ...]]:
     """Return the condition keys of a principal's request; a service acts for a stranger."""
     if principal.account:
         return {"aws:principalarn": (principal.role,), "aws:principalaccount": (principal.account,)}
@@ -266,7 +268,7 @@ def _context(principal: Principal) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def _words(principal: Principal) -> str:
+def _describe_principal(principal: Principal) -> str:
     if not principal.account:
         return f"{principal.arn}, on behalf of any account,"
     return "everybody" if principal.account == STRANGER else principal.role
@@ -278,7 +280,7 @@ def _read(label: str, ask: Callable[[], Any]) -> str | None:
         try:
             answer = ask()
         except ClientError as error:
-            if error_code(error) in _NO_POLICY or "Cannot find resource policy" in str(error):
+            if read_error_code(error) in _NO_POLICY or "Cannot find resource policy" in str(error):
                 return None
             raise
     return answer if isinstance(answer, str) else json.dumps(answer)

@@ -8,12 +8,12 @@ from typing import Any
 from pipelines.recipe.script_section import NAME
 from pipelines.recipe.sections import Data
 from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, UncheckedError, same
+from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, UncheckedError, require_same
 from steps.tune.config import TuneConfig
 from steps.workload_settings import as_hyperparameters
 from training.checkpoint.marker import Lineage
 from training.identity import JOB, Parts, describe_changes, hash_relevant_code
-from training.input_shares import identity_shares
+from training.input_shares import list_identity_shares
 from training.weights.finetuning import hugging_face_folder
 from training.weights.finetuning.adapters import Tuning
 from training.weights.finetuning.hugging_face_folder import ARCHIVE, TRAINYARD_FILES
@@ -28,17 +28,21 @@ DESCRIPTION = "code/trainyard.json"
 """Description in a script's artifact, next to the files that the script itself wrote."""
 
 
-def history(evidence: Evidence) -> str:
+def check_history(evidence: Evidence) -> str:
     """Check that every training step used the recorded code and data, or those of the training that
     it continues.
 
     A stretch is a number of consecutive optimizer steps trained under the same conditions.
     """
-    training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same("identity of the training", training["identity"], evidence.provenance.get("identity"),
-         "provenance.json")  # fmt: skip
+    training = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["model"]["training"]
+    require_same(
+        "identity of the training",
+        training["identity"],
+        evidence.provenance.get("identity"),
+        "provenance.json",
+    )
     recorded_sha256 = evidence.provenance["training"]["code_sha256"]
-    same(
+    require_same(
         "SHA-256 of the training's code in S3",
         json_sha256(_hash_train_code(evidence)),
         recorded_sha256,
@@ -66,7 +70,7 @@ def history(evidence: Evidence) -> str:
     return f"{training['identity'][:HASH_CHARACTERS]}, {count} stretch{'' if count == 1 else 'es'}"
 
 
-def artifact(evidence: Evidence) -> str:
+def check_artifact(evidence: Evidence) -> str:
     """Check that the model's own description agrees with evaluation.json, the record and the
     recipe, and that its identity follows from its content.
 
@@ -76,15 +80,15 @@ def artifact(evidence: Evidence) -> str:
     training_record = read_description(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in training_record.items() if k != "identity"})
     parts = lineage.parts
-    training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same(
+    training = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["model"]["training"]
+    require_same(
         f"identity in {config}",
         training_record["identity"],
         training["identity"],
         "evaluation.json",
     )
-    same(f"identity of the parts in {config}", parts.name, training["identity"], config)
-    same(
+    require_same(f"identity of the parts in {config}", parts.name, training["identity"], config)
+    require_same(
         f"stretches in {config}",
         training_record["stretches"],
         training["stretches"],
@@ -92,7 +96,7 @@ def artifact(evidence: Evidence) -> str:
     )
     if differs := describe_changes(_hash_train_code(evidence), parts.code):
         raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
-    same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
+    require_same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
          "provenance.json")  # fmt: skip
     if is_script(evidence):
         _check_script(evidence, parts)
@@ -106,24 +110,24 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     """Check the training's settings against the recipe's; only the parameter MaxSteps and searched
     hyperparameters may differ.
     """
-    uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
-    recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
+    uri = evidence.find_job_inputs("Gate")["provenance"]["S3Uri"]
+    recipe = evidence.read_json(f"{uri.rstrip('/')}/recipe.json")
     loop = recipe["train"]["loop"]
-    shares = identity_shares(Data.model_validate(recipe["data"]).mixture)
-    same("mixture of the training", parts.mixture, shares, "recipe.json")
+    shares = list_identity_shares(Data.model_validate(recipe["data"]).mixture)
+    require_same("mixture of the training", parts.mixture, shares, "recipe.json")
     expected_settings = (
         loop | {"max_steps": parts.settings["max_steps"]} | _find_searched(recipe, parts.settings)
     )
     if expected_settings["precision"] == "auto":  # the job chose it for its machines
         expected_settings["precision"] = parts.settings["precision"]
     for name, value in parts.settings.items():
-        same(f"{name} of the training", value, expected_settings.get(name), "recipe.json")
+        require_same(f"{name} of the training", value, expected_settings.get(name), "recipe.json")
     own_settings = as_hyperparameters(parts.workload_config)
     searched_values = _find_searched(recipe, own_settings)
     for name in (
         name for name in (recipe.get("tune") or {}).get("ranges", ()) if name in own_settings
     ):
-        same(
+        require_same(
             f"{name} of the training",
             own_settings[name],
             searched_values.get(name),
@@ -143,7 +147,7 @@ def _find_searched(recipe: dict[str, Any], hyperparameters: Mapping[str, Any]) -
 def read_description(evidence: Evidence) -> dict[str, Any]:
     """Return the artifact's description of the model: config.json, or a script's trainyard.json."""
     config = DESCRIPTION if is_script(evidence) else CONFIG
-    return json.loads(evidence.model_file(config))
+    return json.loads(evidence.read_model_file(config))
 
 
 def _check_script(evidence: Evidence, parts: Parts) -> None:
@@ -152,14 +156,18 @@ def _check_script(evidence: Evidence, parts: Parts) -> None:
     searched_values = _find_searched(evidence.recipe, parts.settings["arguments"])
     expected_settings = {**train, "arguments": train["arguments"] | searched_values}
     for name in ("arguments", "channels", "file_systems", "launcher"):
-        same(
+        require_same(
             f"{name} of the training",
             parts.settings.get(name),
             expected_settings.get(name),
             "recipe.json",
         )
-    same("image of the training", parts.settings["image"],
-         evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
+    require_same(
+        "image of the training",
+        parts.settings["image"],
+        evidence.read_job("Train")["AlgorithmSpecification"]["TrainingImage"],
+        "its job",
+    )
 
 
 def is_script(evidence: Evidence) -> bool:
@@ -170,7 +178,7 @@ def is_script(evidence: Evidence) -> bool:
 def _hash_train_code(evidence: Evidence) -> dict[str, str]:
     """Return file name to SHA-256 of step Train's code that affects the weights."""
     for uri in evidence.provenance["code"]["Train"]:
-        files = evidence.folder(uri)
+        files = evidence.read_folder(uri)
         if is_script(evidence):
             # All files of the script's folder count. The other folder has AWS's drivers.
             if DRIVERS not in files:
@@ -187,18 +195,18 @@ def check_base_model(evidence: Evidence) -> str:
     section, base = evidence.recipe["train"].get("start_from"), _read_base(evidence)
     start = StartFrom.model_validate(section) if section else None
     if start is None or start.checkpoint:
-        same("the base", base, None, "recipe.json")
+        require_same("the base", base, None, "recipe.json")
         return "the training began with no model"
     if base is None:  # its hash is part of the training's identity even so
         raise UncheckedError("evaluation.json names no base: the version that wrote it did not")
-    same("the base", evidence.provenance.get("base"), base, "evaluation.json")
-    same("the base's place", base["uri"], start.uri or base["uri"], "recipe.json")
-    same("the base's package", base["model_package"], start.model_package, "recipe.json")
+    require_same("the base", evidence.provenance.get("base"), base, "evaluation.json")
+    require_same("the base's place", base["uri"], start.uri or base["uri"], "recipe.json")
+    require_same("the base's package", base["model_package"], start.model_package, "recipe.json")
     if start.model_sha256:
-        same("SHA-256 of the base", base["sha256"], start.model_sha256, "recipe.json")
-    same("customer metadata base_sha256", evidence.metadata.get("base_sha256", "missing"),
+        require_same("SHA-256 of the base", base["sha256"], start.model_sha256, "recipe.json")
+    require_same("customer metadata base_sha256", evidence.metadata.get("base_sha256", "missing"),
          base["sha256"], "evaluation.json")  # fmt: skip
-    same("customer metadata base", evidence.metadata.get(BASE, "missing"),
+    require_same("customer metadata base", evidence.metadata.get(BASE, "missing"),
          base["model_package"] or base["uri"], "evaluation.json")  # fmt: skip
     return f"{base['sha256'][:HASH_CHARACTERS]}, {base['model_package'] or base['uri']}"
 
@@ -209,10 +217,10 @@ def check_base_unchanged(evidence: Evidence) -> str:
     if base is None:
         return "the training began with no model"
     try:
-        now = _sha256(evidence, base["uri"])
+        now = _hash_model(evidence, base["uri"])
     except Absent as error:
         raise UncheckedError(f"{error}: only packages of adapters alone need this base") from None
-    same(f"SHA-256 of {base['uri']}", now, base["sha256"], "evaluation.json")
+    require_same(f"SHA-256 of {base['uri']}", now, base["sha256"], "evaluation.json")
     return f"{now[:HASH_CHARACTERS]}, {base['uri']}"
 
 
@@ -224,26 +232,26 @@ def check_parts(evidence: Evidence, parts: Parts) -> None:
     """
     train, base = evidence.recipe["train"], _read_base(evidence)
     tuning = Tuning(adapters=train.get("adapters"), freeze=train.get("freeze") or ())
-    same("tuning of the training", parts.tuning, tuning.part, "recipe.json")
+    require_same("tuning of the training", parts.tuning, tuning.part, "recipe.json")
     start = parts.start or {}
     sha256 = start.get("hugging_face") or start.get("model")
     if base is not None:
-        same("what the training began with", sha256, base["sha256"], "evaluation.json")
+        require_same("what the training began with", sha256, base["sha256"], "evaluation.json")
 
 
 def _read_base(evidence: Evidence) -> Any:
-    return evidence.json(evidence.source("Statistics")["S3Uri"])["model"].get(BASE)
+    return evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["model"].get(BASE)
 
 
-def _sha256(evidence: Evidence, uri: str) -> str:
+def _hash_model(evidence: Evidence, uri: str) -> str:
     """Return the hash of a model in S3, computed as
     ``training.weights.finetuning.base_model.sha256``.
     """
     if uri.endswith(ARCHIVE):
-        return evidence.sha256(uri)
+        return evidence.hash_object(uri)
     sizes = evidence.list_objects(uri)
     if {*TRAINYARD_FILES} & {*sizes}:
-        return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in sizes})
+        return files_sha256({name: evidence.hash_object(f"{uri}{name}") for name in sizes})
     index = (
         evidence.read(f"{uri}{hugging_face_folder.INDEX}")
         if hugging_face_folder.INDEX in sizes
@@ -253,4 +261,4 @@ def _sha256(evidence: Evidence, uri: str) -> str:
         names = hugging_face_folder.select_files(json.loads(index) if index else None, [*sizes])
     except (ValueError, DataError) as error:
         raise Mismatch(f"{uri}: {error}") from None
-    return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in names})
+    return files_sha256({name: evidence.hash_object(f"{uri}{name}") for name in names})

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from conditions.gate_documents import record, text
-from pipelines.recipe.sections import account_in
+from conditions.gate_documents import format_record, record
+from pipelines.recipe.sections import parse_account
 from pipelines.registry import recompute, record_checks, training_checks
-from pipelines.registry.champion import FILE, OF_SERVICE, SHA256, PromotedEvidence, evidence_of
+from pipelines.registry.champion import FILE, OF_SERVICE, SHA256, PromotedEvidence, open_evidence
 from pipelines.registry.champion import request as promoted_request
 from pipelines.registry.package_evidence import THREADS, Absent, Evidence
 from pipelines.registry.record_checks import (
     HASH_CHARACTERS,
     Mismatch,
     UncheckedError,
-    difference,
-    same,
+    describe_difference,
+    require_same,
 )
 from pipelines.registry.training_checks import DESCRIPTION
 from steps.shard.shard_plan import SPLITS
 from trainyard.common.errors import DataError, ServiceError
 from trainyard.common.hashes import files_sha256, json_sha256
-from trainyard.language.definition_document import property_file
-from trainyard.language.evaluation import arn_variables, evaluate, read_json
-from trainyard.language.expressions import ExpressionError, Value, lookup
+from trainyard.language.definition_document import find_property_file
+from trainyard.language.evaluation import evaluate, parse_arn_variables, read_json
+from trainyard.language.expressions import ExpressionError, Value, look_up_path
 
 # Check the data behind a model: datasets, channels of scripts, and the content of their files.
 
@@ -48,24 +48,30 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
         if is_script_evaluation(evidence):
             script_check = {"train": check_training_data, "test": check_test_data}[name]
             return script_check(evidence, deep=deep)
-        inputs = evidence.job_inputs("Evaluate")
+        inputs = evidence.find_job_inputs("Evaluate")
         has_summary = name == "train" and "summary" in inputs
         uri = (
-            evidence.output("Shard", name) if has_summary else inputs.get(name, {}).get("S3Uri", "")
+            evidence.find_output_uri("Shard", name)
+            if has_summary
+            else inputs.get(name, {}).get("S3Uri", "")
         )
         merged_manifests = _merge_manifests(evidence, uri)
         fingerprint = evidence.provenance.get(f"{name}_fingerprint")
-        same(
+        require_same(
             f"fingerprint of the {name} split",
             merged_manifests.fingerprint,
             fingerprint,
             "provenance.json",
         )
         names = _check_files(evidence, uri, merged_manifests, deep)
-        manifests = _manifests(evidence, uri)
+        manifests = _list_manifests(evidence, uri)
         require_only(evidence, uri, {*names, *manifests})
-        same(f"SHA-256 of the manifests of the {name} split", _sha256(evidence, uri, manifests),
-             evidence.provenance.get(f"{name}_manifests_sha256"), "provenance.json")  # fmt: skip
+        require_same(
+            f"SHA-256 of the manifests of the {name} split",
+            _hash_files(evidence, uri, manifests),
+            evidence.provenance.get(f"{name}_manifests_sha256"),
+            "provenance.json",
+        )
         if has_summary:
             _check_summary(evidence, inputs["summary"]["S3Uri"], deep)
         return f"{merged_manifests.fingerprint[:HASH_CHARACTERS]}, {len(names)} files" + (
@@ -75,7 +81,7 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     return check
 
 
-def dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
+def find_dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
     """Yield what is wrong with the dataset that another engine wrote at ``uri``.
 
     This compares its manifests with each other and with the sizes of its files.
@@ -88,7 +94,7 @@ def dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
         folder = f"{uri.rstrip('/')}/{name}"
         try:
             merged = _merge_manifests(evidence, folder)
-            same("split", merged.split, name, "its folder")
+            require_same("split", merged.split, name, "its folder")
             _check_files(evidence, folder, merged, deep=False)
         except Mismatch as error:
             yield str(error)
@@ -106,7 +112,7 @@ def _merge_manifests(evidence: Evidence, uri: str) -> "MergedManifests":
     from training.data.manifest_columns import parse_manifest
     from training.data.merged_manifests import merge
 
-    names = _manifests(evidence, uri)
+    names = _list_manifests(evidence, uri)
     try:
         manifests = {n: parse_manifest(f"{uri}/{n}", evidence.read(f"{uri}/{n}")) for n in names}
         return merge(uri, manifests)
@@ -114,14 +120,14 @@ def _merge_manifests(evidence: Evidence, uri: str) -> "MergedManifests":
         raise Mismatch(str(error)) from None
 
 
-def _manifests(evidence: Evidence, uri: str) -> list[str]:
+def _list_manifests(evidence: Evidence, uri: str) -> list[str]:
     """Return the names of the manifests in the folder."""
     return [
         n for n in evidence.list_objects(uri) if n.startswith("manifest-") and n.endswith(".json")
     ]
 
 
-def _sha256(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
+def _hash_files(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
     """Return the hash over the names of these files and their SHA-256."""
     return files_sha256({n: hashlib.sha256(evidence.read(f"{uri}/{n}")).hexdigest() for n in names})
 
@@ -130,10 +136,10 @@ def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
     """Check the summary of the train split, which the evaluation read instead of the samples."""
     folders = ("", *(f"{table}/" for table in SUMMARY))
     manifests = sorted(
-        f"{folder}{n}" for folder in folders for n in _manifests(evidence, f"{uri}/{folder}")
+        f"{folder}{n}" for folder in folders for n in _list_manifests(evidence, f"{uri}/{folder}")
     )
-    same("SHA-256 of the manifests of the summary of the train split",
-         _sha256(evidence, uri, manifests),
+    require_same("SHA-256 of the manifests of the summary of the train split",
+         _hash_files(evidence, uri, manifests),
          evidence.provenance.get("summary_manifests_sha256"), "provenance.json")  # fmt: skip
     names = set(manifests)
     for table in SUMMARY:
@@ -150,14 +156,16 @@ def _check_files(
 
     Return the names of these files.
     """
-    from training.data.verify import named_files
+    from training.data.verify import list_files
 
-    object_sizes, names = evidence.list_objects(uri), named_files(merged_manifests)
+    object_sizes, names = evidence.list_objects(uri), list_files(merged_manifests)
     for name, size, sha256 in names:
-        same(f"size of shard {uri}/{name}", object_sizes.get(name, "missing"), size, "its manifest")
+        require_same(
+            f"size of shard {uri}/{name}", object_sizes.get(name, "missing"), size, "its manifest"
+        )
         if deep:
-            digest = evidence.sha256(f"{uri}/{name}")
-            same(f"SHA-256 of shard {uri}/{name}", digest, sha256, "its manifest")
+            digest = evidence.hash_object(f"{uri}/{name}")
+            require_same(f"SHA-256 of shard {uri}/{name}", digest, sha256, "its manifest")
     return [name for name, _, _ in names]
 
 
@@ -167,14 +175,18 @@ TRAIN = "train"
 
 def is_script_evaluation(evidence: Evidence) -> bool:
     """Return whether the evaluation was of a user's own script."""
-    return "channels" in evidence.json(evidence.source("Statistics")["S3Uri"]).get("dataset", {})
+    return "channels" in evidence.read_json(evidence.find_source("Statistics")["S3Uri"]).get(
+        "dataset", {}
+    )
 
 
 def check_test_data(evidence: Evidence, *, deep: bool) -> str:
     """Check a script's test data: number and size of files; ``deep``: also hashes."""
-    channels = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
+    channels = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["dataset"][
+        "channels"
+    ]
     channels = {name: channel for name, channel in channels.items() if name != TRAIN}
-    uris = {name: source["S3Uri"] for name, source in evidence.job_inputs("Evaluate").items()}
+    uris = {name: source["S3Uri"] for name, source in evidence.find_job_inputs("Evaluate").items()}
     return _check_channels(evidence, "test", channels, uris, deep)
 
 
@@ -183,8 +195,8 @@ def check_training_data(evidence: Evidence, *, deep: bool) -> str:
 
     A file system that mirrors the bucket is checked in the shard step's output.
     """
-    body = evidence.model_file(DESCRIPTION)
-    job_channels = evidence.job("Train").get("InputDataConfig", ())
+    body = evidence.read_model_file(DESCRIPTION)
+    job_channels = evidence.read_job("Train").get("InputDataConfig", ())
     sources = {channel["ChannelName"]: channel["DataSource"] for channel in job_channels}
     uris = {
         name: source["S3DataSource"]["S3Uri"]
@@ -195,7 +207,7 @@ def check_training_data(evidence: Evidence, *, deep: bool) -> str:
         system = source.get("FileSystemDataSource")
         # A file system that mirrors the bucket: its files are in the output of the shard step.
         if system and system["DirectoryPath"].endswith(f"/shard/{name}"):
-            uris[name] = evidence.output("Shard", name)
+            uris[name] = evidence.find_output_uri("Shard", name)
     return _check_channels(evidence, "train", json.loads(body)["channels"], uris, deep)
 
 
@@ -208,7 +220,7 @@ def _check_channels(
 ) -> str:
     """Check the channels of a split against the record and S3; return a finding."""
     fingerprint = json_sha256({name: channel["sha256"] for name, channel in channels.items()})
-    same(f"fingerprint of the {split} data", fingerprint,
+    require_same(f"fingerprint of the {split} data", fingerprint,
          evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
     if missing := sorted(channels.keys() - uris.keys()):
         raise UncheckedError(f"channel {missing[0]} came from no prefix in S3")
@@ -222,9 +234,11 @@ def _check_channel(
     evidence: Evidence, label: str, uri: str, channel_record: Mapping[str, Any], deep: bool
 ) -> int:
     """Check one channel against its record; return its number of files."""
-    objects = evidence.input_objects(uri)
-    same(f"number of files of {label} ({uri})", len(objects), channel_record["files"], "its job")
-    same(
+    objects = evidence.list_input_objects(uri)
+    require_same(
+        f"number of files of {label} ({uri})", len(objects), channel_record["files"], "its job"
+    )
+    require_same(
         f"bytes of {label} ({uri})",
         sum(size for _, size in objects.values()),
         channel_record["bytes"],
@@ -235,10 +249,10 @@ def _check_channel(
     # Without contents, the hash is computed even if not ``deep``: it needs only the listing.
     if deep or not read:
         contents = {
-            name: [size, evidence.sha256(object_uri)] if read else [size]
+            name: [size, evidence.hash_object(object_uri)] if read else [size]
             for name, (object_uri, size) in objects.items()
         }
-        same(
+        require_same(
             f"SHA-256 of {label} ({uri})",
             json_sha256(contents),
             channel_record["sha256"],
@@ -247,42 +261,52 @@ def _check_channel(
     return len(objects)
 
 
-def artifact(evidence: Evidence) -> str:
+def check_artifact_bytes(evidence: Evidence) -> str:
     """Check every byte of the model, and that the evaluation's job read no other object with it."""
     uri = evidence.model
-    extra_names = [] if uri.endswith("/") else sorted(set(evidence.beginning_with(uri)) - {""})
+    extra_names = [] if uri.endswith("/") else sorted(set(evidence.list_with_prefix(uri)) - {""})
     if extra_names:
         raise Mismatch(f"{uri}{extra_names[0]} begins with the artifact's name: not in the record")
-    digest = evidence.model_sha256()
-    same("SHA-256 of the artifact", digest, evidence.provenance.get("artifact_sha256"),
+    digest = evidence.hash_model()
+    require_same("SHA-256 of the artifact", digest, evidence.provenance.get("artifact_sha256"),
          "provenance.json")  # fmt: skip
     return digest[:HASH_CHARACTERS]
 
 
-def scores(evidence: Evidence) -> str:
+def check_scores(evidence: Evidence) -> str:
     """Check that gate and evaluation.json used these tables of scores."""
     recorded_hashes = evidence.provenance["scores_sha256"]
-    tables = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
-    folder = evidence.output("Evaluate", "scores")
+    tables = evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["scores"]
+    folder = evidence.find_output_uri("Evaluate", "scores")
     require_only(evidence, folder, recorded_hashes)
     for name, expected_sha256 in recorded_hashes.items():
-        same(f"SHA-256 of {name} in evaluation.json", tables[name]["sha256"], expected_sha256,
-             "provenance.json")  # fmt: skip
-        same(f"SHA-256 of {name}", evidence.sha256(f"{folder}/{name}"), expected_sha256,
-             "provenance.json")  # fmt: skip
+        require_same(
+            f"SHA-256 of {name} in evaluation.json",
+            tables[name]["sha256"],
+            expected_sha256,
+            "provenance.json",
+        )
+        require_same(
+            f"SHA-256 of {name}",
+            evidence.hash_object(f"{folder}/{name}"),
+            expected_sha256,
+            "provenance.json",
+        )
     return ", ".join(
         f"{name} {digest[:HASH_CHARACTERS]}" for name, digest in recorded_hashes.items()
     )
 
 
-def outputs(evidence: Evidence) -> str:
+def check_outputs(evidence: Evidence) -> str:
     """Check that the evaluation's output has only evaluation.json, and the gate's only its three
     files.
     """
-    require_only(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
-    gate = evidence.output("Gate", "gate")
+    require_only(evidence, evidence.find_output_uri("Evaluate", "evaluation"), ("evaluation.json",))
+    gate = evidence.find_output_uri("Gate", "gate")
     require_only(evidence, gate, ("gate.json", "provenance.json", "record.json"))
-    expected_text = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
+    expected_text = format_record(
+        record(evidence.provenance, evidence.metadata["provenance_sha256"])
+    )
     if evidence.read(f"{gate}/record.json") != expected_text.encode():
         raise Mismatch("record.json is not what follows from provenance.json")
     return "4 files"
@@ -316,7 +340,7 @@ BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
 """Fields that record an approval."""
 
 
-def execution(evidence: Evidence) -> str:
+def check_execution(evidence: Evidence) -> str:
     """Check that the execution that the package names registered exactly this package."""
     arn = evidence.metadata["execution"]
     package_arns = [
@@ -341,13 +365,16 @@ def request(evidence: Evidence) -> str:
         raise Mismatch(
             f"the request of step {step['Name']} cannot be built again: {error}"
         ) from None
-    actual, reference = comparable(evidence.package), comparable(step_request)
-    if mismatch := difference(reference, actual):
+    actual, reference = (
+        select_comparable_fields(evidence.package),
+        select_comparable_fields(step_request),
+    )
+    if mismatch := describe_difference(reference, actual):
         raise Mismatch(f"the package's {mismatch}; the latter is what the run registered")
     return f"{len(reference)} fields"
 
 
-def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
+def select_comparable_fields(package: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a package that its registration sets, with model cards parsed."""
     kept_fields = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
     document = json.loads(json.dumps(kept_fields, default=str))
@@ -362,36 +389,43 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def promotion(evidence: PromotedEvidence) -> str:
+def check_promotion(evidence: PromotedEvidence) -> str:
     """Check that a promoted package is what its record says, and that it names the record.
 
     Every other check then reads the record, and the copies in its folder.
     """
     digest = hashlib.sha256(evidence.read(evidence.uri)).hexdigest()
-    same(f"SHA-256 of {FILE}", digest, evidence.promotion.get(SHA256), "the package")
+    require_same(f"SHA-256 of {FILE}", digest, evidence.promotion.get(SHA256), "the package")
     package = evidence.registered_package
     promotion_request = promoted_request(
         evidence.record, evidence.folder_uri, digest, package["ModelPackageGroupName"]
     )
-    if mismatch := difference(comparable(promotion_request), comparable(package)):
+    if mismatch := describe_difference(
+        select_comparable_fields(promotion_request), select_comparable_fields(package)
+    ):
         raise Mismatch(f"the package's {mismatch}; the latter is what the promotion registered")
     hops = evidence.record.hops
-    same("account of the last promotion", hops[-1].account, account_in(evidence.arn), "the package")
-    return " → ".join([account_in(evidence.record.origin["ModelPackageArn"]) or "",
+    require_same(
+        "account of the last promotion",
+        hops[-1].account,
+        parse_account(evidence.arn),
+        "the package",
+    )
+    return " → ".join([parse_account(evidence.record.origin["ModelPackageArn"]) or "",
                        *(hop.account for hop in hops)])  # fmt: skip
 
 
-def copies(evidence: PromotedEvidence) -> str:
+def check_copies(evidence: PromotedEvidence) -> str:
     """Check every byte of the copies that a promotion made."""
     recorded_hashes = evidence.record.objects
     with ThreadPoolExecutor(THREADS) as pool:
         digests = pool.map(
             # What an earlier check has read to the end is not read again.
-            lambda uri: evidence.read_hashes.get(uri) or evidence.sha256(uri),
+            lambda uri: evidence.read_hashes.get(uri) or evidence.hash_object(uri),
             recorded_hashes,
         )
         for (uri, expected_sha256), digest in zip(recorded_hashes.items(), digests, strict=True):
-            same(f"SHA-256 of the copy of {uri}", digest, expected_sha256, FILE)
+            require_same(f"SHA-256 of the copy of {uri}", digest, expected_sha256, FILE)
     return f"{len(recorded_hashes)} objects"
 
 
@@ -410,7 +444,7 @@ class FinishedRun:
 
     def variable(self, name: str) -> str:
         """Return a variable that names the execution; raise ExpressionError for its times."""
-        variables = arn_variables(self._evidence.metadata["execution"])
+        variables = parse_arn_variables(self._evidence.metadata["execution"])
         if name not in variables:
             raise ExpressionError(f"Execution.{name} is not known after the run")
         return variables[name]
@@ -418,13 +452,13 @@ class FinishedRun:
     def property(self, step: str, path: str) -> Any:
         """Return a value in the service's description of the step's job."""
         try:
-            return lookup(self._evidence.job(step), path, f"Get 'Steps.{step}.{path}'")
+            return look_up_path(self._evidence.read_job(step), path, f"Get 'Steps.{step}.{path}'")
         except Absent as error:
             raise ExpressionError(str(error)) from None
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         """Return the value at ``path`` in the property file, as it is now."""
-        folder, file = property_file(self._evidence.definition_steps[step], name)
+        folder, file = find_property_file(self._evidence.definition_steps[step], name)
         return self.s3_file(f"{self.property(step, folder)}/{file}", path)
 
     def s3_file(self, uri: str, path: str) -> Any:
@@ -441,29 +475,29 @@ FOUNDATION = ("promotion", "package", "provenance")
 
 Check = Callable[[Evidence], str]
 QUICK: Mapping[str, Check] = {
-    "package": record_checks.package,
-    "provenance": record_checks.provenance,
-    "execution": execution,
-    "evaluation": record_checks.evaluation,
-    "gate": record_checks.gate,
-    "customer metadata": record_checks.metadata,
-    "metrics": record_checks.metrics,
-    "artifact": record_checks.artifact_place,
-    "definition": record_checks.definition,
-    "definition's record": record_checks.origin,
-    "demands": record_checks.demands,
-    "record": outputs,
+    "package": record_checks.check_package,
+    "provenance": record_checks.check_provenance,
+    "execution": check_execution,
+    "evaluation": record_checks.check_evaluation,
+    "gate": record_checks.check_gate,
+    "customer metadata": record_checks.check_metadata,
+    "metrics": record_checks.check_metrics,
+    "artifact": record_checks.check_artifact_location,
+    "definition": record_checks.check_definition,
+    "definition's record": record_checks.check_origin,
+    "demands": record_checks.check_gate_arguments,
+    "record": check_outputs,
     "registration": request,
-    "code": record_checks.code,
-    "training": training_checks.history,
+    "code": record_checks.check_code,
+    "training": training_checks.check_history,
     "base": training_checks.check_base_model,
 }
 """Checks that need only a few small reads, in the order of trust."""
 BYTES: Mapping[str, Check] = {
-    "artifact's bytes": artifact,
-    "artifact's training": training_checks.artifact,
+    "artifact's bytes": check_artifact_bytes,
+    "artifact's training": training_checks.check_artifact,
     "base's bytes": training_checks.check_base_unchanged,
-    "scores": scores,
+    "scores": check_scores,
 }
 """Checks of every byte to be deployed, and of everything on which the verdict is based."""
 
@@ -491,9 +525,9 @@ def verify(
     Raises:
         ServiceError: the package does not exist, or AWS cannot be reached.
     """
-    evidence = evidence_of(arn)
+    evidence = open_evidence(arn)
     checks = choose_checks(checkout, quick=quick, deep=deep)
-    return list(run_checks(evidence, checks_of(evidence, checks)))
+    return list(run_checks(evidence, select_checks(evidence, checks)))
 
 
 def choose_checks(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
@@ -501,11 +535,11 @@ def choose_checks(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[
     if quick:
         return QUICK
     splits = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
-    local = recompute.checks((checkout or CHECKOUT).resolve(), is_named=checkout is not None)
+    local = recompute.list_checks((checkout or CHECKOUT).resolve(), is_named=checkout is not None)
     return {**QUICK, **BYTES, **splits, **local}
 
 
-def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
+def run_approval_checks(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
     """Run the checks for an approval: every byte of the artifact, the evidence and the test split.
 
     Of the train split, which is not read again, only the manifests and every file's name and size
@@ -516,10 +550,10 @@ def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Findi
         "test split": split("test", deep=True),
         "train split": split("train", deep=deep),
     }
-    return run_checks(evidence, checks_of(evidence, {**QUICK, **BYTES, **splits}))
+    return run_checks(evidence, select_checks(evidence, {**QUICK, **BYTES, **splits}))
 
 
-def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, Check]:
+def select_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, Check]:
     """Return the checks that apply to the evidence.
 
     The data of a promoted package stays in the account of origin. So its splits are not checked.
@@ -531,9 +565,9 @@ def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, C
     kept_checks = {name: check for name, check in checks.items() if not name.endswith(" split")}
     # Quick checks, which read no byte of the model, read no copies either.
     copy_checks = (
-        {"copies": lambda _: copies(evidence)} if BYTES.keys() <= kept_checks.keys() else {}
+        {"copies": lambda _: check_copies(evidence)} if BYTES.keys() <= kept_checks.keys() else {}
     )
-    return {"promotion": lambda _: promotion(evidence), **kept_checks, **copy_checks}
+    return {"promotion": lambda _: check_promotion(evidence), **kept_checks, **copy_checks}
 
 
 def run_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Iterator[Finding]:
@@ -561,6 +595,6 @@ def _run_check(evidence: Evidence, name: str, check: Check) -> Finding:
         return Finding(name, "mismatch", f"is malformed: {error!r}")
 
 
-def first_mismatch(findings: Iterable[Finding]) -> Finding | None:
+def find_first_mismatch(findings: Iterable[Finding]) -> Finding | None:
     """Return the first mismatch; None if there is none."""
     return next((finding for finding in findings if finding.status == "mismatch"), None)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from pipelines.rules.trainyard_jobs import our_training, settings
+from pipelines.rules.trainyard_jobs import read_settings, select_our_trainings
 from steps.train.config import CHECKPOINTS
 from trainyard.validate.rules.job_view import Job
 from trainyard.validate.rules.rule import Violation, rule
@@ -17,21 +17,21 @@ CHECKPOINT_BYTES = 12
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="SageMaker copies another folder than the one that the training writes: nothing is kept",
     fix=f"set LocalPath to {CHECKPOINTS}, or leave it out",
     source="steps/train/config.py",
 )
 def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
     field = "CheckpointConfig.LocalPath"
-    path = job.text(field)
+    path = job.read_text(field)
     if path and path.rstrip("/") != CHECKPOINTS:
         yield job.make_violation(field, f"{path}; the training writes to {CHECKPOINTS}")
 
 
 @rule(
     "warning",
-    select=our_training,
+    select=select_our_trainings,
     reason="a machine that is gone without notice, or whose save takes more than the two minutes, "
     "loses the work since the last checkpoint",
     fix="lower checkpoint_interval",
@@ -39,11 +39,11 @@ def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
     "not known before the run: the bound is the interval's share of MaxRuntimeInSeconds",
 )
 def rare_checkpoints(job: Job) -> Iterator[Violation]:
-    config = settings(job)
+    config = read_settings(job)
     if not job.spot or not config:
         return
     share = min(1.0, config.checkpoint_interval / config.max_steps)
-    seconds = share * (job.number(RUNTIME) or 0)
+    seconds = share * (job.read_number(RUNTIME) or 0)
     if share > LOST_SHARE or seconds > LOST_SECONDS:
         problem = f"every {config.checkpoint_interval} of {config.max_steps} steps: an interruption"
         problem += f" may cost {share:.0%} of the run, up to {seconds / 60:.0f} minutes"
@@ -52,29 +52,29 @@ def rare_checkpoints(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="the disk runs full when the checkpoint is written, and the work since the last is lost",
     fix="raise VolumeSizeInGB, or lower keep_checkpoints",
     source="training/checkpoint/; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
 )
 def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
-    config, machine = settings(job), job.machine
+    config, machine = read_settings(job), job.machine
     local = machine.local_storage_gb if machine else None
-    volume = local or job.number(job.resource("VolumeSizeInGB"))
-    parameters = _parameters(job)
+    volume = local or job.read_number(job.build_resource_path("VolumeSizeInGB"))
+    parameters = _count_fewest_parameters(job)
     if config and volume and parameters and job.nodes:
         # An old checkpoint is deleted only when the new one is complete.
         checkpoint_count = config.keep_checkpoints + 1
         needed_gb = parameters * CHECKPOINT_BYTES * checkpoint_count / job.nodes / 1e9
         if needed_gb > volume:
             yield job.make_violation(
-                job.resource("VolumeSizeInGB"),
+                job.build_resource_path("VolumeSizeInGB"),
                 f"{checkpoint_count} checkpoints of {parameters / 1e9:.1f}e9 parameters take at "
                 f"least {needed_gb:.0f} GB a node; there are {volume} GB",
             )
 
 
-def _parameters(job: Job) -> int | None:
+def _count_fewest_parameters(job: Job) -> int | None:
     """Return the fewest parameters that the language model may have: those of its blocks' matrices;
     None if it is not one.
     """

@@ -6,23 +6,23 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, lines
-from pipelines.compile.package_lock import PACKAGES, closure, compare, read
-from pipelines.rules.trainyard_jobs import our_training
-from trainyard.image_packages import Image, image_of
+from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, parse_requirement_lines
+from pipelines.compile.package_lock import PACKAGES, compare, read, select_closure
+from pipelines.rules.trainyard_jobs import select_our_trainings
+from trainyard.image_packages import Image, find_published_image
 from trainyard.language.definition_document import Document
-from trainyard.validate.rules.images import aws_image
-from trainyard.validate.rules.job_view import Job, containers
+from trainyard.validate.rules.images import match_aws_image
+from trainyard.validate.rules.job_view import Job, select_container_jobs
 from trainyard.validate.rules.rule import Violation, rule
 
 CHECKOUT = Path(__file__).parents[2]
 WITH_TORCH = ("train", "evaluate", "transform")
 
 
-def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
+def select_our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
     """Yield (name in ``steps/``, job) of our jobs; for a rule's ``select``."""
-    yield from (("train", job) for job in our_training(document))
-    for job in containers(document):
+    yield from (("train", job) for job in select_our_trainings(document))
+    for job in select_container_jobs(document):
         entry = job.get("AppSpecification.ContainerEntrypoint")
         if isinstance(entry, list) and any("steps/container.sh" in str(part) for part in entry):
             yield str(entry[-1]), job
@@ -30,7 +30,7 @@ def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
 
 @rule(
     "error",
-    select=our_jobs,
+    select=select_our_jobs,
     reason="pip installs no package of the lock there, or the job's first import fails: it dies "
     "as it starts, after the machines were waited for",
     fix="leave the image out of the recipe, which takes AWS's PyTorch image, or name one with "
@@ -39,8 +39,8 @@ def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
 )
 def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
     step, job = training_job
-    image = image_of(job.image)
-    python = image.python if image else _python(job.image)
+    image = find_published_image(job.image)
+    python = image.python if image else _parse_python_version(job.image)
     name = image.name if image else job.image
     if python and Version(python) < Version("3.11"):
         packages = f": {_list_broken(image)}" if image and step in WITH_WORKLOAD else ""
@@ -54,10 +54,10 @@ def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
 def _list_broken(image: Image) -> str:
     """Return which packages of the lock cannot be installed on the image's Python."""
     lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-    package_names = lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
+    package_names = parse_requirement_lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
     broken_packages = [
         conflict.split(" needs ")[0]
-        for conflict in compare(closure(lock, package_names, JOBS), image).broken
+        for conflict in compare(select_closure(lock, package_names, JOBS), image).broken
     ]
     first = [
         package for package in broken_packages if re.match(r"(numpy|pandas|scikit-learn) ", package)
@@ -66,10 +66,10 @@ def _list_broken(image: Image) -> str:
     return f"{', '.join(first)} and {more} more packages cannot be installed"
 
 
-def _python(image: str | None) -> str | None:
+def _parse_python_version(image: str | None) -> str | None:
     """Return the Python version in the tag of an AWS image, such as 3.10 for ``py310``; None if it
     has none.
     """
-    image_match = aws_image(image)
+    image_match = match_aws_image(image)
     tag = re.search(r"-py3(\d+)\b", image_match["tag"] or "") if image_match else None
     return f"3.{tag[1]}" if tag else None

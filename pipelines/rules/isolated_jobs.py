@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from trainyard.validate.rules.images import aws_image
-from trainyard.validate.rules.job_view import Job, containers
+from trainyard.validate.rules.images import match_aws_image
+from trainyard.validate.rules.job_view import Job, select_container_jobs
 from trainyard.validate.rules.rule import Violation, rule
 
 
 @rule(
     "error",
-    select=containers,
+    select=select_container_jobs,
     reason="pip reaches no index from an isolated container: the job dies as it starts",
     fix="turn EnableNetworkIsolation off, set packages.wheelhouse: true, or name an image that "
     "holds the step's requirements.txt",
@@ -17,10 +17,10 @@ from trainyard.validate.rules.rule import Violation, rule
 )
 def packages_from_isolation(job: Job) -> Iterator[Violation]:
     field = f"{job.network_at}EnableNetworkIsolation"
-    entry = str(job.raw("AppSpecification.ContainerEntrypoint"))
+    entry = str(job.read_raw("AppSpecification.ContainerEntrypoint"))
     installs = job.has_drivers or "steps/container.sh" in entry
     wheels = job.get("Environment.PIP_FIND_LINKS")
-    if job.get(field) is True and installs and not wheels and aws_image(job.image):
+    if job.get(field) is True and installs and not wheels and match_aws_image(job.image):
         yield job.make_violation(
             field, f"{job.image} lacks packages that the job installs as it starts"
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from trainyard.validate.rules.job_view import Job, as_list, known_text, processing
+from trainyard.validate.rules.job_view import Job, as_list, select_processing_jobs, to_known_text
 from trainyard.validate.rules.rule import Violation, rule
 
 SHARD_MEMORY = 12
@@ -13,14 +13,14 @@ steps/shard/config.py.
 
 @rule(
     "warning",
-    select=processing,
+    select=select_processing_jobs,
     reason="the processes that write shards run out of memory and are killed",
     fix="lower shard_mb or processes, or choose an instance type with more memory",
     source="steps/shard/config.py: a core needs about 12 times shard_mb",
 )
 def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
     arguments = [
-        known_text(a) or "" for a in as_list(job.get("AppSpecification.ContainerArguments"))
+        to_known_text(a) or "" for a in as_list(job.get("AppSpecification.ContainerArguments"))
     ]
     flags = dict(zip(arguments, arguments[1:], strict=False))
     if not job.machine or "--shard_mb" not in flags:

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from pipelines.rules.trainyard_jobs import our_training, parse, settings, world
+from pipelines.rules.trainyard_jobs import count_ranks, parse, read_settings, select_our_trainings
 from steps.train.config import LAUNCHERS, refuse_image, refuse_machines
 from training.strategy_table import refuse_torch
-from trainyard.foresight.cloud_machines import device_of
+from trainyard.foresight.cloud_machines import find_device
 from trainyard.foresight.layouts import BEFORE_AMPERE
-from trainyard.validate.rules.images import IMAGE, aws_image, torch_version
-from trainyard.validate.rules.job_view import Job, known_text, member
+from trainyard.validate.rules.images import IMAGE, match_aws_image, parse_torch_version
+from trainyard.validate.rules.job_view import Job, join_member, to_known_text
 from trainyard.validate.rules.rule import Violation, rule
 
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="the training refuses its settings as it starts, after the machines were waited for",
     fix="correct the hyperparameter",
     source="training/config.py",
@@ -27,37 +27,37 @@ def training_settings(job: Job) -> Iterator[Violation]:
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(map(str, problem["loc"]))
-            field = member(job.hyperparameters_at, name) if name else job.hyperparameters_at
+            field = join_member(job.hyperparameters_at, name) if name else job.hyperparameters_at
             value = f"is {problem['input']!r}: " if name else ""
             yield job.make_violation(field, value + problem["msg"].removeprefix("Value error, "))
 
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="the strategy's library is not for these machines: the training dies as it starts",
     fix="choose an instance type that the strategy supports, or strategy ddp or fsdp",
     source="steps/train/config.py: AWS's support pages of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988, sagemaker-training-toolkit#192, #3645",
 )
 def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
-    strategy, machine = known_text(job.hyperparameters.get("strategy")), job.machine
+    strategy, machine = to_known_text(job.hyperparameters.get("strategy")), job.machine
     if strategy and machine:
         launcher = LAUNCHERS.get(strategy, "torchrun")
         if refusal := refuse_machines(strategy, launcher, machine.name):
-            yield job.make_violation(job.resource("InstanceType"), refusal)
+            yield job.make_violation(job.build_resource_path("InstanceType"), refusal)
 
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="the image lacks the strategy's library: the training dies as it starts",
     fix="choose an image that has it, or strategy ddp or fsdp",
     source="steps/train/config.py: release notes of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988",
 )
 def strategy_without_library(job: Job) -> Iterator[Violation]:
-    strategy, image = known_text(job.hyperparameters.get("strategy")), aws_image(job.image)
+    strategy, image = to_known_text(job.hyperparameters.get("strategy")), match_aws_image(job.image)
     if not strategy or not image:
         return
     version = (image["tag"] or "").split("-")[0]
@@ -73,27 +73,27 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="the training refuses it as it starts, after the machines were waited for",
     fix="take an image with a newer PyTorch, or change the setting",
     source="training/strategy_table.py: the least torch of each strategy, schedule and option",
 )
 def image_with_older_torch(job: Job) -> Iterator[Violation]:
-    config, version = settings(job), torch_version(job.image)
+    config, version = read_settings(job), parse_torch_version(job.image)
     if config and version and (refusal := refuse_torch(config, version)):
         yield job.make_violation(job.image_at, refusal)
 
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="an image with the SMP library brings an older PyTorch of its own",
     fix="set strategy to smp, or take AWS's pytorch-training image",
     source="developer guide, distributed-model-parallel-support-v2: images for SMP v2 alone",
 )
 def smp_image_without_smp(job: Job) -> Iterator[Violation]:
     image = IMAGE.fullmatch(job.image or "")
-    strategy = known_text(job.hyperparameters.get("strategy"))
+    strategy = to_known_text(job.hyperparameters.get("strategy"))
     smp = image and image["repository"] == "smdistributed-modelparallel"
     if smp and strategy and strategy not in ("smp", "smddp"):  # the image also has SMDDP
         yield job.make_violation(job.image_at, f"strategy is {strategy}, the image is SMP's")
@@ -101,16 +101,16 @@ def smp_image_without_smp(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="the training refuses it as it starts, after the machines were waited for",
     fix="change the batch, the degrees or the number of machines",
     source="training/config.py (TrainConfig.micro_batches)",
 )
 def world_does_not_fit(job: Job) -> Iterator[Violation]:
-    config, ranks = settings(job), world(job)
+    config, ranks = read_settings(job), count_ranks(job)
     if config and ranks:
         try:
-            config.micro_batches(ranks)
+            config.count_micro_batches(ranks)
         except ValueError as error:
             nodes = f"{job.nodes} × {job.instance_type}: "
             yield job.make_violation(job.hyperparameters_at, nodes + str(error))
@@ -118,22 +118,22 @@ def world_does_not_fit(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=our_training,
+    select=select_our_trainings,
     reason="every matrix product then waits for the network between the nodes",
     fix="keep tensor_parallel within one node's GPUs; more ranks go to pipeline_parallel or fsdp",
     source="Shoeybi et al. 2019, Megatron-LM; Narayanan et al. 2021: tensor parallel in a node",
 )
 def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
-    config, machine = settings(job), job.machine
+    config, machine = read_settings(job), job.machine
     node = (job.ranks_per_node or machine.accelerators) if machine else None
     if config and node and job.nodes > 1 and node % config.tensor_parallel:
         problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
-        yield job.make_violation(member(job.hyperparameters_at, "tensor_parallel"), problem)
+        yield job.make_violation(join_member(job.hyperparameters_at, "tensor_parallel"), problem)
 
 
 @rule(
     "warning",
-    select=our_training,
+    select=select_our_trainings,
     reason="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor "
     "cores",
     fix="set precision to float16, which scales the loss, or take a later GPU",
@@ -141,24 +141,24 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     "torch.cuda.is_bf16_supported(including_emulation=False)",
 )
 def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
-    config, gpu = settings(job), device_of(job.machine) if job.machine else None
+    config, gpu = read_settings(job), find_device(job.machine) if job.machine else None
     if config and config.precision == "bfloat16" and gpu and gpu.name in BEFORE_AMPERE:
-        field = member(job.hyperparameters_at, "precision")
+        field = join_member(job.hyperparameters_at, "precision")
         yield job.make_violation(field, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
 
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="GPUs before compute capability 8.9 have no float8: the training refuses it as it "
     "starts",
     fix="set float8 to none, or take a GPU that has it (L4, L40S, H100 and later)",
     source="training/strategies/float8.py; NVIDIA Ada GPU Architecture, 2022",
 )
 def float8_without_products(job: Job) -> Iterator[Violation]:
-    config, gpu = settings(job), device_of(job.machine) if job.machine else None
+    config, gpu = read_settings(job), find_device(job.machine) if job.machine else None
     if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
-        field = member(job.hyperparameters_at, "float8")
+        field = join_member(job.hyperparameters_at, "float8")
         yield job.make_violation(
             field, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}"
         )
@@ -166,14 +166,14 @@ def float8_without_products(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=our_training,
+    select=select_our_trainings,
     reason="FastFile streams objects from front to back; a uniform shuffle seeks for every sample",
     fix="set shuffle to windowed, or the channel's input mode to File",
     source="developer guide, model-access-training-data: FastFile works best read sequentially",
 )
 def uniform_shuffle_over_fastfile(job: Job) -> Iterator[Violation]:
-    config = settings(job)
-    for index, channel in job.items("InputDataConfig"):
+    config = read_settings(job)
+    for index, channel in job.iter_items("InputDataConfig"):
         mode = channel.get("InputMode") or job.get("AlgorithmSpecification.TrainingInputMode")
         train = channel.get("ChannelName") == "train"
         if config and train and mode == "FastFile" and config.shuffle == "uniform":
@@ -185,15 +185,15 @@ def uniform_shuffle_over_fastfile(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=our_training,
+    select=select_our_trainings,
     reason="every rank reads from the whole dataset: on each node the other nodes' shards are "
     "missing",
     fix="set S3DataDistributionType to FullyReplicated",
     source="training/data: the order of samples is one over all ranks",
 )
 def sharded_channel_of_ours(job: Job) -> Iterator[Violation]:
-    for index, channel in job.items("InputDataConfig"):
-        source = job.document.value(channel.get("DataSource"))
+    for index, channel in job.iter_items("InputDataConfig"):
+        source = job.document.resolve_value(channel.get("DataSource"))
         s3 = source.get("S3DataSource") if isinstance(source, dict) else None
         is_own_channel = channel.get("ChannelName") in ("train", "validation") and job.nodes > 1
         sharing = s3.get("S3DataDistributionType") if isinstance(s3, dict) else None

@@ -5,23 +5,23 @@ from pydantic import ValidationError
 from pipelines.advice.training_setting import with_largest
 from training.config import TrainConfig
 from trainyard.language.definition_document import Document
-from trainyard.language.evaluation import unknowns
-from trainyard.validate.rules.job_view import Job, training
+from trainyard.language.evaluation import iter_unknowns
+from trainyard.validate.rules.job_view import Job, select_training_jobs
 
 MARKS = ("workload", "strategy", "global_batch", "micro_batch")  # only our loop has all of them
 
 
-def our_training(document: Document) -> list[Job]:
+def select_our_trainings(document: Document) -> list[Job]:
     """Return our loop's training jobs with known or searched hyperparameters, for ``select``."""
     ours = []
-    for job in training(document):
+    for job in select_training_jobs(document):
         values = with_largest(job)
-        if all(mark in values for mark in MARKS) and not any(unknowns(values)):
+        if all(mark in values for mark in MARKS) and not any(iter_unknowns(values)):
             ours.append(job)
     return ours
 
 
-def settings(job: Job) -> TrainConfig | None:
+def read_settings(job: Job) -> TrainConfig | None:
     """Return the loop's settings, with parameters at their defaults; None if they are invalid."""
     try:
         return parse(job)
@@ -30,12 +30,14 @@ def settings(job: Job) -> TrainConfig | None:
 
 
 def parse(job: Job) -> TrainConfig:
-    """Return the loop's settings, as ``settings`` does, but raise ValidationError if invalid."""
+    """Return the loop's settings, as ``read_settings`` does, but raise ValidationError if
+    invalid.
+    """
     fields, values = TrainConfig.model_fields, with_largest(job)
     return TrainConfig(**{k: v for k, v in values.items() if k in fields})
 
 
-def world(job: Job) -> int | None:
+def count_ranks(job: Job) -> int | None:
     """Return the number of ranks on all nodes; None if the nodes or their ranks are not known."""
     if not job.machine or not job.nodes:
         return None

@@ -14,8 +14,8 @@ from pipelines.run_report.run_pictures import (
     MODEL,
     OTHER,
     TRAINING_PICTURES,
-    curves,
-    picture,
+    draw_script_metrics,
+    render_plot,
 )
 from pipelines.run_report.training_pace import (
     format_demand,
@@ -26,11 +26,11 @@ from pipelines.run_report.training_pace import (
     read_pace,
     read_training,
 )
-from trainyard.console.app_hooks import Panel, templates
+from trainyard.console.app_hooks import Panel, create_environment
 from trainyard.console.outcomes import Outcome
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import Steps
-from trainyard.runs.training_speed import figure
+from trainyard.runs.training_speed import format_figure
 
 # The hyperparameter search on an execution's page: each training's objective.
 
@@ -48,10 +48,10 @@ def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
         return None
-    return {"trials": trials(execution.list_trainings(arn.rpartition("/")[2]))}
+    return {"trials": parse_trials(execution.list_trainings(arn.rpartition("/")[2]))}
 
 
-def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
+def parse_trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
     """Return the trainings in the summaries of ListTrainingJobsForHyperParameterTuningJob."""
     return [
         {
@@ -87,7 +87,7 @@ def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
     return sorted(search_trials, key=place)
 
 
-def incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
+def find_incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
     """Return (number, best objective so far) after each training that was not stopped early."""
     best: list[tuple[int, float]] = []
     for trial in search_trials:
@@ -100,7 +100,7 @@ def incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
     return best
 
 
-def over_seeds(search_trials: Iterable[Trial]) -> str | None:
+def summarize_seeds(search_trials: Iterable[Trial]) -> str | None:
     """Return mean and 95 % interval (Student's t) of the objective over seeds, as text.
 
     Return None if anything but seeds was searched, or fewer than two trainings ended.
@@ -135,7 +135,7 @@ def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | 
     colours = {"trained to its end": MODEL, "stopped early": OTHER, "chosen": GOOD}
 
     def draw(axes: Axes) -> None:
-        if best := incumbents(search_trials):
+        if best := find_incumbents(search_trials):
             numbers, values = zip(*best, strict=True)
             axes.step(numbers, values, where="post", color=MODEL, lw=1, label="best so far")
         for name, group in groups.items():
@@ -147,20 +147,20 @@ def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | 
         axes.set_xticks(range(1, len(search_trials) + 1, max(1, len(search_trials) // 12)))
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
 
-    return picture(draw, (7, 3.0))
+    return render_plot(draw, (7, 3.0))
 
 
 PanelData = Mapping[str, Any]
-TEMPLATES = templates(
+TEMPLATES = create_environment(
     Path(__file__).parent,
     demanded=format_demand,
     measured=format_value,
-    figure=figure,
+    figure=format_figure,
     rounded=round_value,
 )
 
 
-def judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
+def read_outcome(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
     """Return the gate's verdict, and the first metric that it judges, with the champion's value.
 
     Return None if the gate has not succeeded.
@@ -179,7 +179,7 @@ def judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
     )
 
 
-def _gate(data: PanelData) -> str:
+def _render_gate(data: PanelData) -> str:
     gate, evaluation = data["gate"], data["evaluation"]
     if not gate:
         return ""
@@ -200,14 +200,14 @@ def _search(data: PanelData) -> str:
         trials=trials,
         names=[*trials[0]["values"]],
         best=best[:MAX_TRIALS],
-        seeds=over_seeds(trials),
+        seeds=summarize_seeds(trials),
     )
 
 
-def _training(data: PanelData) -> str:
+def _render_training(data: PanelData) -> str:
     pictures_by_title = {title: draw(data["training"]) for title, draw in TRAINING_PICTURES.items()}
     metrics = ", ".join(data["metrics"])
-    pictures_by_title[f"{metrics} as the script printed it"] = curves(data["metrics"])
+    pictures_by_title[f"{metrics} as the script printed it"] = draw_script_metrics(data["metrics"])
     pictures = {title: picture for title, picture in pictures_by_title.items() if picture}
     return _fill_template("training", pictures=pictures) if pictures else ""
 
@@ -223,10 +223,14 @@ def _fill_template(name: str, **values: Any) -> str:
 
 PANELS = (
     Panel(reads={"search": read_search}, html=_search, steps=("Tune",)),
-    Panel(reads={"training": read_training, "metrics": read_metrics}, html=_training, in_file=True),
+    Panel(
+        reads={"training": read_training, "metrics": read_metrics},
+        html=_render_training,
+        in_file=True,
+    ),
     Panel(
         reads={"gate": read_gate, "evaluation": read_evaluation},
-        html=_gate,
+        html=_render_gate,
         steps=("Gate",),
         packages=True,
     ),

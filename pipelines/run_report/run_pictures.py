@@ -9,9 +9,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from conditions.check_table import Picture, checks
+from conditions.check_table import Picture, load_checks
 from conditions.gate_documents import Gate
-from pipelines.run_report.training_pace import entry
+from pipelines.run_report.training_pace import find_check
 from steps.evaluate.evaluation_document import Evaluation
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#7c8ba1", "#16a34a", "#dc2626"
@@ -20,12 +20,12 @@ INK, EDGE, GRID, PAPER = "#0f172b", "#64748c", "#e2e8f1", "#fffffe"
 DARK = {INK: "#e6ebf3", EDGE: "#a3b0c4", GRID: "#33415a", PAPER: "#0f172a", MODEL: "#7aa9ff"}
 
 
-def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
+def render_plot(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
     """Return the SVG of a figure of ``size`` inches with one plot."""
-    return picture_of(lambda figure: draw(figure.add_subplot()), size)
+    return render_figure(lambda figure: draw(figure.add_subplot()), size)
 
 
-def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
+def render_figure(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
     """Return the SVG of a figure of ``size`` inches whose colours adapt to a dark page."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -57,7 +57,7 @@ Row = tuple[str, dict[str, Any], str]
 """(Label, entry with ``value``, ``low`` and ``high``, colour)."""
 
 
-def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
+def draw_metrics(gate: Gate, evaluation: Evaluation | None) -> str | None:
     """Draw, for each metric with a threshold, the threshold and the values of model, champion and
     baselines.
 
@@ -66,7 +66,7 @@ def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
     gate_checks = [
         check for check in _select_checks(gate, "metrics") if check["threshold"] is not None
     ]
-    metrics = _metrics(gate_checks)
+    metrics = _list_metrics(gate_checks)
     if not metrics or not evaluation:
         return None
     champion = gate.get("champion_metrics") or {}
@@ -75,24 +75,26 @@ def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
     def draw(figure: Figure) -> None:
         rows = figure.subplots(len(metrics), squeeze=False)[:, 0]
         for axes, metric in zip(rows, metrics, strict=True):
-            values = {name: _value(evaluation, name, metric) for name in names}
+            values = {name: _find_value(evaluation, name, metric) for name in names}
             values |= {"champion": champion.get(metric)} if champion else {}
             error = evaluation["metrics"].get(metric, {}).get("standard_error")
             _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
             _draw_demands(axes, [check for check in gate_checks if check["metric"] == metric])
             axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
 
-    return picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
+    return render_figure(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
 
 
-def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
+def draw_champion_margins(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
     """Draw by how much the challenger is better than the champion, overall and on the worst slices.
 
     There is one panel per metric; the champion is the line at 0, better is to the right. Return
     None if nothing was compared.
     """
     gate_checks = _select_checks(gate, "champion")
-    panels = {metric: _rows(gate, gate_checks, metric) for metric in _metrics(gate_checks)}
+    panels = {
+        metric: _build_rows(gate, gate_checks, metric) for metric in _list_metrics(gate_checks)
+    }
     panels = {metric: rows for metric, rows in panels.items() if rows}
     if not panels:
         return None
@@ -106,17 +108,17 @@ def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | 
             name = metric.replace("_", " ")
             axes.set(xlabel=f"improvement of {name} over the champion's (right is better)")
 
-    return picture_of(draw, (7, 0.34 * sum(heights)))
+    return render_figure(draw, (7, 0.34 * sum(heights)))
 
 
-def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
+def draw_budgets(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
     """Draw the checks that are not about a metric, each as a multiple of its threshold; return None
     if there are none.
     """
     rows = [
-        (_label(check), times, GOOD if check["passed"] else BAD)
+        (_format_check(check), times, GOOD if check["passed"] else BAD)
         for check in _select_checks(gate, "budgets")
-        if (times := _times_demanded(check))
+        if (times := _divide_by_threshold(check))
     ]
     if not rows:
         return None
@@ -126,7 +128,7 @@ def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | N
         axes.axvline(1, color=OTHER, ls="--")
         axes.set(xlim=(0, FARTHEST * 1.05), xlabel="times what is demanded (left of 1 passes)")
 
-    return picture(draw, (7, 0.9 + 0.3 * len(rows)))
+    return render_plot(draw, (7, 0.9 + 0.3 * len(rows)))
 
 
 def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
@@ -160,7 +162,7 @@ def _draw_demands(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
 
-def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
+def _find_value(evaluation: Evaluation, name: str, metric: str) -> float | None:
     """Return the metric of the model or of a baseline; None if it has none."""
     if name == "model":
         return evaluation["metrics"].get(metric, {}).get("value")
@@ -169,23 +171,23 @@ def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
 
 def _select_checks(gate: Gate, name: Picture) -> list[dict[str, Any]]:
     """Return the checks that a picture shows, as far as they could be computed."""
-    kinds = _kinds(name)
+    kinds = _list_kinds(name)
     return [c for c in gate["checks"] if c["value"] is not None and c["kind"] in kinds]
 
 
-def _kinds(name: Picture) -> list[str]:
+def _list_kinds(name: Picture) -> list[str]:
     """Return the kinds of the checks that the picture shows."""
-    return list(dict.fromkeys(check.kind for check in checks() if check.picture == name))
+    return list(dict.fromkeys(check.kind for check in load_checks() if check.picture == name))
 
 
-def _metrics(gate_checks: Sequence[dict[str, Any]]) -> list[str]:
+def _list_metrics(gate_checks: Sequence[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(check["metric"] for check in gate_checks))
 
 
-def _rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) -> list[Row]:
+def _build_rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) -> list[Row]:
     """Return a metric's rows: all examples, and the worst tested slices."""
     of_metric = [check for check in gate_checks if check["metric"] == metric]
-    by_slice = {check.kind for check in checks() if "slices" in check.needs}
+    by_slice = {check.kind for check in load_checks() if "slices" in check.needs}
     overall_checks = [check for check in of_metric if check["kind"] not in by_slice]
     rows = [("all examples", overall_checks[0], MODEL)] if overall_checks else []
     parts = [part for part in gate.get("slices", ()) if part["metric"] == metric]
@@ -210,7 +212,7 @@ def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
 def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
     """Draw the champion's line and the required improvements."""
     axes.axvline(0, color=OTHER, lw=1)
-    lines = dict(zip(_kinds("champion"), cycle(LINES), strict=False))
+    lines = dict(zip(_list_kinds("champion"), cycle(LINES), strict=False))
     for check in gate_checks:
         colour, name = GOOD if check["passed"] else BAD, check["kind"].replace("_", " ")
         label = f"{name}: {check['threshold']:+g}"
@@ -218,16 +220,16 @@ def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
 
-def _label(check: dict[str, Any]) -> str:
+def _format_check(check: dict[str, Any]) -> str:
     """Return a check as text: its value, relation and threshold."""
-    check_entry = entry(check["kind"])
+    check_entry = find_check(check["kind"])
     label = check_entry.label if check_entry else "{metric}"
     name = label.format(metric=check["metric"].replace("_", " "))
     sign = "≤" if check["direction"] == "lower" else "≥"
     return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"
 
 
-def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
+def _divide_by_threshold(check: dict[str, Any]) -> dict[str, float] | None:
     """Return value and limits divided by the threshold, or the inverse if more is better; at most
     FARTHEST. Return None if the check has no threshold or no value.
     """
@@ -235,7 +237,7 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
     if threshold is None:
         return None
 
-    def times(value: float | None) -> float | None:
+    def divide(value: float | None) -> float | None:
         if value is None:
             return None
         numerator, denominator = (
@@ -245,8 +247,8 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
             return FARTHEST if numerator else 0.0
         return min(FARTHEST, numerator / denominator)
 
-    ends = sorted(end for end in map(times, (check["low"], check["high"])) if end is not None)
-    value = times(check["value"])
+    ends = sorted(end for end in map(divide, (check["low"], check["high"])) if end is not None)
+    value = divide(check["value"])
     if value is None:
         return None
     return {
@@ -257,9 +259,9 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
 
 
 GATE_PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = {
-    "metrics": metrics_picture,
-    "champion": champion_picture,
-    "budgets": budgets_picture,
+    "metrics": draw_metrics,
+    "champion": draw_champion_margins,
+    "budgets": draw_budgets,
 }
 
 
@@ -267,10 +269,10 @@ History = Sequence[dict[str, float]]
 """Metric lines of the training job: each is metric name to value, including ``step``."""
 
 
-def loss_curve(history: History) -> str | None:
+def draw_loss_curve(history: History) -> str | None:
     """Draw training and validation loss against the optimizer step; return None without a loss."""
-    train = _series(history, "loss")
-    validation = _series(history, "validation_loss")
+    train = _select_series(history, "loss")
+    validation = _select_series(history, "validation_loss")
     if not train:
         return None
 
@@ -281,14 +283,14 @@ def loss_curve(history: History) -> str | None:
         axes.set(xlabel="optimizer step", ylabel="loss (nats per unit)")
         axes.legend(frameon=False)
 
-    return picture(draw, (7, 3.4))
+    return render_plot(draw, (7, 3.4))
 
 
-def throughput(history: History) -> str | None:
+def draw_throughput(history: History) -> str | None:
     """Draw samples per second of all ranks together against the optimizer step; return None without
     data.
     """
-    points = _series(history, "samples_per_second")
+    points = _select_series(history, "samples_per_second")
     if not points:
         return None
 
@@ -297,10 +299,10 @@ def throughput(history: History) -> str | None:
         axes.set(xlabel="optimizer step", ylabel="samples per second, all ranks")
         axes.set_ylim(bottom=0)
 
-    return picture(draw, (7, 2.6))
+    return render_plot(draw, (7, 2.6))
 
 
-def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
+def draw_script_metrics(metrics: Mapping[str, Sequence[float]]) -> str | None:
     """Draw each metric of a script against the number of its line, one plot below the other; return
     None without metrics.
     """
@@ -314,17 +316,17 @@ def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
             axes.set_ylabel(name)
         plots[-1].set_xlabel("times that the script printed it")
 
-    return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
+    return render_figure(draw, (7, 0.6 + 1.8 * len(metrics)))
 
 
-def _series(history: History, metric: str) -> list[tuple[float, float]]:
+def _select_series(history: History, metric: str) -> list[tuple[float, float]]:
     """Return (step, value) of the metric, for the lines that have it."""
     return [(line["step"], line[metric]) for line in history if metric in line]
 
 
 TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
-    "loss of training and validation against the optimizer step": loss_curve,
-    "samples per second against the optimizer step": throughput,
+    "loss of training and validation against the optimizer step": draw_loss_curve,
+    "samples per second against the optimizer step": draw_throughput,
 }
 """Description to picture, in the order in which the page shows them."""
 

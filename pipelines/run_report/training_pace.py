@@ -8,18 +8,24 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from conditions.check_table import GateCheck, checks
+from conditions.check_table import GateCheck, load_checks
 from conditions.gate_documents import Gate
 from conditions.no_champion import NONE
-from pipelines.advice.training_setting import LoopTraining, of_description
+from pipelines.advice.training_setting import LoopTraining, derive_described_training
 from steps.evaluate.evaluation_document import Evaluation
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.runs.execution import Execution
-from trainyard.runs.metric_lines import definitions, metrics_in
-from trainyard.runs.run_display import Display, Steps, latest, metrics_table, training_metrics
-from trainyard.runs.training_speed import STEP, ExpectedTime, Pace, Seconds, earlier
+from trainyard.runs.metric_lines import compile_definitions, parse_line_metrics
+from trainyard.runs.run_display import (
+    Display,
+    Steps,
+    build_metrics_table,
+    read_latest_metrics,
+    read_training_metrics,
+)
+from trainyard.runs.training_speed import STEP, ExpectedTime, Pace, Seconds, estimate_expected_time
 from trainyard.validate.rules.job_view import PROCESSES
 
 PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
@@ -47,7 +53,7 @@ class Paces:
 
     def find_pace(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
         """Return the job's pace; None if it is not our loop's, or has no metric yet."""
-        step_seconds = seconds(job)
+        step_seconds = read_step_seconds(job)
         if step_seconds is None:
             return None
         name = job["TrainingJobName"]
@@ -55,12 +61,12 @@ class Paces:
             self._expectations[name] = tuple(_expect_pace(execution, job))
         return Pace(found=step_seconds, expected=self._expectations[name])
 
-    def table(self, execution: Execution, steps: Steps) -> Table | None:
+    def build_table(self, execution: Execution, steps: Steps) -> Table | None:
         """Return a table with the time of a step and its parts, and the expected times; None if
         nothing is expected.
         """
         pace = self.read(execution, steps)
-        return pace.table() if pace else None
+        return pace.build_table() if pace else None
 
     def read(self, execution: Execution, steps: Steps) -> Pace | None:
         """Return the pace of an execution's training; None if nothing is expected of it."""
@@ -75,7 +81,7 @@ class Paces:
         """Return a remark if the job is slow; empty if it is not."""
         # The first metric line includes the time in which kernels are chosen and compiled.
         interval = job.get("HyperParameters", {}).get("log_interval", "")
-        if interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval):
+        if interval.isdecimal() and read_latest_metrics(job).get("train:step", 0) <= int(interval):
             return ""
         pace = self.find_pace(execution, job)
         return pace.said() if pace else ""
@@ -86,9 +92,9 @@ def read_pace(execution: Execution, steps: Steps) -> Pace | None:
     return Paces().read(execution, steps)
 
 
-def seconds(job: Mapping[str, Any]) -> Seconds | None:
+def read_step_seconds(job: Mapping[str, Any]) -> Seconds | None:
     """Return the seconds of a step and its parts in the job's latest metrics, or None."""
-    metrics = latest(job)
+    metrics = read_latest_metrics(job)
     if not is_ours(metrics) or "train:step_seconds" not in metrics:
         return None
     parts = {part: metrics.get(f"train:{part}_seconds") for part in (STEP, *PARTS)}
@@ -97,10 +103,10 @@ def seconds(job: Mapping[str, Any]) -> Seconds | None:
 
 def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
     """Yield the expected times: first those of earlier trainings, then the forecast."""
-    if (earlier_time := earlier(list(_find_similar(execution, job)))) is not None:
+    if (earlier_time := estimate_expected_time(list(_find_similar(execution, job)))) is not None:
         yield earlier_time
     try:
-        yield foreseen(of_description(job))
+        yield forecast_step_time(derive_described_training(job))
     except ForesightError:  # no forecast
         return
 
@@ -115,11 +121,14 @@ def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seco
             if step.job[1] not in names:  # a cached step has the job of an earlier execution
                 names.add(step.job[1])
                 earlier_job = earlier_run.training_job(step.job[1])
-                if _work(earlier_job) == _work(job) and (times := seconds(earlier_job)) is not None:
+                if (
+                    _list_speed_factors(earlier_job) == _list_speed_factors(job)
+                    and (times := read_step_seconds(earlier_job)) is not None
+                ):
                     yield times
 
 
-def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
+def _list_speed_factors(job: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return everything that affects a job's time per step: settings, machines, processes."""
     settings, resources = job.get("HyperParameters", {}), job["ResourceConfig"]
     work = {name: settings[name] for name in sorted(SPEED & settings.keys())}
@@ -127,7 +136,7 @@ def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
     return work, machines, job.get("Environment", {}).get(PROCESSES)
 
 
-def foreseen(training: LoopTraining) -> ExpectedTime:
+def forecast_step_time(training: LoopTraining) -> ExpectedTime:
     """Return the forecast of the parts of a step that metric lines report."""
     time = measured_corrections.read().time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
@@ -147,20 +156,20 @@ def foreseen(training: LoopTraining) -> ExpectedTime:
 # Show our executions in a terminal: the gate's checks, and the progress of the training.
 
 
-def gate_table(execution: Execution, steps: Steps) -> Table | None:
+def build_gate_table(execution: Execution, steps: Steps) -> Table | None:
     """Return a table of the gate's checks; None if there is no verdict yet."""
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     gate = read_gate(execution, steps)
-    return checks_table(gate) if gate else None
+    return build_checks_table(gate) if gate else None
 
 
-def checks_table(gate: Gate) -> Table:
+def build_checks_table(gate: Gate) -> Table:
     """Return a table with one row for each check in gate.json."""
     table = Table(box=None, pad_edge=False)
     table.add_column("gate")
     table.add_column("value", justify="right")
-    if has_limits := any(limits(check) for check in gate["checks"]):
+    if has_limits := any(format_limits(check) for check in gate["checks"]):
         table.add_column("limits", justify="right")
     table.add_column("demanded", justify="right")
     table.add_column("")
@@ -169,22 +178,22 @@ def checks_table(gate: Gate) -> Table:
         table.add_row(
             check["name"],
             format_value(check, gate),
-            *([limits(check)] if has_limits else []),
+            *([format_limits(check)] if has_limits else []),
             format_demand(check),
             Text(*verdict),
         )
     return table
 
 
-def script_table(execution: Execution, steps: Steps) -> Table | None:
+def build_script_table(execution: Execution, steps: Steps) -> Table | None:
     """Return a table of the latest metrics of a user's own script; None for our loop."""
-    metrics = training_metrics(execution, steps)
-    return None if any(map(is_ours, metrics.values())) else metrics_table(execution, steps)
+    metrics = read_training_metrics(execution, steps)
+    return None if any(map(is_ours, metrics.values())) else build_metrics_table(execution, steps)
 
 
-def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
+def read_progress(job: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return (steps done, all steps) of our training job; None before its first metric."""
-    step_count = latest(job).get("train:step")
+    step_count = read_latest_metrics(job).get("train:step")
     total = job.get("HyperParameters", {}).get("max_steps", "")
     return (step_count, int(total)) if step_count is not None and total.isdigit() else None
 
@@ -192,8 +201,8 @@ def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
 PACES = Paces()
 DISPLAY = Display(
     watch="python -m pipelines.watch",
-    tables=(script_table, PACES.table, gate_table),
-    progress=steps_done,
+    tables=(build_script_table, PACES.build_table, build_gate_table),
+    progress=read_progress,
     warns=PACES.remark_on_job,
 )
 
@@ -207,7 +216,7 @@ def read_gate(execution: Execution, steps: Steps) -> Gate | None:
     """Return gate.json; None if the execution has none."""
     if "Gate" not in steps:
         return None
-    document: Any = execution.output_json(steps["Gate"], "gate", "gate.json")
+    document: Any = execution.read_output_json(steps["Gate"], "gate", "gate.json")
     return document
 
 
@@ -215,13 +224,13 @@ def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
     """Return evaluation.json; None if the execution has none."""
     if "Evaluate" not in steps:
         return None
-    document: Any = execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+    document: Any = execution.read_output_json(steps["Evaluate"], "evaluation", "evaluation.json")
     return document
 
 
 def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
-    """Return the metric lines of the training job, as ``history`` does."""
-    return history(execution.all_lines(steps["Train"])) if "Train" in steps else []
+    """Return the metric lines of the training job, as ``parse_history`` does."""
+    return parse_history(execution.all_lines(steps["Train"])) if "Train" in steps else []
 
 
 def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
@@ -231,12 +240,12 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
     job = steps["Train"].job if "Train" in steps else None
     if job is None:
         return {}
-    metric_definitions = definitions(execution.training_job(job[1]))
+    metric_definitions = compile_definitions(execution.training_job(job[1]))
     if is_ours(definition.name for definition in metric_definitions):
         return {}
     values: dict[str, list[float]] = {definition.name: [] for definition in metric_definitions}
     for line in execution.all_lines(steps["Train"]):
-        if sample := metrics_in(metric_definitions, line):
+        if sample := parse_line_metrics(metric_definitions, line):
             for name, value in sample.values.items():
                 values[name].append(value)
     return {name: samples for name, samples in values.items() if samples}
@@ -247,7 +256,7 @@ def is_ours(metrics: Iterable[str]) -> bool:
     return "train:step" in metrics
 
 
-def history(lines: Iterable[str]) -> list[dict[str, float]]:
+def parse_history(lines: Iterable[str]) -> list[dict[str, float]]:
     """Return the metric lines in a training job's log, ordered by step: lines that start with
     ``step=``.
 
@@ -267,41 +276,44 @@ Row = Mapping[str, Any]
 
 
 @cache
-def entry(kind: str | None) -> GateCheck | None:
+def find_check(kind: str | None) -> GateCheck | None:
     """Return the first entry of this kind in the table of checks; None if there is none."""
-    return next((check for check in checks() if check.kind == kind), None)
+    return next((check for check in load_checks() if check.kind == kind), None)
 
 
 def format_value(row: Row, gate: Mapping[str, Any]) -> str:
     """Return the value of a check, or why it has none."""
-    champion_kinds = [check.kind for check in checks() if "champion" in check.needs]
+    champion_kinds = [check.kind for check in load_checks() if "champion" in check.needs]
     is_compared = row.get("kind") in champion_kinds
     if row["value"] is None and is_compared and gate.get("champion") == NONE:
         return f"no champion, cold_start: {gate.get('cold_start')}"
-    return _number(row["value"])
+    return _format_number(row["value"])
 
 
 def format_demand(row: Row) -> str:
     """Return the check's requirement of its value, or of one of its limits, as text."""
     usual = "at most" if row["direction"] == "lower" else "at least"
-    return f"{_limit(row) or usual} {_number(row['threshold'])}"
+    return f"{_limit(row) or usual} {_format_number(row['threshold'])}"
 
 
-def limits(row: Row) -> str:
+def format_limits(row: Row) -> str:
     """Return ``low to high``; empty if the check has no limits."""
     low, high = row.get("low"), row.get("high")
     if low is None and high is None:
         return ""
     if _limit(row) == "high at most":  # such a check has no lower limit
-        return f"at most {_number(high)}"
-    return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
+        return f"at most {_format_number(high)}"
+    return (
+        f"{'-∞' if low is None else _format_number(low)} to "
+        f"{'∞' if high is None else _format_number(high)}"
+    )
 
 
 def _limit(row: Row) -> str | None:
     """Return the limit that the check compares, such as ``high at most``; None for the value."""
-    check_entry = entry(row.get("kind"))
+    check_entry = find_check(row.get("kind"))
     return check_entry.limit if check_entry else None
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "missing" if value is None else f"{value:.4f}"

@@ -13,7 +13,7 @@ from typing import Self
 from steps.evaluate.score_table import Scores, write
 from training.data.dataset import Dataset
 from training.scores import Block
-from training.workloads import Workload, spec
+from training.workloads import Workload, load_spec
 
 READ = 1 << 20  # names of examples that are read at a time
 
@@ -41,16 +41,16 @@ class TrainSplit:
         example_names = Dataset(folder / "examples")
         return cls(folder, Dataset(folder), Dataset(folder / "sample"), example_names)
 
-    def examples(self, workload: Workload) -> Iterator[Block]:
+    def iter_examples(self, workload: Workload) -> Iterator[Block]:
         """Yield ``example`` of every example, and ``group`` if the data has groups."""
         return (
             workload.examples(self.split)
             if self.example_names is None
-            else self.example_names.batches(READ)
+            else self.example_names.iter_batches(READ)
         )
 
 
-def baselines(
+def compute_baselines(
     options: argparse.Namespace, name: str, workload: Workload, train: TrainSplit, test: Dataset
 ) -> dict[str, dict[str, float]]:
     """Return baseline to metric to value; ``name`` is the workload's.
@@ -58,7 +58,7 @@ def baselines(
     Scores are written to ``baseline-<baseline>.parquet`` with the same rows as the challenger's.
     The metrics are computed from these files, like those of the models.
     """
-    workload_spec, limit = spec(name), options.baseline_units
+    workload_spec, limit = load_spec(name), options.baseline_units
     if not workload_spec.baselines_scored:
         return workload.baselines(train.sample, test, limit)
     fingerprint = train.split.fingerprint
@@ -93,7 +93,7 @@ def score_baseline(
         "test_fingerprint": test.fingerprint,
         "train_fingerprint": train,
         "artifact_sha256": sha256,
-        "metrics": dict(spec(name).metrics),
+        "metrics": dict(load_spec(name).metrics),
     }
     write(path, blocks, header)
     metrics = workload.metrics(Scores(path))

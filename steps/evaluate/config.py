@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from steps.config import ProcessingCompute, S3Uri, Section
 from steps.evaluate.settings import EvaluateSettings
-from steps.train.train_script import checked_channels
+from steps.train.train_script import check_channels
 
 Leaks = Literal["examples", "groups"]
 
@@ -77,7 +77,7 @@ class EvaluationScript(Section):
     def _are_channels(cls, channels: dict[str, str]) -> dict[str, str]:
         if own_inputs := sorted({*channels} & {*INPUTS}):
             raise ValueError(f"{own_inputs[0]!r} is the job's own input; choose another name")
-        return checked_channels(channels)
+        return check_channels(channels)
 
     @field_validator("metrics")
     @classmethod

@@ -144,13 +144,13 @@ class Evaluation(TypedDict):
 def write(folder: Path, evaluation: Mapping[str, Any]) -> None:
     """Write an ``Evaluation``, which may contain NaN, to the folder as JSON, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
+    text = json.dumps(_replace_nan(evaluation), indent=1, allow_nan=False)
     atomic_file.write(folder / "evaluation.json", text)
     print(text, flush=True)
 
 
-def _without_nan(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     """Replace NaN and infinity, which JSON lacks, by null, which the gate rejects."""
     if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
+        return {key: _replace_nan(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -20,7 +20,7 @@ PARTS = 64
 PIECE = 1 << 20  # ids that are read at a time
 
 
-def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
+def count_leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
     """Count the test ``examples`` and ``groups`` that are also in train, and how many were checked.
 
     ``examples`` counts rows, ``groups`` distinct groups. If the data has no groups, each example is
@@ -29,9 +29,9 @@ def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
     with tempfile.TemporaryDirectory() as name:
         sides = {side: Path(name) / side for side in ("train", "test")}
         for side, blocks in (("train", train), ("test", test)):
-            _spill(sides[side], blocks)
-        rows, leak_count, _, _ = _overlap(sides, "example")
-        _, _, groups, leaked_groups = _overlap(sides, "group")
+            _spill_ids(sides[side], blocks)
+        rows, leak_count, _, _ = _count_overlap(sides, "example")
+        _, _, groups, leaked_groups = _count_overlap(sides, "group")
     return {
         "examples": leak_count,
         "groups": leaked_groups,
@@ -40,13 +40,16 @@ def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
     }
 
 
-def _spill(folder: Path, blocks: Iterable[Block]) -> None:
+def _spill_ids(folder: Path, blocks: Iterable[Block]) -> None:
     """Write the ids of a split's examples and groups to PARTS files each."""
     for kind in ("example", "group"):
         (folder / kind).mkdir(parents=True)
     with ExitStack() as stack:
         files = {
-            kind: [stack.enter_context(_part(folder, kind, n).open("wb")) for n in range(PARTS)]
+            kind: [
+                stack.enter_context(_build_part_path(folder, kind, n).open("wb"))
+                for n in range(PARTS)
+            ]
             for kind in ("example", "group")
         }
         for block in blocks:
@@ -61,24 +64,24 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
                     file.write(part_ids.tobytes())
 
 
-def _overlap(sides: dict[str, Path], kind: str) -> list[int]:
+def _count_overlap(sides: dict[str, Path], kind: str) -> list[int]:
     """Return test counts: rows, rows in train, distinct ids, distinct ids in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
-        ids = np.fromfile(_part(sides["test"], kind, part), np.int64)
+        ids = np.fromfile(_build_part_path(sides["test"], kind, part), np.int64)
         distinct, rows = np.unique(ids, return_counts=True)
         hit = np.zeros(len(distinct), bool)
-        for piece in _pieces(_part(sides["train"], kind, part)):
+        for piece in _read_pieces(_build_part_path(sides["train"], kind, part)):
             hit |= np.isin(distinct, piece)
         total += [rows.sum(), rows[hit].sum(), len(distinct), hit.sum()]
     return total.tolist()
 
 
-def _pieces(path: Path) -> Iterator[np.ndarray]:
+def _read_pieces(path: Path) -> Iterator[np.ndarray]:
     with path.open("rb") as file:
         while len(piece := np.fromfile(file, np.int64, PIECE)):
             yield piece
 
 
-def _part(folder: Path, kind: str, number: int) -> Path:
+def _build_part_path(folder: Path, kind: str, number: int) -> Path:
     return folder / kind / f"{number}.ids"

@@ -15,14 +15,14 @@ from trainyard.common import safe_unpack
 from trainyard.common.errors import DataError
 
 
-def files_of(folder: Path, target: Path) -> Path:
+def find_model_folder(folder: Path, target: Path) -> Path:
     """Return the folder with the model's files: ``target`` if they were unpacked from a
     model.tar.gz, or ``folder``.
 
     Raises:
         DataError: the model is missing, or its archive is damaged.
     """
-    if archive := hugging_face_folder.archive_in(folder):
+    if archive := hugging_face_folder.find_archive(folder):
         unpack(archive, target)
         return target
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -30,7 +30,7 @@ def files_of(folder: Path, target: Path) -> Path:
     return folder
 
 
-def evidence(folder: Path) -> Artifact:
+def fingerprint_model(folder: Path) -> Artifact:
     """Return ``bytes`` and ``sha256`` of the model in the folder, as it will be registered."""
     size, digest = hugging_face_folder.measure_model(folder)
     return {"bytes": size, "sha256": digest}

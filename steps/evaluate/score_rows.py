@@ -23,7 +23,7 @@ from torch import nn
 
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from steps.evaluate.evaluation_document import Artifact
-from steps.evaluate.model_folder import evidence, files_of
+from steps.evaluate.model_folder import find_model_folder, fingerprint_model
 from steps.evaluate.score_table import read_part, write_part
 from steps.installed import WorkerProcess
 from training.cpu_cores import ON_THIS_MACHINE, fit_threads
@@ -34,7 +34,7 @@ from training.weights.finetuning import base_model, hugging_face_folder
 from training.weights.starting_weights import BASE
 from training.workloads import Packing, Workload, load, takes_share
 from trainyard.common.errors import DataError, TrainyardError
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 # Open a model that is given as an archive, or as files; the same for challenger and champion.
 
@@ -50,7 +50,7 @@ class Source:
     uri: str | None = None
     """URI of the base model from which a training started; None for a trained model."""
 
-    def model(self, workload: Workload, name: str) -> nn.Module:
+    def load_model(self, workload: Workload, name: str) -> nn.Module:
         """Return the model in evaluation mode, on the CPU; ``name`` is the workload's.
 
         Raises:
@@ -88,11 +88,11 @@ def open_archive(
     Raises:
         TrainyardError: the model is missing, damaged, or of another workload.
     """
-    files = files_of(folder, folder / "model")
+    files = find_model_folder(folder, folder / "model")
     if workload is not None:
         # Checked before anything that the archive names is imported.
         _check_workload(files / "config.json", workload)
-    return TrainedModel(*open_artifact(files, base), evidence(folder), Source(files, base))
+    return TrainedModel(*open_artifact(files, base), fingerprint_model(folder), Source(files, base))
 
 
 def _check_workload(path: Path, workload: str) -> None:
@@ -138,8 +138,8 @@ def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> T
     own_packing, champion_packing = challenger.workload.packing, champion.workload.packing
     if (own_packing.fields, own_packing.info) != (champion_packing.fields, champion_packing.info):
         raise DataError(
-            f"it takes samples {_samples(champion_packing)}; the test split holds samples "
-            f"{_samples(own_packing)}"
+            f"it takes samples {_format_fields(champion_packing)}; the test split holds samples "
+            f"{_format_fields(own_packing)}"
         )
     return champion
 
@@ -150,15 +150,15 @@ def _as_base(folder: Path, challenger: TrainedModel) -> TrainedModel | None:
     A base model takes the challenger's samples, whatever it was trained on.
     """
     base = challenger.description.get(BASE)
-    if base is None or hugging_face_folder.model_files_sha256(folder) != base["sha256"]:
+    if base is None or hugging_face_folder.hash_model_files(folder) != base["sha256"]:
         return None
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(folder, uri=base["uri"])
-    model = source.model(workload, name)
-    return TrainedModel(workload, model, {"workload": name}, evidence(folder), source)
+    model = source.load_model(workload, name)
+    return TrainedModel(workload, model, {"workload": name}, fingerprint_model(folder), source)
 
 
-def _samples(packing: Packing) -> str:
+def _format_fields(packing: Packing) -> str:
     fields = ", ".join(f"{n} {f.dtype} {f.shape}" for n, f in packing.fields.items())
     return f"{fields} made for {packing.info}"
 
@@ -194,7 +194,7 @@ class Scoring:
     slices: tuple[str, ...] = ()
 
 
-def rows(
+def compute_rows(
     scoring: Scoring,
     challenger: TrainedModel,
     model: Callable[[], nn.Module],
@@ -216,7 +216,7 @@ def rows(
         log.info("%s: one process, since scores() of its workload takes no share", scoring.name)
         yield from workload.scores(place_model(model()), test, scoring.slices)
         return
-    count = process_count or useful_process_count(challenger.model, test)
+    count = process_count or choose_process_count(challenger.model, test)
     log.info("%s: processes: %d, samples: %d", scoring.name, count, len(test))
     if count == 1:
         placed_model = place_model(model())
@@ -233,7 +233,7 @@ def rows(
                 file.unlink()
 
 
-def useful_process_count(model: nn.Module, test: Dataset) -> int:
+def choose_process_count(model: nn.Module, test: Dataset) -> int:
     """Return the useful number of processes: one per GPU, or one per as many cores as a process has
     threads; fewer if there is little to compute.
 
@@ -243,11 +243,14 @@ def useful_process_count(model: nn.Module, test: Dataset) -> int:
     operations = 2 * sum(parameter.numel() for parameter in model.parameters()) * test.bytes
     most, worth = torch.cuda.device_count(), WORTH_GPU
     if not most:
-        most, worth = cores() // threads_for(model), WORTH * threads_for(model)
+        most, worth = (
+            count_cores() // choose_thread_count(model),
+            WORTH * choose_thread_count(model),
+        )
     return max(1, min(most, -(-operations // worth)))
 
 
-def threads_for(model: nn.Module) -> int:
+def choose_thread_count(model: nn.Module) -> int:
     """Return the number of threads with which a process computes the model on CPUs."""
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return 1 if weights <= SMALL else THREADS
@@ -266,7 +269,7 @@ def _limit_threads(model: nn.Module) -> Iterator[None]:
     """On CPUs, limit the number of threads; it must not depend on the number of processes."""
     own_count = torch.get_num_threads()
     if not torch.cuda.is_available():
-        torch.set_num_threads(min(own_count, threads_for(model)))
+        torch.set_num_threads(min(own_count, choose_thread_count(model)))
     try:
         yield
     finally:
@@ -280,7 +283,7 @@ def _score(scoring: Scoring, share: Share, file: Path) -> None:
     fit_threads({})
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
     workload = load(scoring.workload, scoring.config, scoring.assets)
-    model = place_model(scoring.source.model(workload, scoring.workload), share.index)
+    model = place_model(scoring.source.load_model(workload, scoring.workload), share.index)
     with _limit_threads(model):
         blocks = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
         write_part(file, blocks)
@@ -318,7 +321,7 @@ def in_order(
                 ready = wait([other.worker.pipe for other in busy])
                 for other in busy:
                     if other.worker.pipe in ready:
-                        other.hear()
+                        other.receive_message()
             yield result
     finally:
         for process in crew:
@@ -332,7 +335,7 @@ class _Process:
         self.name, self.is_done = name, False
         self.worker = WorkerProcess(_serve, work, task)
 
-    def hear(self) -> None:
+    def receive_message(self) -> None:
         """Receive its last message.
 
         Raises:
@@ -340,12 +343,12 @@ class _Process:
             RuntimeError: a bug; contains the process's traceback.
         """
         try:
-            self.is_done = self.worker.receive(_death_message)
+            self.is_done = self.worker.receive(_explain_death)
         except (TrainyardError, RuntimeError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 
 
-def _death_message(end: str) -> str:
+def _explain_death(end: str) -> str:
     """Return the error text about a process that ended with ``end``."""
     return (
         f"died ({end}). SIGKILL most often means out of memory: take an instance type with more of "

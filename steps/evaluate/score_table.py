@@ -39,7 +39,7 @@ def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> Non
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file.Draft(path) as file:
-        groups = _row_groups(blocks)
+        groups = _group_rows(blocks)
         first = next(groups, None)
         if first is None:
             raise DataError(f"{path.name}: the test split gave no example to score")
@@ -88,7 +88,7 @@ def read_part(path: Path) -> Iterator[Block]:
             yield {name: column.to_numpy(zero_copy_only=False) for name, column in columns}
 
 
-def tables(folder: Path) -> dict[str, Artifact]:
+def list_tables(folder: Path) -> dict[str, Artifact]:
     """Return name of each table of scores to its ``bytes`` and ``sha256``, which the gate's record
     contains.
     """
@@ -98,12 +98,14 @@ def tables(folder: Path) -> dict[str, Artifact]:
     }
 
 
-def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
+def _group_rows(blocks: Iterable[Block]) -> Iterator[pa.Table]:
     """Yield the rows as tables of GROUP rows, the last one shorter."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for block in _gather_blocks(blocks):
-        batch = pa.record_batch({name: _column(name, values) for name, values in block.items()})
+        batch = pa.record_batch(
+            {name: _build_column(name, values) for name, values in block.items()}
+        )
         while rows + len(batch) >= GROUP:
             row_count = GROUP - rows
             yield _join_batches([*waiting, batch.slice(0, row_count)])
@@ -149,7 +151,7 @@ def _join_batches(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
 
 
-def _column(name: str, values: np.ndarray) -> pa.Array:
+def _build_column(name: str, values: np.ndarray) -> pa.Array:
     """Return the column as Arrow array; slices, which repeat, are dictionary-encoded."""
     array = _to_arrow(name, values)
     return array.dictionary_encode() if name.startswith("slice.") else array

@@ -1,7 +1,7 @@
 """Check the columns of the scores that a user's script writes, and convert them to the gate's.
 
-``example``           a string or an integer; ``example_ids`` turns it into 64 bits; one row each
-``group``             likewise: examples of one group depend on each other; optional
+``example``           a string or an integer; ``hash_example_ids`` turns it into 64 bits; one row
+each ``group``             likewise: examples of one group depend on each other; optional
 ``slice.<name>``      a string, an integer, true, false or null
 ``<metric>``          a number, or true and false: its weight is 1
 ``<metric>.sum``      a number, and
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.scores import Block
-from trainyard.common.errors import DataError, nearest
+from trainyard.common.errors import DataError, suggest_nearest
 
 # Read the rows of a JSON Lines or Parquet file that a user's script wrote, piece by piece.
 #
@@ -49,20 +49,20 @@ class Piece:
     """Numbers of the lines (JSON Lines) or rows (Parquet) in the file, from 1."""
     columns: Mapping[str, list[Any]]
 
-    def wrong(self, place: int, column: str, expected: str) -> DataError:
+    def make_value_error(self, place: int, column: str, expected: str) -> DataError:
         """Return the error about the value of ``column`` at index ``place`` of the piece."""
         value = repr(self.columns[column][place])
         excerpt = value if len(value) <= 60 else f"{value[:60]}…"
-        row = f"{row_name(self.path)} {self.numbers[place]}"
+        row = f"{name_row_unit(self.path)} {self.numbers[place]}"
         return DataError(f"{self.path.name}: {row}: column {column}: is {excerpt}; {expected}")
 
 
-def row_name(path: Path) -> str:
+def name_row_unit(path: Path) -> str:
     """Return what messages call a row of the file: "line" or "row"."""
     return "line" if path.suffix == ".jsonl" else "row"
 
 
-def rows_file(folder: Path, name: str) -> Path | None:
+def find_rows_file(folder: Path, name: str) -> Path | None:
     """Return the path of ``name.jsonl`` or ``name.parquet``; None if neither exists.
 
     Raises:
@@ -74,17 +74,17 @@ def rows_file(folder: Path, name: str) -> Path | None:
     return paths[0] if paths else None
 
 
-def pieces(path: Path) -> Iterator[Piece]:
+def read_pieces(path: Path) -> Iterator[Piece]:
     """Yield the file's rows in order, at most ROWS at a time.
 
     Raises:
         DataError: a line is not a JSON object, or has other columns than the first; or the file is
             damaged.
     """
-    return _lines(path) if path.suffix == ".jsonl" else _row_groups(path)
+    return _read_json_lines(path) if path.suffix == ".jsonl" else _read_row_groups(path)
 
 
-def _lines(path: Path) -> Iterator[Piece]:
+def _read_json_lines(path: Path) -> Iterator[Piece]:
     """Yield the rows of a JSON Lines file as pieces; raise DataError for a bad line."""
     numbers: list[int] = []
     columns: dict[str, list[Any]] = {}
@@ -92,11 +92,11 @@ def _lines(path: Path) -> Iterator[Piece]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            row = _row(path, number, line)
+            row = _parse_row(path, number, line)
             if not columns:
                 columns = {name: [] for name in row}
             elif row.keys() != columns.keys():
-                raise _other_columns(path, number, columns, row)
+                raise _make_columns_error(path, number, columns, row)
             for name, value in row.items():
                 columns[name].append(value)
             numbers.append(number)
@@ -107,7 +107,7 @@ def _lines(path: Path) -> Iterator[Piece]:
         yield Piece(path, numbers, columns)
 
 
-def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _parse_row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line; raise DataError if it is not one."""
     try:
         row = json.loads(line)
@@ -123,7 +123,7 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return row
 
 
-def _other_columns(
+def _make_columns_error(
     path: Path, number: int, columns: Mapping[str, Any], row: Mapping[str, Any]
 ) -> DataError:
     """Return the error about a line whose columns differ from the first line's."""
@@ -136,7 +136,7 @@ def _other_columns(
     )
 
 
-def _row_groups(path: Path) -> Iterator[Piece]:
+def _read_row_groups(path: Path) -> Iterator[Piece]:
     """Read the file row group by row group, because pyarrow 25 keeps all of the file in memory if
     it reads it as a whole.
     """
@@ -166,7 +166,7 @@ ROW = "row"
 PREDICTIONS = ("probability", "label")
 
 
-def example_ids(values: Sequence[str | int]) -> np.ndarray:
+def hash_example_ids(values: Sequence[str | int]) -> np.ndarray:
     """Return ids as 64 bits, int64 (n,): BLAKE2b, 8 bytes little-endian, of the text in UTF-8.
 
     7 and "7" are the same id. Two different ids get the same 64 bits with probability 2^-64.
@@ -188,29 +188,29 @@ def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -
     """
     names = list(piece.columns)
     _check_names(piece, metrics, slices)
-    block = id_columns(piece)
+    block = build_id_columns(piece)
     for name in (name for name in names if name.startswith(SLICE)):
         _check_types(piece, name, SLICES, "expected a string, an integer, true, false or null")
         texts = [None if value is None else str(value) for value in piece.columns[name]]
         block[name] = np.array(texts, object)
     for metric in metrics:
         if metric in names:
-            block[f"{metric}.sum"] = _numbers(piece, metric)
+            block[f"{metric}.sum"] = _read_numbers(piece, metric)
             block[f"{metric}.weight"] = np.ones(len(piece.numbers))
         elif f"{metric}.sum" in names:
-            block[f"{metric}.sum"] = _numbers(piece, f"{metric}.sum")
-            block[f"{metric}.weight"] = _numbers(piece, f"{metric}.weight", least=0)
+            block[f"{metric}.sum"] = _read_numbers(piece, f"{metric}.sum")
+            block[f"{metric}.weight"] = _read_numbers(piece, f"{metric}.weight", least=0)
     if "probability" in names:
-        block["probability"] = _numbers(piece, "probability", least=0, most=1)
-        labels = _numbers(piece, "label")
+        block["probability"] = _read_numbers(piece, "probability", least=0, most=1)
+        labels = _read_numbers(piece, "label")
         is_label = (labels == 0) | (labels == 1)
         if not is_label.all():
-            raise piece.wrong(int(np.argmin(is_label)), "label", "expected 0 or 1")
+            raise piece.make_value_error(int(np.argmin(is_label)), "label", "expected 0 or 1")
         block["label"] = labels.astype(np.uint8)
     return block
 
 
-def id_columns(piece: Piece) -> dict[str, np.ndarray]:
+def build_id_columns(piece: Piece) -> dict[str, np.ndarray]:
     """Return the columns ``example``, ``group`` and ROW.
 
     Raises:
@@ -221,10 +221,10 @@ def id_columns(piece: Piece) -> dict[str, np.ndarray]:
             f"{piece.path.name}: has no column example; it names each row: a key of the data, or "
             "the row's number in the test data, but the same for every model"
         )
-    example = _ids(piece, "example")
+    example = _hash_column_ids(piece, "example")
     return {
         "example": example,
-        "group": _ids(piece, "group") if "group" in piece.columns else example,
+        "group": _hash_column_ids(piece, "group") if "group" in piece.columns else example,
         ROW: np.array(piece.numbers, np.int64),
     }
 
@@ -238,7 +238,8 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
         if name not in known and (not name.startswith(SLICE) or name == SLICE):
             raise DataError(
                 f"{file}: unknown column {name}; "
-                f"{nearest(name, [*known, *(f'{SLICE}{n}' for n in slices)])}; a metric has to "
+                f"{suggest_nearest(name, [*known, *(f'{SLICE}{n}' for n in slices)])}; a metric "
+                "has to "
                 "stand in evaluate.metrics"
             )
     for metric in metrics:
@@ -253,20 +254,20 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
         if f"{SLICE}{name}" not in names:
             raise DataError(
                 f"{file}: has no column {SLICE}{name}, and evaluate.slices lists {name}; "
-                f"{nearest(f'{SLICE}{name}', list(names))}"
+                f"{suggest_nearest(f'{SLICE}{name}', list(names))}"
             )
     if len([name for name in PREDICTIONS if name in names]) == 1:
         raise DataError(f"{file}: of probability and label only one is there; write both, or none")
 
 
-def _ids(piece: Piece, name: str) -> np.ndarray:
+def _hash_column_ids(piece: Piece, name: str) -> np.ndarray:
     """Return the column as 64-bit ids."""
     values = piece.columns[name]
     _check_types(piece, name, IDS, "expected a string or an integer: its name in the data")
-    return example_ids(values)
+    return hash_example_ids(values)
 
 
-def _numbers(
+def _read_numbers(
     piece: Piece, name: str, least: float = -math.inf, most: float = math.inf
 ) -> np.ndarray:
     """Return the column as float64; raise DataError for a value that is not in the range."""
@@ -278,15 +279,15 @@ def _numbers(
     try:
         numbers = np.array(values, np.float64)
     except OverflowError:
-        place = next(i for i, value in enumerate(values) if not _fits(value))
-        raise piece.wrong(place, name, expected) from None
+        place = next(i for i, value in enumerate(values) if not _is_finite_number(value))
+        raise piece.make_value_error(place, name, expected) from None
     right = np.isfinite(numbers) & (numbers >= least) & (numbers <= most)
     if not right.all():
-        raise piece.wrong(int(np.argmin(right)), name, expected)
+        raise piece.make_value_error(int(np.argmin(right)), name, expected)
     return numbers
 
 
-def _fits(value: float) -> bool:
+def _is_finite_number(value: float) -> bool:
     """Return whether the number is finite and within float64."""
     try:
         return math.isfinite(value)
@@ -299,4 +300,4 @@ def _check_types(piece: Piece, name: str, right: frozenset[type], expected: str)
     values = piece.columns[name]
     if not set(map(type, values)) <= right:
         place = next(i for i, value in enumerate(values) if type(value) not in right)
-        raise piece.wrong(place, name, expected)
+        raise piece.make_value_error(place, name, expected)

@@ -24,7 +24,7 @@ from steps.evaluate.evaluation_document import (
     Latency,
     Model,
 )
-from steps.evaluate.score_table import Scores, tables
+from steps.evaluate.score_table import Scores, list_tables
 from steps.evaluate.script_process import Request, Script
 from steps.evaluate.script_scoring import Scored, Scoring
 from trainyard.common.errors import DataError
@@ -34,7 +34,7 @@ TRAIN = "train"
 """Channel that is searched for leaked examples, but not tested on."""
 
 
-def channel(name: str, folder: Path) -> Channel:
+def summarize_channel(name: str, folder: Path) -> Channel:
     """Return the channel's number of files and bytes, and one hash over all files.
 
     Raises:
@@ -64,28 +64,30 @@ NOBODY = (NONE, UNRESOLVED_ARN)
 def evaluate(options: argparse.Namespace) -> None:
     """Score the models, and write the tables of scores and then evaluation.json."""
     inputs = options.root / "processing/input"
-    channels = {name: channel(name, inputs / name) for name in options.channels}
-    scoring = _scoring(options, test_fingerprint(channels))
+    channels = {name: summarize_channel(name, inputs / name) for name in options.channels}
+    scoring = _make_scoring(options, test_fingerprint(channels))
     challenger = scoring.score_model("challenger", inputs / "model")
     description = _read_description(challenger.files)
-    leaks = script_report.leaks(
+    leaks = script_report.count_leaks(
         challenger.output, challenger.table, options.leaks, grouped=challenger.grouped
     )
     evaluation: Evaluation = {
         "metrics": challenger.metrics,
-        "champion": _champion(options, scoring),
-        "baselines": scoring.baselines(challenger, options.baselines),
-        "dataset": _dataset(description.get("train_fingerprint"), channels, challenger),
+        "champion": _score_champion(options, scoring),
+        "baselines": scoring.compute_baselines(challenger, options.baselines),
+        "dataset": _build_dataset_entry(description.get("train_fingerprint"), channels, challenger),
         "leakage": leaks,
-        "latency": _latency(options, scoring, challenger),
+        "latency": _measure_latency(options, scoring, challenger),
         "artifact": challenger.artifact,
-        "scores": tables(challenger.table.parent),
-        "model": _model(description),
+        "scores": list_tables(challenger.table.parent),
+        "model": _build_model_entry(description),
     }
     evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
 
 
-def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Latency | None:
+def _measure_latency(
+    options: argparse.Namespace, scoring: Scoring, challenger: Scored
+) -> Latency | None:
     """Return the latency of the challenger's inference script; None if the recipe has no sample
     request.
     """
@@ -96,14 +98,14 @@ def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) 
     return latency
 
 
-def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
+def _make_scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
     inputs = options.root / "processing/input"
     return Scoring(
         root=options.root,
         script=Script(
             folder=inputs / "script",
             entry=options.script,
-            arguments=words(options.arguments),
+            arguments=format_arguments(options.arguments),
             channels={name: inputs / name for name in options.channels},
         ),
         metrics=options.metrics,
@@ -113,7 +115,9 @@ def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
     )
 
 
-def _dataset(train: str | None, channels: dict[str, Channel], challenger: Scored) -> Dataset:
+def _build_dataset_entry(
+    train: str | None, channels: dict[str, Channel], challenger: Scored
+) -> Dataset:
     """Return evaluation.json's entry about the data; ``train`` is the train step's fingerprint of
     its data.
     """
@@ -132,7 +136,7 @@ def _dataset(train: str | None, channels: dict[str, Channel], challenger: Scored
     }
 
 
-def words(arguments: dict[str, Any]) -> list[str]:
+def format_arguments(arguments: dict[str, Any]) -> list[str]:
     """Return the arguments as AWS's drivers pass them: ``--name value``, with values that are not
     text as JSON.
     """
@@ -143,7 +147,7 @@ def words(arguments: dict[str, Any]) -> list[str]:
     ]
 
 
-def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
+def _score_champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
     """Score the champion; an error in it becomes a reason for the gate to reject, not a failure."""
     absent: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
     if options.champion in NOBODY:
@@ -172,7 +176,7 @@ def _read_description(files: Path) -> dict[str, Any]:
     return description if isinstance(description, dict) else {}
 
 
-def _model(description: dict[str, Any]) -> Model:
+def _build_model_entry(description: dict[str, Any]) -> Model:
     """Return evaluation.json's entry about the model; null for what is not described."""
     training = description.get("training", {})
     return {

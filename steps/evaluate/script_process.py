@@ -56,7 +56,9 @@ class Script:
         if not (self.folder / self.entry).is_file():
             raise DataError(f"evaluate.script: {self.folder} holds no {self.entry}")
         output.mkdir(parents=True)
-        self._python(self.entry, [self.entry, *self.arguments], self._environment(model, output))
+        self._run_python(
+            self.entry, [self.entry, *self.arguments], self._build_environment(model, output)
+        )
 
     def answer(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
         """Time the inference script in the archive that is unpacked in ``model``; return its
@@ -70,15 +72,15 @@ class Script:
                 "code/inference.py: is not in the model's archive, and gate.max_latency_p95_ms is "
                 "set; set inference.script"
             )
-        environment = self._environment(model, out.parent)
+        environment = self._build_environment(model, out.parent)
         # The script's process can import our code, but not the packages installed for our job.
         environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
         words = ["-P", str(HERE / "steps/evaluate/served_latency.py"), str(model)]
         words += [request.file, request.content_type, request.accept, str(out)]
-        self._python("inference.py", words, environment)
+        self._run_python("inference.py", words, environment)
         return json.loads(out.read_bytes())
 
-    def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+    def _run_python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
         """Run Python in the script's folder and print its output; raise DataError if it fails."""
         last: deque[str] = deque(maxlen=LAST)
         with subprocess.Popen(
@@ -101,7 +103,7 @@ class Script:
                 f"{name}: {_describe_end(process.returncode)}; its last lines:\n{lines}"
             )
 
-    def _environment(self, model: Path, output: Path) -> dict[str, str]:
+    def _build_environment(self, model: Path, output: Path) -> dict[str, str]:
         """Return the environment variables of the script's process."""
         channels = {f"SM_CHANNEL_{name.upper()}": str(path) for name, path in self.channels.items()}
         # The script's folder has the code that reads shards. Packages that were installed only for

@@ -11,36 +11,36 @@ from pathlib import Path
 from typing import Any
 
 from steps.evaluate.evaluation_document import Leakage, Metric
-from steps.evaluate.leaked_examples import leakage
+from steps.evaluate.leaked_examples import count_leakage
 from steps.evaluate.score_table import Scores
-from steps.evaluate.script_columns import id_columns, pieces, rows_file
+from steps.evaluate.script_columns import build_id_columns, find_rows_file, read_pieces
 from training.scores import Block
-from trainyard.common.errors import DataError, nearest
+from trainyard.common.errors import DataError, suggest_nearest
 
 TRAIN_EXAMPLES = "train_examples"
 
 
-def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
+def read_metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
     """Return the metrics in metrics.json; {} if the script did not write it.
 
     Raises:
         DataError: a metric is not one of ``wanted``, or not a finite number.
     """
     file = output / "metrics.json"
-    values = _object(file)
+    values = _read_json_object(file)
     for name in values:
         if name not in wanted:
             raise DataError(
                 f"{file.name}: {name} is not a metric of evaluate.metrics that the rows lack; "
-                f"{nearest(name, list(wanted))}"
+                f"{suggest_nearest(name, list(wanted))}"
             )
     return {
-        name: {"value": _number(f"{file.name}: {name}", value), "standard_error": None}
+        name: {"value": _check_number(f"{file.name}: {name}", value), "standard_error": None}
         for name, value in values.items()
     }
 
 
-def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool) -> Leakage:
+def count_leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool) -> Leakage:
     """Count the scores' examples and groups that were also trained on; null if not reported.
 
     Args:
@@ -51,7 +51,7 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
     Raises:
         DataError: a demanded count was not reported.
     """
-    file = rows_file(output, TRAIN_EXAMPLES)
+    file = find_rows_file(output, TRAIN_EXAMPLES)
     if file is None:
         if demanded:
             raise DataError(
@@ -60,8 +60,8 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
                 "that was trained on, or remove the field"
             )
         return {"examples": None, "groups": None, "checked_examples": None, "checked_groups": None}
-    counts = leakage(_train_blocks(file), Scores(scores))
-    first = next(pieces(file), None)
+    counts = count_leakage(_train_blocks(file), Scores(scores))
+    first = next(read_pieces(file), None)
     if grouped == (first is not None and "group" in first.columns):
         return counts
     if "groups" in demanded:
@@ -75,13 +75,13 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
 
 def _train_blocks(file: Path) -> Iterator[Block]:
     """Yield the ids of the training examples that the script listed."""
-    for piece in pieces(file):
+    for piece in read_pieces(file):
         if more := sorted(piece.columns.keys() - {"example", "group"}):
             raise DataError(f"{file.name}: unknown column {more[0]}; expected example, group")
-        yield id_columns(piece)
+        yield build_id_columns(piece)
 
 
-def _object(file: Path) -> dict[str, Any]:
+def _read_json_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in the file; {} if it does not exist."""
     if not file.exists():
         return {}
@@ -94,7 +94,7 @@ def _object(file: Path) -> dict[str, Any]:
     return tree
 
 
-def _number(where: str, value: Any) -> float:
+def _check_number(where: str, value: Any) -> float:
     right = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         if right and math.isfinite(value):

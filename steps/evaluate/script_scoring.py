@@ -17,12 +17,18 @@ import pyarrow as pa
 
 from steps.evaluate import script_report
 from steps.evaluate.evaluation_document import Artifact, Metric
-from steps.evaluate.model_folder import evidence, files_of
+from steps.evaluate.model_folder import find_model_folder, fingerprint_model
 from steps.evaluate.score_table import TYPES, Scores, write
-from steps.evaluate.script_columns import ROW, pieces, row_name, rows_file, score_columns
+from steps.evaluate.script_columns import (
+    ROW,
+    find_rows_file,
+    name_row_unit,
+    read_pieces,
+    score_columns,
+)
 from steps.evaluate.script_process import Script
-from training.scores import Block, Metrics, ratios
-from trainyard.common.errors import DataError, nearest
+from training.scores import Block, Metrics, compute_ratios
+from trainyard.common.errors import DataError, suggest_nearest
 
 BITS = 6
 PARTS = 1 << BITS
@@ -47,11 +53,11 @@ def sort_rows(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
     """
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         parts = [Path(name) / f"{part}.rows" for part in range(PARTS)]
-        _spill(blocks, parts)
+        _spill_rows(blocks, parts)
         yield from map(_sort_part, filter(Path.exists, parts))
 
 
-def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
+def _spill_rows(blocks: Iterable[Block], parts: list[Path]) -> None:
     """Distribute the rows over the files ``parts`` by the highest bits of ``example``."""
     with ExitStack() as stack:
         writers: dict[int, pa.RecordBatchStreamWriter] = {}
@@ -60,7 +66,9 @@ def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
             # the ids.
             number = block["example"].view(np.uint64) >> np.uint64(64 - BITS)
             order = np.argsort(number, kind="stable")
-            batch = pa.record_batch({n: _column(n, values[order]) for n, values in block.items()})
+            batch = pa.record_batch(
+                {n: _build_column(n, values[order]) for n, values in block.items()}
+            )
             begin = 0
             for part, rows in enumerate(np.bincount(number.astype(np.int64), minlength=PARTS)):
                 if rows and part not in writers:
@@ -85,7 +93,7 @@ def _sort_part(path: Path) -> Block:
     return block
 
 
-def _column(name: str, values: np.ndarray) -> pa.Array:
+def _build_column(name: str, values: np.ndarray) -> pa.Array:
     if name.startswith("slice."):
         return pa.array(values, pa.string())
     return pa.array(values, pa.int64() if name == ROW else TYPES.get(name, pa.float64()))
@@ -142,22 +150,22 @@ class Scoring:
         print(f"scoring the {name}", flush=True)
         work = self.root / "processing/work" / name
         work.mkdir(parents=True)
-        files, output = files_of(archive_folder, work / "model"), work / "output"
-        artifact = evidence(archive_folder)
+        files, output = find_model_folder(archive_folder, work / "model"), work / "output"
+        artifact = fingerprint_model(archive_folder)
         self.script.run(files, output)
-        source = rows_file(output, "scores")
+        source = find_rows_file(output, "scores")
         if source is None:
             raise DataError(
                 f"{self.script.entry}: left no scores.jsonl and no scores.parquet in "
                 "$SM_OUTPUT_DATA_DIR; write one, with a row per example"
             )
-        columns = _columns(source)
+        columns = _list_columns(source)
         means = tuple(metric for metric in self.metrics if {metric, f"{metric}.sum"} & {*columns})
-        others = script_report.metrics(
+        others = script_report.read_metrics(
             output, [metric for metric in self.metrics if metric not in means]
         )
         _check_complete(source.name, self.metrics, {*means, *others}, columns)
-        table = self._table(name)
+        table = self._build_table_path(name)
         own_metrics = self._write_table(source, table, artifact["sha256"])
         metrics: dict[str, Any] = {**own_metrics, **others}
         return Scored(
@@ -171,7 +179,7 @@ class Scoring:
             grouped="group" in columns,
         )
 
-    def baselines(
+    def compute_baselines(
         self, challenger: Scored, names: Iterable[str]
     ) -> dict[str, dict[str, float | None]]:
         """Return baseline to metric to value, for the baselines that the script wrote with the
@@ -182,20 +190,20 @@ class Scoring:
         """
         values: dict[str, dict[str, float | None]] = {}
         for name in names:
-            source = rows_file(challenger.output, f"{BASELINE}.{name}")
+            source = find_rows_file(challenger.output, f"{BASELINE}.{name}")
             if source is None:
                 raise DataError(
                     f"{self.script.entry}: left no {BASELINE}.{name}.jsonl or .parquet in "
                     "$SM_OUTPUT_DATA_DIR, and evaluate.baselines lists it; write one like "
                     "scores.jsonl, or remove it there and in gate.below_baseline"
                 )
-            means = {column.removesuffix(".sum") for column in _columns(source)}
+            means = {column.removesuffix(".sum") for column in _list_columns(source)}
             _check_complete(source.name, challenger.means, means, ())
-            metrics = self._write_table(source, self._table(f"{BASELINE}-{name}"), None)
+            metrics = self._write_table(source, self._build_table_path(f"{BASELINE}-{name}"), None)
             values[name] = {metric: entry["value"] for metric, entry in metrics.items()}
         return values
 
-    def _table(self, name: str) -> Path:
+    def _build_table_path(self, name: str) -> Path:
         return self.root / f"processing/output/scores/{name}.parquet"
 
     def _write_table(self, source: Path, table: Path, artifact: str | None) -> Metrics:
@@ -211,36 +219,38 @@ class Scoring:
             "metrics": dict(self.metrics),
             "groups_ordered": False,
         }
-        blocks = (score_columns(piece, list(self.metrics), self.slices) for piece in pieces(source))
+        blocks = (
+            score_columns(piece, list(self.metrics), self.slices) for piece in read_pieces(source)
+        )
         try:
             write(table, sort_rows(blocks, self.root / "processing/work"), header)
         except SameExampleError as error:
             raise _describe_duplicate(source, error) from None
-        return ratios(Scores(table))
+        return compute_ratios(Scores(table))
 
 
 def _describe_duplicate(source: Path, error: SameExampleError) -> DataError:
     """Return the error about a repeated example, with its name and both rows."""
     rows = " and ".join(map(str, sorted(error.rows)))
-    names = " and ".join(sorted({repr(_example(source, row)) for row in error.rows}))
+    names = " and ".join(sorted({repr(_find_example(source, row)) for row in error.rows}))
     return DataError(
-        f"{source.name}: {row_name(source)}s {rows}: column example: both are {names}; one "
+        f"{source.name}: {name_row_unit(source)}s {rows}: column example: both are {names}; one "
         "row per example: add up what belongs to one, or name its parts differently"
     )
 
 
-def _example(source: Path, row: int) -> Any:
+def _find_example(source: Path, row: int) -> Any:
     """Return the example of the row with this number, which must exist."""
     return next(
         piece.columns["example"][piece.numbers.index(row)]
-        for piece in pieces(source)
+        for piece in read_pieces(source)
         if row in piece.numbers
     )
 
 
-def _columns(source: Path) -> list[str]:
+def _list_columns(source: Path) -> list[str]:
     """Return the names of the file's columns; raise DataError if it has no row."""
-    first = next(pieces(source), None)
+    first = next(read_pieces(source), None)
     if first is None:
         raise DataError(f"{source.name}: holds no row; the test data gave no example to score")
     return list(first.columns)
@@ -259,7 +269,7 @@ def _check_complete(
                 f"{file}: has no column {metric}, which evaluate.metrics lists, nor {metric}.sum "
                 f"and {metric}.weight"
                 + (
-                    f", and metrics.json has no {metric}; {nearest(metric, list(columns))}"
+                    f", and metrics.json has no {metric}; {suggest_nearest(metric, list(columns))}"
                     if columns
                     else ", as the model's rows have"
                 )

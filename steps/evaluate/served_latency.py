@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from steps.evaluate.latency import measure_latency
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 
 def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict
         script.answer(body, content_type, accept)
         return time.perf_counter() - began
 
-    return measure_latency(answer, "as inference.py chose", cores())
+    return measure_latency(answer, "as inference.py chose", count_cores())
 
 
 # Call an inference script like AWS's inference toolkits do, in a process that is the script's.

@@ -10,11 +10,11 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from steps.evaluate.config import EvaluateConfig, Leaks
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import words
+from steps.job_arguments import format_arguments
 from steps.processing import (
     Splits,
     StepContext,
-    input_folder,
+    make_input,
     processing_step,
     split_argument,
 )
@@ -50,16 +50,16 @@ def evaluate_step(
         image=image,
         compute=config,
         arguments=[
-            *words(config, EvaluateSettings),
+            *format_arguments(config, EvaluateSettings),
             *("--champion", context.parameters["ChampionArn"]),
             *([f"--{BASE}", base] if base else []),
         ],
         inputs=[
-            input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            input_folder(train_split, splits[train_split]),
-            input_folder("test", splits["test"]),
-            input_folder("champion", context.parameters["ChampionModelUri"]),
-            *([input_folder(BASE, base)] if base else []),
+            make_input("model", train.properties.ModelArtifacts.S3ModelArtifacts),
+            make_input(train_split, splits[train_split]),
+            make_input("test", splits["test"]),
+            make_input("champion", context.parameters["ChampionModelUri"]),
+            *([make_input(BASE, base)] if base else []),
         ],
         outputs=["evaluation", "scores"],
         property_files=[EVALUATION],
@@ -90,8 +90,8 @@ def evaluate_script_step(
         leaks: leaks that the gate limits, for which the script has to list its training examples.
     """
     channels = [
-        *(input_folder(split, splits[split]) for split in (SPLITS if splits else ())),
-        *(input_folder(name, uri) for name, uri in config.channels.items()),
+        *(make_input(split, splits[split]) for split in (SPLITS if splits else ())),
+        *(make_input(name, uri) for name, uri in config.channels.items()),
     ]
     arguments = json.dumps(config.arguments)
     return processing_step(
@@ -111,9 +111,9 @@ def evaluate_script_step(
             *("--champion", context.parameters["ChampionArn"]),
         ],
         inputs=[
-            input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            input_folder("champion", context.parameters["ChampionModelUri"]),
-            input_folder("script", folder),
+            make_input("model", train.properties.ModelArtifacts.S3ModelArtifacts),
+            make_input("champion", context.parameters["ChampionModelUri"]),
+            make_input("script", folder),
             *channels,
         ],
         outputs=["evaluation", "scores"],

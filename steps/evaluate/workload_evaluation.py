@@ -17,19 +17,19 @@ from torch import nn
 
 from conditions.no_champion import UNRESOLVED_ARN
 from steps.evaluate import evaluation_document
-from steps.evaluate.baseline_scores import TrainSplit, baselines, score_baseline
+from steps.evaluate.baseline_scores import TrainSplit, compute_baselines, score_baseline
 from steps.evaluate.latency import REQUESTS, WARM, measure_latency
-from steps.evaluate.leaked_examples import leakage
+from steps.evaluate.leaked_examples import count_leakage
 from steps.evaluate.score_rows import (
     Scoring,
     Source,
     TrainedModel,
+    compute_rows,
     open_archive,
     open_champion,
     place_model,
-    rows,
 )
-from steps.evaluate.score_table import Scores, tables, write
+from steps.evaluate.score_table import Scores, list_tables, write
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import parse_typed
 from training.cpu_cores import fit_threads
@@ -37,7 +37,7 @@ from training.data.dataset import Dataset
 from training.data.loader import Preparation
 from training.scores import Block, Metrics
 from training.weights.starting_weights import BASE, BASE_MODEL
-from training.workloads import Workload, spec
+from training.workloads import Workload, load_spec
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, files_sha256, lines_sha256
 
@@ -61,22 +61,22 @@ def evaluate(options: argparse.Namespace) -> None:
     workload, description = challenger.workload, challenger.description
     evaluation: dict[str, Any] = {
         **_score_models(options, challenger, test, base),
-        "baselines": baselines(options, description["workload"], workload, train, test)
+        "baselines": compute_baselines(options, description["workload"], workload, train, test)
         | (_score_base(options, base, challenger, test) if base else {}),
-        "dataset": _dataset(train.split, test)
+        "dataset": _build_dataset_entry(train.split, test)
         | {
-            "train_manifests_sha256": _manifests(train.folder),
-            "test_manifests_sha256": _manifests(inputs / "test"),
+            "train_manifests_sha256": _hash_manifests(train.folder),
+            "test_manifests_sha256": _hash_manifests(inputs / "test"),
         }
         | (
-            {"summary_manifests_sha256": _manifests(train.folder, "**/")}
+            {"summary_manifests_sha256": _hash_manifests(train.folder, "**/")}
             if train.example_names is not None
             else {}
         ),
-        "leakage": leakage(train.examples(workload), workload.examples(test)),
-        "latency": latency(workload, place_model(challenger.model), test),
+        "leakage": count_leakage(train.iter_examples(workload), workload.examples(test)),
+        "latency": measure_test_latency(workload, place_model(challenger.model), test),
         "artifact": challenger.artifact,
-        "scores": tables(options.root / "processing/output/scores"),
+        "scores": list_tables(options.root / "processing/output/scores"),
         "model": {
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
@@ -98,10 +98,10 @@ def _score_models(
     def score(name: str, trained: TrainedModel) -> Metrics:
         # The challenger's workload is used for both, because it defines the slices.
         model, slices = lambda: trained.model, options.slices
-        rows = _rows(options, name, challenger, trained.source, model, test, slices)
+        rows = _score_rows(options, name, challenger, trained.source, model, test, slices)
         path = options.root / f"processing/output/scores/{name}.parquet"
         arn = options.champion if champion else None
-        write(path, rows, _header(name, arn, trained, challenger, test))
+        write(path, rows, _build_header(name, arn, trained, challenger, test))
         return workload.metrics(Scores(path))
 
     return {
@@ -115,7 +115,7 @@ def _score_models(
     }
 
 
-def _rows(
+def _score_rows(
     options: argparse.Namespace,
     table: str,
     challenger: TrainedModel,
@@ -136,7 +136,7 @@ def _rows(
         tuple(slices),
     )
     folder = options.root / "processing/output/scores"
-    return rows(scoring, challenger, model, test, folder, options.processes)
+    return compute_rows(scoring, challenger, model, test, folder, options.processes)
 
 
 def _score_base(
@@ -145,13 +145,13 @@ def _score_base(
     """Return the metrics of the model from which the training started, on the same rows."""
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(base, uri=options.base)
-    model = partial(source.model, workload, name)
-    blocks = _rows(options, BASE_MODEL, challenger, source, model, test)
+    model = partial(source.load_model, workload, name)
+    blocks = _score_rows(options, BASE_MODEL, challenger, source, model, test)
     sha256 = challenger.description[BASE]["sha256"]
     return {BASE_MODEL: score_baseline(options, BASE_MODEL, workload, name, test, blocks, sha256)}
 
 
-def _header(
+def _build_header(
     name: str,
     champion: str | None,
     trained: TrainedModel,
@@ -165,13 +165,13 @@ def _header(
         "test_fingerprint": test.fingerprint,
         "train_fingerprint": trained.description.get("train_fingerprint"),
         "artifact_sha256": trained.artifact["sha256"] if trained.artifact else None,
-        "metrics": dict(spec(challenger.description["workload"]).metrics),
-        "ranges": dict(spec(challenger.description["workload"]).ranges),
+        "metrics": dict(load_spec(challenger.description["workload"]).metrics),
+        "ranges": dict(load_spec(challenger.description["workload"]).ranges),
         "groups_ordered": challenger.workload.packing.info.get("groups_ordered", False),
     }
 
 
-def _manifests(folder: Path, below: str = "") -> str:
+def _hash_manifests(folder: Path, below: str = "") -> str:
     """Return the hash of all manifests, byte by byte; a dataset's fingerprint covers only what
     samples depend on.
     """
@@ -179,7 +179,7 @@ def _manifests(folder: Path, below: str = "") -> str:
     return files_sha256({f.relative_to(folder).as_posix(): file_sha256(f) for f in files})
 
 
-def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
+def _build_dataset_entry(train: Dataset, test: Dataset) -> dict[str, Any]:
     return {
         "fingerprint": lines_sha256((train.fingerprint, test.fingerprint)),
         "train_fingerprint": train.fingerprint,
@@ -199,7 +199,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parse_typed(parser, arguments, EvaluateSettings)
 
 
-def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
+def measure_test_latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
     """Return the latency of samples, one at a time, spread over the test split.
 
     Measured from stored arrays in memory to outputs in memory, on the model's device, with the
@@ -210,14 +210,14 @@ def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, An
     preparation = Preparation.from_workload(workload, threads=1)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return measure_latency(
-        lambda number: _seconds(workload, model, test, indices[number], preparation),
+        lambda number: _time_request(workload, model, test, indices[number], preparation),
         name,
         torch.get_num_threads(),
     )
 
 
 @torch.inference_mode()
-def _seconds(
+def _time_request(
     workload: Workload,
     model: nn.Module,
     test: Dataset,
@@ -228,7 +228,7 @@ def _seconds(
     device = next(model.parameters()).device
     samples = test.read([index])
     began = time.perf_counter()
-    prepared = preparation.batch(samples)
+    prepared = preparation.make_batch(samples)
     batch = {name: tensor.to(device) for name, tensor in prepared.items()}
     model(*workload.inputs(batch)).cpu()  # waits for the device
     return time.perf_counter() - began

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, FiniteFloat, create_model
 from pydantic import Field as Setting
 
-from conditions.check_table import Field, Need, checks, fields, kinds, select_declared
+from conditions.check_table import (
+    Field,
+    Need,
+    list_fields,
+    list_kinds,
+    load_checks,
+    select_declared,
+)
 from steps.config import ProcessingCompute
 
 # Packages that the gate job needs to read scores; some are missing from AWS's PyTorch images.
@@ -13,12 +20,12 @@ PACKAGES = ("numpy", "pyarrow", "scipy")
 TYPES = {float: FiniteFloat, int: int, str: str}
 
 
-def threshold_parameter(threshold: str) -> str:
+def name_threshold_parameter(threshold: str) -> str:
     """Return a threshold's pipeline parameter, such as ``GateMaxBitsPerByte``."""
     return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
 
 
-def _setting(field: Field) -> tuple[Any, Any]:
+def _make_setting(field: Field) -> tuple[Any, Any]:
     """Return a field of the table of checks as a setting of the recipe: (type, pydantic field)."""
     bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(field, n)) is not None}
     if field.form == "margins":
@@ -30,7 +37,9 @@ def _setting(field: Field) -> tuple[Any, Any]:
     return type_, Setting(default=field.default, description=field.doc, **bounds)
 
 
-_FIELDS: dict[str, Any] = {f.name: _setting(f) for f in fields() if f.form != "thresholds"}
+_FIELDS: dict[str, Any] = {
+    f.name: _make_setting(f) for f in list_fields() if f.form != "thresholds"
+}
 
 if TYPE_CHECKING:
 
@@ -72,7 +81,7 @@ class GateConfig(DeclaredFields):
         """Return field of the table of checks to the recipe's value."""
         return {
             f.name: self.thresholds if f.form == "thresholds" else getattr(self, f.name)
-            for f in fields()
+            for f in list_fields()
         }
 
     @property
@@ -104,13 +113,13 @@ class GateConfig(DeclaredFields):
     @property
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of the declared checks, as gate.json names them."""
-        return kinds(self.values)
+        return list_kinds(self.values)
 
     @property
     def refusals(self) -> list[str]:
         """Return the errors of values that do not fit together, according to the checks."""
         compared_names = {metric for margins in self.comparisons.values() for metric in margins}
-        return [refusal for check in checks() if (refusal := check.refuse(self.values))] + [
+        return [refusal for check in load_checks() if (refusal := check.refuse(self.values))] + [
             f"gate.{name}.{metric}: no check compares it with the champion's; add one, such as "
             f"non_inferiority: {{{metric}: 0.01}}, or remove it"
             for name in ("range", "clip")

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from conditions import gate_documents
-from conditions.check_table import rows_of
-from conditions.gate_arguments import build_parser, demands
+from conditions.check_table import select_demanded_checks
+from conditions.gate_arguments import build_parser, read_demands
 from conditions.gate_documents import Evidence, Gate
-from conditions.verdict import verdict
+from conditions.verdict import decide_verdict
 from steps.job_main import run
 from trainyard.common import atomic_file
 
 
-def gate(options: argparse.Namespace) -> None:
+def run_gate(options: argparse.Namespace) -> None:
     """Judge the evaluation and the scores, and write gate.json and the record."""
-    result = judge(options)
+    result = judge_evaluation(options)
     output = options.root / "processing/output/gate/gate.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
@@ -34,24 +34,24 @@ def gate(options: argparse.Namespace) -> None:
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
 
-def judge(options: argparse.Namespace) -> Gate:
+def judge_evaluation(options: argparse.Namespace) -> Gate:
     """Return the content of gate.json.
 
     Raises:
         GateError: a requirement in the arguments is invalid, or missing.
     """
-    inputs, gate_demands = options.root / "processing/input", demands(options)
+    inputs, gate_demands = options.root / "processing/input", read_demands(options)
     evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
     evidence = Evidence(evaluation=evaluation)
-    checks = rows_of(gate_demands)
+    checks = select_demanded_checks(gate_demands)
     plain_checks = [check for check in checks if "scores" not in check.needs]
-    rows = [row for check in plain_checks for row in check.rows(evidence, gate_demands)]
+    rows = [row for check in plain_checks for row in check.compute_rows(evidence, gate_demands)]
     if len(plain_checks) == len(checks):
-        return verdict(evaluation, rows)
+        return decide_verdict(evaluation, rows)
     from conditions import score_checks  # imports numpy, pyarrow and SciPy, so only if needed
 
-    results = score_checks.judge(inputs / "scores", evaluation, gate_demands)
-    return verdict(
+    results = score_checks.run_score_checks(inputs / "scores", evaluation, gate_demands)
+    return decide_verdict(
         evaluation,
         [*rows, *results.checks],
         champion=gate_demands.champion,
@@ -81,7 +81,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    run(lambda: gate(options), options.root / "output/message")
+    run(lambda: run_gate(options), options.root / "output/message")
 
 
 if __name__ == "__main__":

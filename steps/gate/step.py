@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
-from conditions.gate_arguments import arguments
-from steps.gate.config import GateConfig, threshold_parameter
-from steps.processing import StepContext, input_folder, output_uri, processing_step
+from conditions.gate_arguments import build_arguments
+from steps.gate.config import GateConfig, name_threshold_parameter
+from steps.processing import StepContext, build_output_uri, make_input, processing_step
 
 VERDICT = PropertyFile(name="Gate", output_name="gate", path="gate.json")
 RECORD = PropertyFile(name="Record", output_name="gate", path="record.json")
 
 
-def gate_step(
+def make_gate_step(
     context: StepContext,
     config: GateConfig,
     *,
@@ -34,22 +34,27 @@ def gate_step(
         provenance: S3 URI of the record with which the definition was compiled.
         directions: metric to ``lower`` or ``higher``, whichever values are better.
     """
-    inputs = [input_folder("evaluation", output_uri(evaluate, "evaluation"))]
+    inputs = [make_input("evaluation", build_output_uri(evaluate, "evaluation"))]
     if config.reads_scores:
-        inputs.append(input_folder("scores", output_uri(evaluate, "scores")))
-    inputs.append(input_folder("provenance", provenance))
+        inputs.append(make_input("scores", build_output_uri(evaluate, "scores")))
+    inputs.append(make_input("provenance", provenance))
     return processing_step(
         context,
         "Gate",
         image=image,
         compute=config,
-        arguments=arguments(
+        arguments=build_arguments(
             config.values
-            | {"threshold": {n: context.text(threshold_parameter(n)) for n in config.thresholds}},
+            | {
+                "threshold": {
+                    n: context.to_string_parameter(name_threshold_parameter(n))
+                    for n in config.thresholds
+                }
+            },
             primary_metric=primary_metric,
             directions=directions,
             champion=context.parameters["ChampionArn"],
-            look_number=context.text("Look") if config.comparisons else None,
+            look_number=context.to_string_parameter("Look") if config.comparisons else None,
         ),
         inputs=inputs,
         outputs=["gate"],

@@ -15,7 +15,7 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from sagemaker.serve.model_builder import ModelBuilder
 
-from steps.processing import StepContext, output_uri
+from steps.processing import StepContext, build_output_uri
 from steps.register.config import SERVING, CardConfig, RegisterConfig
 from training.weights.starting_weights import BASE
 from trainyard.common.errors import DefinitionError
@@ -45,7 +45,7 @@ class Data:
     test: Sequence[Value]
 
 
-def model_card(
+def build_model_card(
     config: CardConfig,
     model: PipelineVariable,
     train: TrainingStep,
@@ -107,7 +107,7 @@ def join_json(document: Any) -> Join:
     The value of a variable is not escaped, so it must be an ARN, a URI, a hash or a number.
     """
     parts: list[Value] = [""]
-    for part in _parts(document):
+    for part in _iter_json_parts(document):
         if type(part) is type(parts[-1]) is str:  # isinstance would match a ParameterString
             parts[-1] += part
         else:
@@ -115,7 +115,7 @@ def join_json(document: Any) -> Join:
     return Join(on="", values=parts)
 
 
-def _parts(value: Any) -> Iterator[Value]:
+def _iter_json_parts(value: Any) -> Iterator[Value]:
     """Yield the pieces of the value's JSON: text and pipeline variables."""
     if isinstance(value, Number):
         yield value.value
@@ -123,19 +123,19 @@ def _parts(value: Any) -> Iterator[Value]:
         yield from ('"', value, '"')
     elif isinstance(value, Mapping):
         members = ((f"{json.dumps(name)}: ", inner) for name, inner in value.items())
-        yield from _enclose("{", "}", members)
+        yield from _enclose_items("{", "}", members)
     elif isinstance(value, list):
-        yield from _enclose("[", "]", (("", inner) for inner in value))
+        yield from _enclose_items("[", "]", (("", inner) for inner in value))
     else:
         yield json.dumps(value)
 
 
-def _enclose(first: str, last: str, items: Iterable[tuple[str, Any]]) -> Iterator[Value]:
+def _enclose_items(first: str, last: str, items: Iterable[tuple[str, Any]]) -> Iterator[Value]:
     """Yield the items between ``first`` and ``last``, separated by commas."""
     yield first
     for number, (name, inner) in enumerate(items):
         yield f", {name}" if number else name
-        yield from _parts(inner)
+        yield from _iter_json_parts(inner)
     yield last
 
 
@@ -230,7 +230,7 @@ def register_step(
         **about,
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
         "approve_with": APPROVE_WITH,
-        "provenance_uri": _file(gate, "gate", "provenance.json"),
+        "provenance_uri": _build_file_uri(gate, "gate", "provenance.json"),
         # A Join makes strings of them, because customer metadata refuse a bare number.
         **{
             name: Join(
@@ -241,8 +241,10 @@ def register_step(
         },
     }
     _check_metadata(len(metadata | metric_values), context.root_uri)
-    statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
-    constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
+    statistics = _make_metrics_source(
+        gate, "evaluation", _build_file_uri(evaluate, "evaluation", "evaluation.json")
+    )
+    constraints = _make_metrics_source(gate, "gate", _build_file_uri(gate, "gate", "gate.json"))
     step_args = builder.register(
         model_package_group_name=config.model_package_group,
         content_types=list(config.content_types),
@@ -257,7 +259,7 @@ def register_step(
         customer_metadata_properties=metadata
         | {metric: Join(on="", values=[value]) for metric, value in metric_values.items()},
         model_card=ModelPackageModelCard(
-            model_card_content=model_card(
+            model_card_content=build_model_card(
                 config.card, model, train, evaluate, data, metric_values, metadata
             ),
             model_card_status="Draft",
@@ -265,7 +267,7 @@ def register_step(
     )
     if context.tags and not config.group_region:
         # These are the tags of a group that the step creates (pull request 2475 of the SDK).
-        step_args.create_model_package_request["Tags"] = context.aws_tags()
+        step_args.create_model_package_request["Tags"] = context.build_aws_tags()
     note = "" if entry else f"; it holds no inference.py: {image} has to serve it by itself"
     return ModelStep(
         name="Register",
@@ -291,7 +293,9 @@ def _check_metadata(count: int, root_uri: str) -> None:
         )
 
 
-def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> MetricsSource:
+def _make_metrics_source(
+    gate: ProcessingStep, evidence: str, uri: PipelineVariable
+) -> MetricsSource:
     """Return a file of evidence as a metrics source, with its hash from the record."""
     evidence_sha256 = JsonGet(
         step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256"
@@ -299,5 +303,5 @@ def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> Metri
     return MetricsSource("application/json", uri, Join(on=":", values=["sha256", evidence_sha256]))
 
 
-def _file(step: ProcessingStep, output: str, name: str) -> PipelineVariable:
-    return Join(on="/", values=[output_uri(step, output), name])
+def _build_file_uri(step: ProcessingStep, output: str, name: str) -> PipelineVariable:
+    return Join(on="/", values=[build_output_uri(step, output), name])

@@ -11,7 +11,7 @@ from steps.shard.shard_plan import Plan
 from steps.shard.survey import Survey
 from training.workloads import read_settings
 from trainyard.common.errors import DataError
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 PATIENCE = 1800
 """Seconds that the first of several instances waits for the others, and the others for it."""
@@ -52,11 +52,11 @@ def parse(arguments: list[str], description: str | None = None) -> argparse.Name
     parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = parse_typed(parser, arguments, ShardSettings)
-    options.processes, options.words = options.processes or cores(), [*arguments]
+    options.processes, options.words = options.processes or count_cores(), [*arguments]
     return options
 
 
-def input_of(options: argparse.Namespace) -> Path:
+def find_input_folder(options: argparse.Namespace) -> Path:
     """Return the folder of the raw data."""
     return options.input or options.root / "processing/input/raw"
 
@@ -86,9 +86,10 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
         host=host,
     )
     # Otherwise a second run of the job would take the shards for raw data.
-    if plan.output.resolve().is_relative_to(input_of(options).resolve()):
+    if plan.output.resolve().is_relative_to(find_input_folder(options).resolve()):
         raise DataError(
-            f"{plan.output}: lies in the input {input_of(options)}; name an output elsewhere"
+            f"{plan.output}: lies in the input {find_input_folder(options)}; name an output "
+            "elsewhere"
         )
     return plan
 

@@ -29,7 +29,7 @@ def main(
 ) -> None:
     """Show a dataset; with --verify, exit with 1 if a byte of it has changed."""
     datasets = open_splits(folder)
-    console.print(counts_table(datasets))
+    console.print(build_counts_table(datasets))
     for name, dataset in datasets.items():
         console.print(f"\n[bold]{name}[/] {dataset.fingerprint}", highlight=False)
         show_samples(dataset, samples)
@@ -56,7 +56,7 @@ def open_splits(folder: Path) -> dict[str, Dataset]:
     return {dataset.manifests.split: dataset for dataset in datasets}
 
 
-def counts_table(datasets: dict[str, Dataset]) -> Table:
+def build_counts_table(datasets: dict[str, Dataset]) -> Table:
     """Return a table with one row per split."""
     table = Table(box=None, pad_edge=False)
     columns = ("split", "samples", "records", "raw objects", "duplicates", "quarantined", "shards")

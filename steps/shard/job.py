@@ -26,9 +26,9 @@ from importlib.util import find_spec
 
 from steps.job_main import run
 from steps.shard import manifests, pool, raw_objects, ray_cluster, shard_progress
-from steps.shard.arguments import check_inputs, check_objects, input_of, parse, plan_of
+from steps.shard.arguments import check_inputs, check_objects, find_input_folder, parse, plan_of
 from steps.shard.manifests import check_share
-from steps.shard.pool import Pool, room_on
+from steps.shard.pool import Pool, disk_full_errors
 from steps.shard.shard_plan import Plan
 from steps.shard.survey import STEM
 from trainyard.common.errors import TrainyardError
@@ -89,20 +89,20 @@ def _check_ray() -> None:
 def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
     """Write the whole dataset in this instance's processes, without Ray."""
     manifests.prepare(plan, [plan.host])
-    folder = input_of(options)
+    folder = find_input_folder(options)
     whole = raw_objects.find(folder, plan.settings)
     check_objects(whole, folder, options.inputs)
     from steps.shard import sorted_runs, survey_pass  # import pyarrow
 
-    with room_on(plan.output), Pool(plan, options.processes) as worker_pool:
+    with disk_full_errors(plan.output), Pool(plan, options.processes) as worker_pool:
         reads = pool.read_objects(whole, plan, worker_pool)
         corpus = survey_pass.Corpus(whole, [reads], plan)
-        check_share(corpus.counts(), plan.max_bad_share)
-        corpus_survey = survey_pass.survey(corpus, plan)
+        check_share(corpus.count_records(), plan.max_bad_share)
+        corpus_survey = survey_pass.survey_corpus(corpus, plan)
         # Written before any unit is packed, because the workers read the survey from its file.
         shard_progress.write(corpus_survey, STEM, plan.progress)
         check_inputs(corpus_survey, options.inputs)
-        packed_units = pool.pack_units(corpus_survey.units(plan), plan, worker_pool)
+        packed_units = pool.pack_units(corpus_survey.list_units(plan), plan, worker_pool)
         manifests.finish(corpus_survey, packed_units, plan)
     sorted_runs.open_run.cache_clear()
     # The sorted runs (files of sorted records) are no longer needed.

@@ -17,9 +17,9 @@ from training.data.manifest import (
     Raw,
     Shards,
     Source,
-    manifest_json,
+    format_manifest,
 )
-from training.data.shard_writer import variable
+from training.data.shard_writer import list_variable_fields
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
@@ -40,10 +40,10 @@ def prepare(plan: Plan, hosts: Sequence[str]) -> None:
 
 def finish(corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan) -> None:
     """Write the manifests of an instance, and the summary of its bad records."""
-    content = summary(corpus_survey.objects)
+    content = summarize_bad_records(corpus_survey.objects)
     atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", content)
     manifests = build(corpus_survey, packed, plan)
-    write(contents(manifests, plan, plan.host))
+    write(build_file_contents(manifests, plan, plan.host))
     for split in SPLITS:
         log_balance(manifests[split])
 
@@ -64,7 +64,7 @@ def build(
         )
         for entry in sorted(corpus_survey.objects, key=lambda entry: entry.name)
     ]
-    units = len(corpus_survey.units(plan))
+    units = len(corpus_survey.list_units(plan))
     manifests = {table: _build(raw, units, packed_units, plan, table) for table in plan.tables}
     return manifests | ({SUMMARY: manifests["train"]} if plan.summary else {})
 
@@ -79,7 +79,7 @@ def _build(
     """Build the manifest of one folder from the progress records of its units."""
     packing = plan.packing
     fields = packing.example_fields if table == EXAMPLES else packing.fields
-    shards = Shards(values={name: Files() for name in variable(fields)})
+    shards = Shards(values={name: Files() for name in list_variable_fields(fields)})
     sources = []
     for number, unit in enumerate(sorted(packed_units, key=lambda unit: unit.name)):
         part = packed_units[unit].splits[table]
@@ -110,7 +110,9 @@ def _build(
     )
 
 
-def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[Path, bytes]:
+def build_file_contents(
+    manifests: Mapping[str, Manifest], plan: Plan, host: str
+) -> dict[Path, bytes]:
     """Return path to content of the files that must exist at the end, in the order in which they
     must be written.
     """
@@ -121,7 +123,7 @@ def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[P
             out[plan.output / split / name] = content
     for folder, manifest in manifests.items():
         path = plan.output / folder / f"manifest-{host}.json"
-        out[path] = manifest_json(manifest)
+        out[path] = format_manifest(manifest)
     return out
 
 
@@ -250,7 +252,7 @@ def check_share(
     )
 
 
-def summary(objects: Sequence[Counts]) -> bytes:
+def summarize_bad_records(objects: Sequence[Counts]) -> bytes:
     """Return the numbers of bad records as JSON, in total and for each object that has some.
 
     It is written even if there are none, so that the step's output folder is never empty.

@@ -19,7 +19,7 @@ from steps.shard.raw_objects import ShardObject
 from steps.shard.readers.batch import encode_category
 from steps.shard.shard_plan import SPLITS, Plan
 from steps.shard.shard_progress import PackedUnit, Part
-from steps.shard.survey import STEM, Survey, paths, ranges
+from steps.shard.survey import STEM, Survey, iter_hash_ranges, list_run_paths
 from training.data.shard_writer import ShardWriter
 from trainyard.common.errors import DataError, TrainingError
 
@@ -34,7 +34,7 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
     Raises:
         DataError: a value is out of range. The message begins with the unit's name.
     """
-    total_bytes = sum(_survey(plan.progress, unit.corpus).bytes.values())
+    total_bytes = sum(_read_survey(plan.progress, unit.corpus).bytes.values())
     outlets = [_Outlet(unit, plan, split) for split in SPLITS]
     try:
         for batch, splits in gather_records(unit, plan):
@@ -63,8 +63,8 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
 
     Each batch is (record batch with the packing's columns, index into SPLITS of each record).
     """
-    survey = _survey(plan.progress, unit.corpus)
-    files = paths(survey, plan)
+    survey = _read_survey(plan.progress, unit.corpus)
+    files = list_run_paths(survey, plan)
     folder = np.array([not unit.folder or entry.name.split("/")[0] == unit.folder
                        for entry in survey.objects])  # fmt: skip
     # An equal record in another folder can replace one of this folder. So runs of other folders
@@ -72,8 +72,8 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
     if survey.distinct:
         files = [(path, rank) for path, rank in files if folder[rank]]
     first = unit.number * unit.slots
-    for low, high in ranges(unit.count * unit.slots, first, first + unit.slots):
-        part = sorted_runs.part(files, low, high)
+    for low, high in iter_hash_ranges(unit.count * unit.slots, first, first + unit.slots):
+        part = sorted_runs.read_part(files, low, high)
         if part is None:
             continue
         keys = part.keys
@@ -82,7 +82,7 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
             mask &= mark_kept_records(keys.order, keys.tie, part.ranks)
         if mask.any():
             places = np.argsort(keys.order[mask], kind="stable")
-            records = part.content(mask).take(pa.array(places))
+            records = part.read_content(mask).take(pa.array(places))
             # Runs store categories as strings, but a packing expects dictionaries.
             names = records.schema.names
             arrays = [
@@ -128,7 +128,7 @@ class _Outlet:
 
 
 @functools.lru_cache(1)
-def _survey(folder: Path, corpus: str) -> Survey:
+def _read_survey(folder: Path, corpus: str) -> Survey:
     """Return the survey. It is cached, so that a process reads it once and not for each unit."""
     sorted_runs.open_run.cache_clear()
     corpus_survey = shard_progress.read(Survey, STEM, folder)

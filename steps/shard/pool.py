@@ -65,15 +65,15 @@ class Pace:
     def read(self, size: int) -> None:
         """Count ``size`` bytes of records read, by their size in memory."""
         self._read += size
-        self.tick()
+        self.log_if_due()
 
     def count_done(self, task: Task) -> None:
         """Count this task as done, whether it succeeded or failed."""
         self._done_count += 1
         self._done_bytes += task.bytes
-        self.tick()
+        self.log_if_due()
 
-    def tick(self) -> None:
+    def log_if_due(self) -> None:
         if time.monotonic() - self._log_time >= INTERVAL:
             self.log()
 
@@ -89,14 +89,14 @@ class Pace:
             self._done_count,
             self._tasks,
             self._task_word,
-            _mega(self._done_bytes),
-            _mega(self._bytes),
-            _mega(self._read),
-            _mega(self._read / max(1e-3, self._log_time - self._start_time)),
+            _format_millions(self._done_bytes),
+            _format_millions(self._bytes),
+            _format_millions(self._read),
+            _format_millions(self._read / max(1e-3, self._log_time - self._start_time)),
         )
 
 
-def _mega(number: float) -> str:
+def _format_millions(number: float) -> str:
     return f"{number / 1e6:,.1f}"
 
 
@@ -163,13 +163,15 @@ class Pool:
             # Wait at most INTERVAL, so that the log shows progress even while no task finishes.
             ready = wait([worker.process.pipe for worker in busy], INTERVAL)
             for worker in busy:
-                if worker.process.pipe in ready and (result := worker.hear(pace, waiting)):
+                if worker.process.pipe in ready and (
+                    result := worker.receive_message(pace, waiting)
+                ):
                     yield result
-            pace.tick()
+            pace.log_if_due()
 
 
 @contextmanager
-def room_on(output: Path) -> Iterator[None]:
+def disk_full_errors(output: Path) -> Iterator[None]:
     """Translate "no space left" errors of the block.
 
     Raises:
@@ -199,7 +201,7 @@ def _run_in_turn(
             hold = _Hold(advance, previous and previous[1], plan.shard_bytes)
             with _name_errors(task, plan.output):
                 try:
-                    finish: Callable[[], str | None] = begin(task, plan, hold.advance)
+                    finish: Callable[[], str | None] = begin(task, plan, hold.count_bytes)
                 except DataError as error:
                     # Queued like a success, so that results keep the order of the tasks.
                     finish = partial(str, error)
@@ -216,7 +218,7 @@ class _Hold:
     def __init__(self, advance: Callable[[int], None], previous: Future | None, limit: int) -> None:
         self._advance, self._previous, self._bytes_left = advance, previous, limit
 
-    def advance(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count ``size`` bytes; if the limit is exceeded, wait for the previous task first."""
         self._bytes_left -= size
         if self._previous and self._bytes_left < 0:
@@ -234,7 +236,7 @@ def _wait_for_end(task: Task, writing: Future, plan: Plan) -> tuple[Task, str | 
 def _name_errors(task: Task, output: Path) -> Iterator[None]:
     """Add the task's name to any error raised in the block; translate a full disk's error."""
     try:
-        with room_on(output):
+        with disk_full_errors(output):
             yield
     except Exception as error:
         error.add_note(f"While working on {task.name}.")
@@ -260,7 +262,7 @@ class _Worker:
         self.task = task
         self.process.send(task)
 
-    def hear(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
+    def receive_message(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
         """Receive one message from the worker, and handle it.
 
         The messages are ``read`` (bytes of records read), ``next`` (a task is done except for
@@ -272,7 +274,7 @@ class _Worker:
             TrainyardError: the worker cannot continue, or has died.
             RuntimeError: there is a bug; the message contains the worker's traceback.
         """
-        kind, content = self.process.receive(self._obituary)
+        kind, content = self.process.receive(self._explain_death)
         if kind == "read":
             pace.read(content)
             return None
@@ -284,7 +286,7 @@ class _Worker:
         assert task is not None  # the worker sends "next" for a task before "done"
         return task, content
 
-    def _obituary(self, end: str) -> str:
+    def _explain_death(self, end: str) -> str:
         """Return the message for a worker that died; ``end`` says how its process ended."""
         task = self.task or self.writing_task
         assert task is not None  # messages are only received from busy workers
@@ -329,19 +331,19 @@ TaskKind = TypeVar("TaskKind", bound=Task)
 
 
 def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[Read]:
-    """Read the raw objects. Raises as ``_work_off``."""
+    """Read the raw objects. Raises as ``_run_tasks``."""
     stems = {raw: raw.unit for raw in objects}
-    return [*_work_off("raw objects", Read, stems, plan, pool).values()]
+    return [*_run_tasks("raw objects", Read, stems, plan, pool).values()]
 
 
 def pack_units(
     units: Sequence[ShardObject], plan: Plan, pool: Pool
 ) -> dict[ShardObject, PackedUnit]:
-    """Pack the units. Raises as ``_work_off``."""
-    return _work_off("units", PackedUnit, {unit: unit.stem for unit in units}, plan, pool)
+    """Pack the units. Raises as ``_run_tasks``."""
+    return _run_tasks("units", PackedUnit, {unit: unit.stem for unit in units}, plan, pool)
 
 
-def _work_off(
+def _run_tasks(
     task_word: str, kind: type[Kind], stems: Mapping[TaskKind, str], plan: Plan, pool: Pool
 ) -> dict[TaskKind, Kind]:
     """Return each task's record, of which ``stems`` has the stem.

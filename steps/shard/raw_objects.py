@@ -63,7 +63,7 @@ class RawObject:
         return self.name.split("/")[0]
 
 
-def files(folder: Path) -> list[File]:
+def list_files(folder: Path) -> list[File]:
     """List every file below ``folder``, sorted by name. Links are followed.
 
     Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): programs that
@@ -78,17 +78,17 @@ def files(folder: Path) -> list[File]:
         raise DataError(f"{folder}: this folder of raw data does not exist")
     data_files: list[File] = []
     skip_count = 0
-    for path, hidden in _files(folder, (folder.resolve(),)):
+    for path, hidden in _iter_entries(folder, (folder.resolve(),)):
         if hidden:
             skip_count += path.is_file()
         else:
-            data_files.append(_file(path.relative_to(folder).as_posix(), path))
+            data_files.append(_make_file(path.relative_to(folder).as_posix(), path))
     if skip_count:
         log.info("%d files whose names begin with . or _ are not raw data", skip_count)
     return sorted(data_files)
 
 
-def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[RawObject]:
+def build_objects(folder: Path, data_files: Iterable[File], settings: str) -> list[RawObject]:
     """Return the raw objects that these files below ``folder`` form, the largest first.
 
     Several neighbouring files that are one record each (``WHOLE_SUFFIXES``) form one raw object.
@@ -96,13 +96,17 @@ def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[Raw
     data_files = sorted(data_files)
     whole_files = [file for file in data_files if file.name.lower().endswith(WHOLE_SUFFIXES)]
     several = []
-    for group in _neighbours(whole_files):
+    for group in _group_neighbours(whole_files):
         first, last = group[0].name, group[-1].name
         name = first if len(group) == 1 else f"{first} … {last} ({len(group)} files)"
-        several.append(_make_object(folder, group, name, stem(name, settings)))
+        several.append(_make_object(folder, group, name, compute_stem(name, settings)))
     single = [
         RawObject(
-            file.name, folder / file.name, file.bytes, file.modified_ns, stem(file.name, settings)
+            file.name,
+            folder / file.name,
+            file.bytes,
+            file.modified_ns,
+            compute_stem(file.name, settings),
         )
         for file in data_files
         if not file.name.lower().endswith(WHOLE_SUFFIXES)
@@ -112,10 +116,10 @@ def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[Raw
 
 def find(folder: Path, settings: str) -> list[RawObject]:
     """Return the raw objects of all files below ``folder``."""
-    return objects(folder, files(folder), settings)
+    return build_objects(folder, list_files(folder), settings)
 
 
-def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
+def _group_neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
     """Yield groups of neighbouring files with the same first folder, each for one raw object.
 
     A group has at most TOGETHER files and, unless it is a single file, at most TOGETHER_BYTES.
@@ -124,7 +128,7 @@ def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
     size = 0
     for file in data_files:
         full = len(group) == TOGETHER or size + file.bytes > TOGETHER_BYTES
-        if group and (full or _first_folder(file) != _first_folder(group[0])):
+        if group and (full or _find_first_folder(file) != _find_first_folder(group[0])):
             yield group
             group, size = [], 0
         group.append(file)
@@ -133,7 +137,7 @@ def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
         yield group
 
 
-def _first_folder(file: File) -> str:
+def _find_first_folder(file: File) -> str:
     """Return the first folder of the file's path, or "" if it has none."""
     return file.name.rpartition("/")[0].partition("/")[0]
 
@@ -148,7 +152,7 @@ def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> R
     )
 
 
-def _files(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
+def _iter_entries(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
     """Yield (path below ``folder``, whether it is hidden) of each entry.
 
     ``parents`` are the folders on the way here, to detect a link to one of them. ``Path.rglob`` is
@@ -161,7 +165,7 @@ def _files(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool
             real = path.resolve()
             if real in parents:
                 raise DataError(f"{path}: is a link to {real}, in which it lies; delete it")
-            yield from _files(path, (*parents, real))
+            yield from _iter_entries(path, (*parents, real))
         elif path.is_file():
             yield path, False
         else:
@@ -183,7 +187,9 @@ def limit_to_files(
         if len(names) == len(raw.files or (raw.name,)):
             yield raw
         elif names:
-            unit = stem(f"{raw.name}\n{names[0]}", settings)  # no other instance has this file
+            unit = compute_stem(
+                f"{raw.name}\n{names[0]}", settings
+            )  # no other instance has this file
             yield _make_object(raw.path, [own_files[name] for name in names], raw.name, unit)
 
 
@@ -201,7 +207,7 @@ def divide_objects(all_objects: Iterable[RawObject], count: int) -> list[list[Ra
     return parts
 
 
-def _file(name: str, path: Path) -> File:
+def _make_file(name: str, path: Path) -> File:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -210,7 +216,7 @@ def _file(name: str, path: Path) -> File:
     return File(name, status.st_size, status.st_mtime_ns)
 
 
-def stem(name: str, settings: str) -> str:
+def compute_stem(name: str, settings: str) -> str:
     """Return 16 hex digits: the start of the names of all files that belong to ``name``."""
     return hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]
 

@@ -191,7 +191,7 @@ class Node:
         This is needed because calls into Ray may then wait forever.
         """
         start = time.monotonic()
-        while self.alive() or (self._node is None and time.monotonic() - start < STARTING):
+        while self.is_alive() or (self._node is None and time.monotonic() - start < STARTING):
             if self._stopped.wait(LOOK_SECONDS):
                 return
         what = "has died here" if self._node else f"was not there after {STARTING} s"
@@ -216,7 +216,7 @@ class Node:
         address = resolve_address(self.instances.head) or self.instances.head
         return f"{address}:{self.instances.port}"
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether all of Ray's processes on this instance are running."""
         return self._node is not None and not self._node.dead_processes()
 
@@ -257,7 +257,7 @@ class Node:
         self.start(head=False)
         while not self.ended.is_file():
             # Check the file again, because the head writes it just before it ends Ray.
-            if not self.alive() and not self.ended.is_file():
+            if not self.is_alive() and not self.ended.is_file():
                 raise TrainyardError(
                     f"{first} ({self.head}): the job's first instance is gone, or Ray has ended on "
                     f"{self.instances.host}; see both logs, and run the step again"

@@ -60,8 +60,8 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
         Program(places, options, placed=True).run()
         message = ""
     except (RayError, TrainyardError) as error:
-        message = str(failure(error))
-        raise failure(error) from None
+        message = str(translate_error(error))
+        raise translate_error(error) from None
     finally:
         # Tell only instances that are in the cluster: a task for one that is gone would never run.
         live_hosts = [host for host in hosts[1:] if host in ray.cluster_resources()]
@@ -87,19 +87,19 @@ def on_cluster(options: argparse.Namespace) -> None:
         hosts = [f"node-{number + 1:04d}" for number in range(count)]
         Program([Place(host, words) for host in hosts], options, placed=False).run()
     except (RayError, TrainyardError) as error:
-        raise failure(error) from None
+        raise translate_error(error) from None
     finally:
         ray.shutdown()
 
 
-def failure(error: Exception) -> TrainyardError:
+def translate_error(error: Exception) -> TrainyardError:
     """Return the error to show to the user for an error of a task or of Ray."""
     if isinstance(error, RayTaskError):
         cause = error.cause
         if isinstance(cause, TrainyardError):
             return cause
         if isinstance(cause, RayError):
-            return failure(cause)
+            return translate_error(cause)
         return TrainyardError(str(error))
     if isinstance(error, RayError):
         advice = (
@@ -171,13 +171,13 @@ class Program:
             DataError: no raw data; objects that cannot be read; too many bad records.
             TrainyardError: a disk has too little room.
         """
-        whole, parts = self._objects()
+        whole, parts = self._list_objects()
         reads = self._read(parts)
         corpus = Corpus(whole, reads, self._plan)
-        check_share(corpus.counts(), self._plan.max_bad_share)
-        corpus_survey = self._survey(corpus)
+        check_share(corpus.count_records(), self._plan.max_bad_share)
+        corpus_survey = self._survey_corpus(corpus)
         arguments.check_inputs(corpus_survey, self._options.inputs)
-        units = survey.shares(corpus_survey.units(self._plan), len(self._places))
+        units = survey.divide_units(corpus_survey.list_units(self._plan), len(self._places))
         self._gather(corpus, corpus_survey, units)
         packed_units = self._pack(units)
         self._wait_for_all([
@@ -218,7 +218,7 @@ class Program:
                 )
         return waiting
 
-    def _objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
+    def _list_objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
         """List the raw data of all instances, and check that they agree.
 
         Return all raw objects, and for each instance the raw objects, or parts of them, that it
@@ -235,7 +235,7 @@ class Program:
                     f"{host}: has other settings than {self._hosts[0]}, so they are not "
                     "instances of one job; start all of them with the same ones"
                 )
-        folder, settings = arguments.input_of(self._options), self._plan.settings
+        folder, settings = arguments.find_input_folder(self._options), self._plan.settings
         if self._options.input:
             for host, state in zip(self._hosts, states, strict=True):
                 if state.files != states[0].files:
@@ -243,14 +243,14 @@ class Program:
                         f"{folder}: {host} sees other files, sizes or times there than "
                         f"{self._hosts[0]}; the input has to be the same on all instances"
                     )
-            whole = raw_objects.objects(folder, states[0].files, settings)
+            whole = raw_objects.build_objects(folder, states[0].files, settings)
             parts = raw_objects.divide_objects(whole, len(states))
         else:
             self._check_disjoint(states)
             # Files of several instances can belong to one raw object. So the objects are formed
             # from all files first; then they do not depend on the number of instances.
             all_files = [file for state in states for file in state.files]
-            whole = raw_objects.objects(folder, all_files, settings)
+            whole = raw_objects.build_objects(folder, all_files, settings)
             files_by_name = [{file.name: file for file in state.files} for state in states]
             parts = [
                 list(raw_objects.limit_to_files(whole, files, settings)) for files in files_by_name
@@ -327,14 +327,14 @@ class Program:
             previous, waiting = waiting, self._wait(waiting)
             for ref in {*previous}.difference(waiting):
                 pace.count_done(tasks[ref])
-            pace.tick()
+            pace.log_if_due()
         pace.log()
         # A task returns an error in its data as text, so that all such errors can be reported.
         results = ray.get([ref for _, ref in work])
         check_data(sorted(result for result in results if isinstance(result, str)))
         return results
 
-    def _survey(self, corpus: Corpus) -> Survey:
+    def _survey_corpus(self, corpus: Corpus) -> Survey:
         """Find equal records across all instances, and mark on each the records to leave out.
 
         Return the survey, which counts the records that are kept.
@@ -342,26 +342,26 @@ class Program:
         records: Counter[int] = Counter()
         bytes_: Counter[int] = Counter()
         if not self._plan.identity:
-            return corpus.survey(records, bytes_)
+            return corpus.build_survey(records, bytes_)
         # Put the corpus into the object store once, instead of sending it with each task.
-        spans, corpus_ref = corpus.ranges(), ray.put(corpus)
+        spans, corpus_ref = corpus.list_ranges(), ray.put(corpus)
         log.info("surveying %d ranges of hashes", len(spans))
         names = [[run.name for _, run in runs] for runs in corpus.runs]
         # For each range of hashes: the reference of its counts, then one per instance's mask.
         duplicates: list[Any] = []
         for span in spans:
             streams = [
-                self._place_task(place, ray_tasks.keys).remote(place, own, span)
+                self._place_task(place, ray_tasks.read_keys).remote(place, own, span)
                 for place, own in zip(self._places, names, strict=True)
             ]
-            task = ray_tasks.duplicates.options(num_returns=1 + len(streams))
+            task = ray_tasks.find_duplicates.options(num_returns=1 + len(streams))
             duplicates.append(task.remote(corpus_ref, *streams))
         marks = [
             self._place_task(place, ray_tasks.mark).remote(
                 place, runs, spans, *(refs[1 + number] for refs in duplicates)
             )
             for number, (place, runs) in enumerate(
-                zip(self._places, self._own_runs(corpus), strict=True)
+                zip(self._places, self._list_own_runs(corpus), strict=True)
             )
         ]
         for counts in self._wait_for_all([refs[0] for refs in duplicates]):
@@ -369,9 +369,9 @@ class Program:
             bytes_.update(counts.bytes)
         # Wait for the marks before anything is gathered, because ``cut`` reads them.
         self._wait_for_all(marks)
-        return corpus.survey(records, bytes_)
+        return corpus.build_survey(records, bytes_)
 
-    def _own_runs(self, corpus: Corpus) -> list[list[OwnRun]]:
+    def _list_own_runs(self, corpus: Corpus) -> list[list[OwnRun]]:
         """Return each instance's runs with their folder and the number of records before them."""
         runs_by_place = []
         for runs in corpus.runs:
@@ -387,8 +387,8 @@ class Program:
         self, corpus: Corpus, corpus_survey: Survey, units: Sequence[Sequence[ShardObject]]
     ) -> None:
         """Send each record to the instance that packs it, wave by wave, and write the surveys."""
-        spans = [ray_tasks.spans_of(own) for own in units]
-        waves = [_waves(own) for own in self._own_runs(corpus)]
+        spans = [ray_tasks.compute_spans(own) for own in units]
+        waves = [_divide_into_waves(own) for own in self._list_own_runs(corpus)]
         count = max(map(len, waves))
         megabytes = sum(corpus_survey.bytes.values()) / 1e6
         log.info("gathering %.1f MB of records in %d waves", megabytes, count)
@@ -396,7 +396,7 @@ class Program:
         previous: list[Any] = []
         for number in range(count):
             wave_runs = [own[number] if number < len(own) else [] for own in waves]
-            refs = self._wave(number, wave_runs, spans)
+            refs = self._send_wave(number, wave_runs, spans)
             # The next wave was started before this waits for the previous one, so two waves are
             # sent at the same time.
             while previous:
@@ -426,7 +426,7 @@ class Program:
             ]
         )
 
-    def _wave(
+    def _send_wave(
         self, number: int, wave_runs: Sequence[Sequence[OwnRun]], spans: Sequence[Sequence[Span]]
     ) -> list[Any]:
         """Start to send the given runs of each instance to all instances.
@@ -470,7 +470,7 @@ class Program:
         return [*packed_units]
 
 
-def _waves(runs: Sequence[OwnRun]) -> list[list[OwnRun]]:
+def _divide_into_waves(runs: Sequence[OwnRun]) -> list[list[OwnRun]]:
     """Divide an instance's runs into waves of about WAVE_BYTES each."""
     waves: list[list[OwnRun]] = []
     size = WAVE_BYTES

@@ -21,13 +21,13 @@ import pyarrow as pa
 import ray
 
 from steps.shard import arguments, manifests, pool, raw_objects, shard_progress, sorted_runs, survey
-from steps.shard.pool import room_on, set_threads
+from steps.shard.pool import disk_full_errors, set_threads
 from steps.shard.raw_objects import File, RawObject, ShardObject
 from steps.shard.ray_cluster import ENDED, JOB
 from steps.shard.read_object import RUN_BYTES
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import PackedUnit, Read, RunFile
-from steps.shard.survey import Survey, ranges
+from steps.shard.survey import Survey, iter_hash_ranges
 from steps.shard.survey_pass import Corpus
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
@@ -55,16 +55,16 @@ class Place:
 
 
 @functools.lru_cache(64)
-def _job(place: Place) -> tuple[Plan, Path]:
+def _read_job(place: Place) -> tuple[Plan, Path]:
     """Return the instance's plan and input folder."""
     # Ray runs one task on each core, so each task uses one thread.
     set_threads(1)
     options = arguments.parse([*place.words] or json.loads(os.environ[JOB]))
-    return arguments.plan_of(options, place.host), arguments.input_of(options)
+    return arguments.plan_of(options, place.host), arguments.find_input_folder(options)
 
 
 def _plan(place: Place) -> Plan:
-    return _job(place)[0]
+    return _read_job(place)[0]
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class HostState:
 @ray.remote
 def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
     """Prepare the output folder; return the instance's raw files, identity and free disk space."""
-    plan, folder = _job(place)
-    with room_on(plan.output):
+    plan, folder = _read_job(place)
+    with disk_full_errors(plan.output):
         manifests.prepare(plan, hosts)
-        files = raw_objects.files(folder) if folder.is_dir() else []
+        files = raw_objects.list_files(folder) if folder.is_dir() else []
         identity = json.dumps([plan.settings, plan.max_bad_share])
         return HostState(files, identity, shutil.disk_usage(plan.output).free)
 
@@ -92,7 +92,7 @@ def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
 @ray.remote
 def read(place: Place, raw: RawObject) -> Read | str:
     """Read a raw object into sorted runs; return its progress record, or the error in its data."""
-    plan, folder = _job(place)
+    plan, folder = _read_job(place)
     # Replace the path by the one on the instance that runs this task.
     raw = replace(raw, path=folder if raw.files else folder / raw.name)
     return _run_task(raw, Read, raw.unit, plan)
@@ -106,7 +106,7 @@ def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
 
 def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
     try:
-        with room_on(plan.output):
+        with disk_full_errors(plan.output):
             pool.begin(task, plan, lambda size: None)()
     except DataError as error:
         return str(error)
@@ -114,23 +114,25 @@ def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
 
 
 @ray.remote
-def keys(place: Place, names: Sequence[str], span: tuple[int, int]) -> tuple[Any, np.ndarray]:
+def read_keys(place: Place, names: Sequence[str], span: tuple[int, int]) -> tuple[Any, np.ndarray]:
     """Return the keys of an instance's records in a range of hashes, and each run's record count.
 
-    The keys are in Arrow's stream format, as ``_bytes`` returns them.
+    The keys are in Arrow's stream format, as ``_serialize_batches`` returns them.
     """
     paths = [_plan(place).scratch / name for name in names]
-    [(batch, counts)] = sorted_runs.keys(paths, [span])
-    return _bytes([batch]), counts
+    [(batch, counts)] = sorted_runs.read_keys(paths, [span])
+    return _serialize_batches([batch]), counts
 
 
 @ray.remote
-def duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
-    """Find the equal records in a range of hashes; ``streams`` has each instance's ``keys``.
+def find_duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
+    """Find the equal records in a range of hashes; ``streams`` has each instance's ``read_keys``.
 
     Return the counts, then for each instance a bit mask of its records that are left out.
     """
-    result = corpus.duplicates([iter([(_batches(k)[0], counts)]) for k, counts in streams])
+    result = corpus.find_duplicates(
+        [iter([(_deserialize_batches(k)[0], counts)]) for k, counts in streams]
+    )
     # The masks are separate results, so that Ray sends each one only to its instance.
     return [replace(result, masks=[]), *map(bytes, result.masks)]
 
@@ -147,7 +149,7 @@ def mark(
     records = sum(run.records for _, run, _ in runs)
     if not records:
         return
-    with room_on(scratch):
+    with disk_full_errors(scratch):
         # A memory-mapped file of zeros, because the marks may need more memory than there is.
         marks = np.memmap(scratch / LEFT_OUT, bool, "w+", shape=records)
         for (low, high), mask in zip(spans, masks, strict=True):
@@ -155,7 +157,7 @@ def mark(
                 continue
             bits, first = np.unpackbits(np.frombuffer(mask, np.uint8)), 0
             for _, run, record_count in runs:
-                start, stop = sorted_runs.open_run(scratch / run.name).places(low, high)
+                start, stop = sorted_runs.open_run(scratch / run.name).find_positions(low, high)
                 count = stop - start
                 begin = record_count + start
                 marks[begin : begin + count] = bits[first : first + count]
@@ -177,7 +179,7 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
     for folder, run_file, record_count in runs:
         run = sorted_runs.open_run(scratch / run_file.name)
         for number, (span_folder, low, high) in enumerate(spans):
-            start, stop = run.places(low, high)
+            start, stop = run.find_positions(low, high)
             if span_folder != folder or start == stop:
                 continue
             records = run.select(low, high)
@@ -185,7 +187,7 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
             if mask is not None and mask.any():
                 records = records.filter(pa.array(~np.asarray(mask)))
             pieces[number].append(records)
-    results = [_bytes(batches) for batches in pieces]
+    results = [_serialize_batches(batches) for batches in pieces]
     sorted_runs.open_run.cache_clear()  # its memory pages are not needed any more
     return results if len(results) > 1 else results[0]
 
@@ -202,15 +204,15 @@ def gather(
     """
     plan = _plan(place)
     folder, limit = plan.scratch / GATHERED, min(RUN_BYTES, plan.shard_bytes)
-    with room_on(folder):
+    with disk_full_errors(folder):
         folder.mkdir(exist_ok=True)
         runs = []
         source_count = len(pieces) // len(spans) if spans else 0
         for number, span in enumerate(spans):
-            name = raw_objects.stem(f"{wave}\n{span}", plan.settings)
+            name = raw_objects.compute_stem(f"{wave}\n{span}", plan.settings)
             writer = sorted_runs.RunWriter(folder, name, limit=limit, unique=False)
             for piece in pieces[number * source_count : (number + 1) * source_count]:
-                for batch in _batches(piece):
+                for batch in _deserialize_batches(piece):
                     writer.append(batch)
             runs += [(span[0], run) for run in writer.close()]
         return runs
@@ -223,7 +225,7 @@ def write_survey_and_delete_runs(place: Place, corpus_survey: Survey) -> None:
     Call it when all instances have gathered their records.
     """
     plan = _plan(place)
-    with room_on(plan.progress):
+    with disk_full_errors(plan.progress):
         shard_progress.write(corpus_survey, survey.STEM, plan.progress)
     # Delete files only: the folder of the gathered runs is in the same folder, and is still needed.
     for path in plan.scratch.iterdir():
@@ -235,7 +237,7 @@ def write_survey_and_delete_runs(place: Place, corpus_survey: Survey) -> None:
 def finish(place: Place, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]) -> None:
     """Write the instance's manifests, and delete its scratch folder. This is its last task."""
     plan = _plan(place)
-    with room_on(plan.output):
+    with disk_full_errors(plan.output):
         manifests.finish(corpus_survey, packed, plan)
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):
@@ -249,7 +251,7 @@ def end(message: str) -> None:
     atomic_file.write(Path(os.environ[ENDED]), json.dumps(message).encode())
 
 
-def spans_of(units: Sequence[ShardObject]) -> list[Span]:
+def compute_spans(units: Sequence[ShardObject]) -> list[Span]:
     """Return for each first folder the range of hashes that its units cover.
 
     The units of one folder must be neighbours.
@@ -259,12 +261,14 @@ def spans_of(units: Sequence[ShardObject]) -> list[Span]:
         units_by_folder.setdefault(unit.folder, []).append(unit)
     spans = []
     for folder, neighbours in units_by_folder.items():
-        cuts = list(ranges(neighbours[0].count, neighbours[0].number, neighbours[-1].number + 1))
+        cuts = list(
+            iter_hash_ranges(neighbours[0].count, neighbours[0].number, neighbours[-1].number + 1)
+        )
         spans.append((folder, cuts[0][0], cuts[-1][1]))
     return spans
 
 
-def _bytes(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
+def _serialize_batches(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
     """Return the batches in Arrow's stream format. Of a slice, only its own rows are included."""
     sink = pa.BufferOutputStream()
     if batches:
@@ -274,6 +278,6 @@ def _bytes(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
     return np.frombuffer(sink.getvalue(), np.uint8)
 
 
-def _batches(content: np.ndarray) -> list[pa.RecordBatch]:
+def _deserialize_batches(content: np.ndarray) -> list[pa.RecordBatch]:
     """Return the batches of a stream. Their data stays in the object store and is not copied."""
     return [*pa.ipc.open_stream(pa.py_buffer(content))] if len(content) else []

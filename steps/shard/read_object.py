@@ -15,7 +15,7 @@ from steps.shard.manifests import Quarantine
 from steps.shard.raw_objects import RawObject
 from steps.shard.readers import read
 from steps.shard.readers.batch import decode_dictionary
-from steps.shard.record_hashes import column_hashes, record_hashes, split_numbers
+from steps.shard.record_hashes import hash_column, record_hashes, split_numbers
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.sorted_runs import Keys, RunWriter
@@ -84,15 +84,15 @@ class Records:
             self.count += len(batch.records) + len(batch.bad)
             self._quarantine.add(batch.bad, self.count)
             if len(batch.records):
-                keys = self._keys(batch.records)
+                keys = self._compute_keys(batch.records)
                 records = batch.records.select(list(self._plan.packing.columns))
                 columns_ = [decode_dictionary(column) for column in records.columns]
                 yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)
 
-    def _keys(self, records: pa.RecordBatch) -> Keys:
+    def _compute_keys(self, records: pa.RecordBatch) -> Keys:
         """Return the sort keys of each record: its hashes, size and split."""
         plan = self._plan
-        hashes = {name: column_hashes(records.column(name)) for name in plan.columns}
+        hashes = {name: hash_column(records.column(name)) for name in plan.columns}
         tie = record_hashes(list(hashes.values()))
         same = record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
         key = tie if plan.key is None else hashes[plan.key]
@@ -101,12 +101,12 @@ class Records:
             # test split would have low values of ``order``.
             order=mix_bits(same),
             tie=tie,
-            size=_sizes(records.select(list(plan.packing.columns))),
+            size=_measure_record_sizes(records.select(list(plan.packing.columns))),
             split=split_numbers(key, plan.validation_share, plan.test_share),
         )
 
 
-def _sizes(records: pa.RecordBatch) -> np.ndarray:
+def _measure_record_sizes(records: pa.RecordBatch) -> np.ndarray:
     """Return the bytes of each record's content: those of strings and bytes, and 8 for a number.
 
     The sizes do not depend on how Arrow stores the columns.

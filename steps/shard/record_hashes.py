@@ -33,23 +33,23 @@ def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
     return out
 
 
-def column_hashes(column: pa.Array) -> np.ndarray:
+def hash_column(column: pa.Array) -> np.ndarray:
     """Return the hash of each value, uint64 (n,). A missing value and NaN have a hash too."""
     if pa.types.is_floating(column.type):
         return hash_array(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(column.type):
         return _hash_nulls(hash_array(column.fill_null(0).to_numpy()), column)
     if pa.types.is_list(column.type):
-        return _hash_nulls(_digests(*_list_bytes(column)), column)
+        return _hash_nulls(_compute_digests(*_list_bytes(column)), column)
     if pa.types.is_binary(column.type):
-        return _hash_nulls(_digests(*_bytes(column)), column)
+        return _hash_nulls(_compute_digests(*_view_bytes(column)), column)
     if pa.types.is_string(column.type) and column.nbytes < CATEGORY_BYTES * len(column):
         column = column.dictionary_encode()
     if pa.types.is_dictionary(column.type):
         # The hash of a missing value is appended, and used for rows without an index.
-        distinct = np.append(_strings(column.dictionary), NULL)
+        distinct = np.append(_hash_strings(column.dictionary), NULL)
         return distinct[column.indices.fill_null(len(distinct) - 1).to_numpy()]
-    return _hash_nulls(_strings(column.fill_null("")), column)
+    return _hash_nulls(_hash_strings(column.fill_null("")), column)
 
 
 def _hash_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
@@ -57,7 +57,7 @@ def _hash_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
     return hashes
 
 
-def _strings(column: pa.Array) -> np.ndarray:
+def _hash_strings(column: pa.Array) -> np.ndarray:
     """Return the hashes of strings: SHA-256 for those of LONG bytes or more, otherwise SipHash."""
     long = pc.greater_equal(pc.binary_length(column), LONG)
     which = long.to_numpy(zero_copy_only=False)
@@ -67,11 +67,11 @@ def _strings(column: pa.Array) -> np.ndarray:
     # rarely equal.
     out[~which] = hash_array(short.to_numpy(zero_copy_only=False), categorize=False)
     if which.any():
-        out[which] = _digests(*_bytes(column.filter(long)))
+        out[which] = _compute_digests(*_view_bytes(column.filter(long)))
     return out
 
 
-def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
+def _view_bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
     """Return (offsets at which values begin and end, the memory that contains the values)."""
     binary = column.cast(pa.large_binary())
     _, offsets, values = binary.buffers()
@@ -80,7 +80,7 @@ def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 
 def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
-    """Return the same as ``_bytes`` for lists of numbers; null counts as an empty list."""
+    """Return the same as ``_view_bytes`` for lists of numbers; null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = column.flatten().to_numpy(zero_copy_only=False)
     # Little-endian, because the bytes of a number have to be the same on every machine.
@@ -88,7 +88,7 @@ def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
     return values.itemsize * np.concatenate(([0], np.cumsum(widths))), values.view(np.uint8).data
 
 
-def _digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
+def _compute_digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
     """Return the first 8 bytes of each value's SHA-256, without copying the values."""
     cuts = ends.tolist()
     digests = [hashlib.sha256(content[a:b]).digest()[:8] for a, b in zip(cuts, cuts[1:])]  # noqa: B905
@@ -116,5 +116,5 @@ def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float
 
 def split_of(key: str | float, validation_share: float, test_share: float) -> str:
     """Return the name of the split of every record with this key."""
-    hashes = column_hashes(pa.array([key]))
+    hashes = hash_column(pa.array([key]))
     return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

@@ -72,7 +72,7 @@ class PackedUnit(Record):
 def write(record: Record, stem: str, folder: Path) -> None:
     """Write the record. All files that it names must already have been written."""
     body = record.model_dump_json().encode()
-    atomic_file.write(folder / f"{stem}.json", _seal(body).encode() + b"\n" + body)
+    atomic_file.write(folder / f"{stem}.json", _compute_checksum(body).encode() + b"\n" + body)
 
 
 def read(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
@@ -86,7 +86,7 @@ def read(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
 def parse_record(kind: type[Kind], content: bytes) -> Kind | None:
     """Return the record that a file holds; None unless it is whole."""
     seal, _, body = content.partition(b"\n")
-    if seal != _seal(body).encode():
+    if seal != _compute_checksum(body).encode():
         return None
     try:
         return kind.model_validate_json(body)
@@ -113,6 +113,6 @@ def remove_remains(plan: Plan) -> None:
         room.mkdir(parents=True)
 
 
-def _seal(body: bytes) -> str:
+def _compute_checksum(body: bytes) -> str:
     """Return the checksum that precedes a record in its file."""
     return hashlib.sha256(body).hexdigest()

@@ -80,7 +80,7 @@ class RunWriter:
         # One batch per run, so that a range of hashes is one slice of it.
         records = pa.concat_batches(self._waiting)
         self._waiting, self._bytes = [], 0
-        order, tie = _numpy(records, 0), _numpy(records, 1)
+        order, tie = _to_numpy(records, 0), _to_numpy(records, 1)
         places = np.argsort(order, kind="stable")
         if self._unique:
             mask = mark_kept_records(order, tie, np.zeros(len(order), np.uint8))
@@ -98,7 +98,7 @@ class RunWriter:
             RunFile(
                 name=name,
                 records=len(records),
-                bytes=int(_numpy(records, 2).sum(dtype=np.int64)),
+                bytes=int(_to_numpy(records, 2).sum(dtype=np.int64)),
             )
         )
 
@@ -110,15 +110,15 @@ class Run:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._records = pa.ipc.open_file(pa.py_buffer(self._map)).get_batch(0)
-        self._order = _numpy(self._records, 0)
+        self._order = _to_numpy(self._records, 0)
         self.records = len(self._order)
 
     def select(self, low: int, high: int) -> pa.RecordBatch:
         """Return keys and content of records with ``low`` <= ``order`` < ``high``, not copied."""
-        start, stop = self.places(low, high)
+        start, stop = self.find_positions(low, high)
         return self._records.slice(start, stop - start)
 
-    def places(self, low: int, high: int) -> tuple[int, int]:
+    def find_positions(self, low: int, high: int) -> tuple[int, int]:
         """Return the positions of the first record that ``select`` returns and after the last."""
         start = int(np.searchsorted(self._order, np.uint64(low)))
         # END is 2^64, the end of the last range, which does not fit into uint64.
@@ -151,12 +151,12 @@ class Part:
     def keys(self) -> Keys:
         return Keys(
             *(
-                np.concatenate([_numpy(piece, column) for piece in self.pieces])
+                np.concatenate([_to_numpy(piece, column) for piece in self.pieces])
                 for column in range(len(KEYS))
             )
         )
 
-    def content(self, keep_mask: np.ndarray) -> pa.RecordBatch:
+    def read_content(self, keep_mask: np.ndarray) -> pa.RecordBatch:
         """Return the content of the records where ``keep_mask`` (bool) is True, unsorted."""
         cuts = np.cumsum([len(piece) for piece in self.pieces])[:-1]
         selection = [
@@ -169,7 +169,7 @@ class Part:
         )
 
 
-def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
+def read_part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
     """Return the records with ``low`` <= ``order`` < ``high``, or None if there are none.
 
     ``runs`` has (path, rank of the raw object) of each run. The records are copied if there are
@@ -188,12 +188,14 @@ def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
 
 
 def forget(runs: Sequence[tuple[Path, int]]) -> None:
-    """Release the memory that ``part`` has read. Call it only when its result is no longer used."""
+    """Release the memory that ``read_part`` has read. Call it only when its result is no longer
+    used.
+    """
     for path, _ in runs if len(runs) <= MAPS else ():
         open_run(path).forget()
 
 
-def keys(
+def read_keys(
     paths: Sequence[Path], spans: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield for each range of hashes the keys of its records, and how many each run has.
@@ -221,5 +223,5 @@ NO_KEYS = pa.RecordBatch.from_pylist(
 )
 
 
-def _numpy(records: pa.RecordBatch, column: int) -> np.ndarray:
+def _to_numpy(records: pa.RecordBatch, column: int) -> np.ndarray:
     return records.column(column).to_numpy()

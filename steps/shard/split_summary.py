@@ -17,7 +17,7 @@ from steps.shard.raw_objects import ShardObject
 from steps.shard.shard_plan import EXAMPLES, SAMPLE, Plan
 from steps.shard.shard_progress import Part
 from training.data.dataset import Dataset
-from training.data.manifest import Manifest, Samples, Source, manifest_json
+from training.data.manifest import Manifest, Samples, Source, format_manifest
 from training.data.shard_storage import Folder
 from training.data.shard_writer import ShardWriter
 from trainyard.common import atomic_file
@@ -63,7 +63,7 @@ class _Unit(Folder):
         )
 
     def manifests(self) -> dict[str, bytes]:
-        return {"manifest-unit.json": manifest_json(self._manifest)}
+        return {"manifest-unit.json": format_manifest(self._manifest)}
 
 
 def _read_evenly(split: Dataset, count: int) -> Iterable[Samples]:

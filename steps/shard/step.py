@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
-from steps.job_arguments import words
-from steps.processing import StepContext, input_folder, processing_step
+from steps.job_arguments import format_arguments
+from steps.processing import StepContext, make_input, processing_step
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 
@@ -35,16 +35,16 @@ def shard_step(
     """
     if input_uris:
         inputs = [
-            input_folder(f"raw-{name}", uri, f"raw/{name}", is_sharded=True)
+            make_input(f"raw-{name}", uri, f"raw/{name}", is_sharded=True)
             for name, uri in input_uris.items()
         ]
     else:
-        inputs = [input_folder("raw", context.parameters["InputUri"], is_sharded=True)]
-    arguments = [*workload_arguments, *words(config, ShardSettings)]
+        inputs = [make_input("raw", context.parameters["InputUri"], is_sharded=True)]
+    arguments = [*workload_arguments, *format_arguments(config, ShardSettings)]
     arguments += ["--inputs", *input_uris] if input_uris else []
     arguments += ["--summary"] if has_summary else []
     if tokenizer_uri:
-        inputs.append(input_folder("tokenizer", tokenizer_uri))
+        inputs.append(make_input("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]
     return processing_step(
         context,

@@ -8,7 +8,7 @@ instances. All instances compute the same units.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from steps.shard.raw_objects import RawObject, ShardObject, stem
+from steps.shard.raw_objects import RawObject, ShardObject, compute_stem
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record
 from trainyard.common.hashes import json_sha256
@@ -57,7 +57,7 @@ class Survey(Record):
     bytes: dict[str, int]
     """Bytes of content that are kept, by first folder. "" is the folder if it does not matter."""
 
-    def units(self, plan: Plan) -> list[ShardObject]:
+    def list_units(self, plan: Plan) -> list[ShardObject]:
         """Return the units of all instances."""
         units = []
         for folder, size in sorted(self.bytes.items()):
@@ -73,7 +73,7 @@ class Survey(Record):
                         count=count,
                         slots=slots,
                         bytes=size // count,
-                        stem=stem(name, plan.settings),
+                        stem=compute_stem(name, plan.settings),
                         corpus=self.corpus,
                     )
                 )
@@ -86,18 +86,20 @@ def corpus_sha256(objects: Sequence[RawObject], plan: Plan) -> str:
     return json_sha256([plan.settings, entries])
 
 
-def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+def iter_hash_ranges(
+    count: int, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, int]]:
     """Yield (low, high) of ranges ``first`` to ``last`` - 1 of ``count`` equal ranges."""
     for number in range(first, count if last is None else last):
         yield -(-number * END // count), -(-(number + 1) * END // count)
 
 
-def paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
+def list_run_paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
     """Return the path of each run of this instance, and the rank of its raw object."""
     return [(plan.scratch / name, rank) for name, rank in survey.runs]
 
 
-def shares(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
+def divide_units(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
     """Divide the units, in their order, into ``count`` parts of about equal bytes."""
     out: list[list[ShardObject]] = [[] for _ in range(count)]
     total, preceding = sum(unit.bytes for unit in units) or 1, 0

@@ -17,12 +17,12 @@ from steps.shard.duplicate_records import mark_kept_records
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
-from steps.shard.survey import Counts, Survey, corpus_sha256, ranges
+from steps.shard.survey import Counts, Survey, corpus_sha256, iter_hash_ranges
 
 ROWS = 2**21  # number of records that are processed at a time: about 100 MB
 
 KeyStream = Iterator[tuple[pa.RecordBatch, np.ndarray]]
-"""Keys of one instance's records, as ``sorted_runs.keys`` yields them."""
+"""Keys of one instance's records, as ``sorted_runs.read_keys`` yields them."""
 
 
 @dataclass
@@ -63,16 +63,16 @@ class Corpus:
         ]
         """For each instance (rank, run) of its runs."""
 
-    def ranges(self, part: int = 0, parts: int = 1) -> list[tuple[int, int]]:
+    def list_ranges(self, part: int = 0, parts: int = 1) -> list[tuple[int, int]]:
         """Return the ranges of hashes to survey one after the other.
 
         They are those of one of ``parts`` equal parts of all hashes.
         """
         records = sum(run.records for runs in self.runs for _, run in runs)
         count = -(-records // (ROWS * parts)) or 1
-        return list(ranges(count * parts, part * count, (part + 1) * count))
+        return list(iter_hash_ranges(count * parts, part * count, (part + 1) * count))
 
-    def duplicates(self, streams: Sequence[KeyStream]) -> Duplicates:
+    def find_duplicates(self, streams: Sequence[KeyStream]) -> Duplicates:
         """Find the equal records in ranges of hashes; ``streams`` has each instance's keys."""
         duplicates = Duplicates(masks=[bytearray() for _ in streams])
         ranks = [np.array([rank for rank, _ in runs], np.int64) for runs in self.runs]
@@ -96,7 +96,7 @@ class Corpus:
             del keys, parts, batches
         return duplicates
 
-    def counts(self, records: Mapping[int, int] | None = None) -> list[Counts]:
+    def count_records(self, records: Mapping[int, int] | None = None) -> list[Counts]:
         """Return the counts of all raw objects.
 
         ``records`` has the number of duplicates by rank, without those within a single run.
@@ -116,7 +116,7 @@ class Corpus:
             )
         return out
 
-    def survey(self, records: Mapping[int, int], bytes_: Mapping[int, int]) -> Survey:
+    def build_survey(self, records: Mapping[int, int], bytes_: Mapping[int, int]) -> Survey:
         """Return the survey; ``records`` and ``bytes_`` count the duplicates by rank."""
         by_folder = self._plan.by_folder
         total: Counter[str] = Counter({"": 0} if not by_folder else {})
@@ -126,18 +126,18 @@ class Corpus:
             total[self.objects[rank].folder if by_folder else ""] += run.bytes
         return Survey(
             corpus=corpus_sha256(self.objects, self._plan),
-            objects=self.counts(records),
+            objects=self.count_records(records),
             runs=[(run.name, rank) for runs in self.runs for rank, run in runs],
             distinct=not self._plan.identity,
             bytes=dict(total),
         )
 
 
-def survey(corpus: Corpus, plan: Plan) -> Survey:
+def survey_corpus(corpus: Corpus, plan: Plan) -> Survey:
     """Survey the records of a job with a single instance."""
     sorted_runs.open_run.cache_clear()  # earlier calls may have opened other files of these names
     duplicates = Duplicates()
     if plan.identity:
         files = [plan.scratch / run.name for _, run in corpus.runs[0]]
-        duplicates = corpus.duplicates([sorted_runs.keys(files, corpus.ranges())])
-    return corpus.survey(duplicates.records, duplicates.bytes)
+        duplicates = corpus.find_duplicates([sorted_runs.read_keys(files, corpus.list_ranges())])
+    return corpus.build_survey(duplicates.records, duplicates.bytes)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from steps.config import InstanceType
 from steps.train.train_script import FsxLustre, ScriptSettings
 from training.config import TrainConfig
-from training.watching.trackers import packages, tracking_uri
+from training.watching.trackers import find_tracking_uri, list_packages
 from training.watching.watcher import Watching
 from training.weights.finetuning.adapters import (
     FROZEN_TWICE,
@@ -161,11 +161,11 @@ class TrainStepConfig(ScriptSettings):
     def packages(self) -> list[str]:
         """Return the pip requirements of the trackers, strategy, launcher, adapters and float8."""
         if self.loop is None:
-            return sorted(requirements("", self.launcher))
-        trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
+            return sorted(list_requirements("", self.launcher))
+        trackers = list_packages(self.loop, find_tracking_uri(self.loop, self.environment)).values()
         adapters = PACKAGES if self.adapters else ()
         float8 = FLOAT8_PACKAGES if self.loop.float8 != "none" else ()
-        others = requirements(self.loop.strategy, self.launcher)
+        others = list_requirements(self.loop.strategy, self.launcher)
         return sorted({*trackers, *adapters, *float8, *others})
 
     @property
@@ -292,7 +292,7 @@ class TrainStepConfig(ScriptSettings):
             raise ValueError(refusal)
         if self.ranks:
             try:
-                loop.micro_batches(self.ranks)
+                loop.count_micro_batches(self.ranks)
             except ValueError as error:
                 raise ValueError(f"loop: {error}") from None
 
@@ -395,6 +395,6 @@ def refuse_image(strategy: str, pytorch_version: str, training_image: str | None
     return None
 
 
-def requirements(strategy: str, launcher: str) -> tuple[str, ...]:
+def list_requirements(strategy: str, launcher: str) -> tuple[str, ...]:
     """Return the packages that the container has to install for the strategy and the launcher."""
     return REQUIREMENTS.get(strategy, ()) + REQUIREMENTS.get(launcher, ())

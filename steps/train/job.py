@@ -15,7 +15,7 @@ from typing import Any
 
 from steps import job_main
 from steps.job_arguments import add, read
-from steps.workload_settings import overlaid, separate_settings
+from steps.workload_settings import overlay_settings, separate_settings
 from training.config import TrainConfig
 from training.in_place_restart import Attempt, refuse_what_failed
 from training.input_shares import read_mixture
@@ -99,7 +99,7 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
     if start_from := read_start(options.start_from):
         start = open_start(start_from, options.root / "input/data" / CHANNEL)
         check_step(start, config)
-    settings = overlaid(read_settings(options.workload_config), options.searched)
+    settings = overlay_settings(read_settings(options.workload_config), options.searched)
     mixture, tuning = read_mixture(options.mixture), read_tuning(options.tuning)
     if tuning.adapters and (start is None or start.base is None):
         raise TrainingError(f"train.adapters: {NO_BASE}")

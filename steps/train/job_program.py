@@ -19,7 +19,7 @@ from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 
 from steps.processing import Splits, StepContext
 from steps.train.config import TrainStepConfig
-from steps.train.train_script import Project, hyperparameter
+from steps.train.train_script import Project, format_hyperparameter
 from training.config import TrainConfig
 from training.identity import Parts
 from training.watching.metric_line import METRICS
@@ -27,7 +27,7 @@ from training.weights.starting_weights import CHANNEL
 from trainyard.common.errors import DefinitionError
 
 
-def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
+def make_s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
     """Return a channel whose whole prefix goes to every node. ``Channel``, not ``InputData``: the
     latter forces File over FastFile.
     """
@@ -53,7 +53,7 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
             f"train.start_from.model_package {config.start_from.model_package}: its model.tar.gz "
             "was not looked up; set train.start_from.model to its S3 URI"
         )
-    yield s3_channel(CHANNEL, config.start_from.uri, "File")
+    yield make_s3_channel(CHANNEL, config.start_from.uri, "File")
 
 
 def split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
@@ -63,11 +63,11 @@ def split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channe
         runs = f"{config.fsx.directory_path}/runs"
         execution = ExecutionVariables.PIPELINE_EXECUTION_ID
         path = Join(on="/", values=[runs, execution, "shard", split])
-        return _mounted_channel(split, config.fsx.file_system_id, "FSxLustre", path)
-    return s3_channel(split, splits[split], config.s3_mode)
+        return _make_mounted_channel(split, config.fsx.file_system_id, "FSxLustre", path)
+    return make_s3_channel(split, splits[split], config.s3_mode)
 
 
-def _mounted_channel(
+def _make_mounted_channel(
     name: str,
     system: str,
     kind: str,
@@ -160,7 +160,7 @@ class ScriptDriver(OwnDriver, DistributedConfig):
     """Channels that are file systems. Their files are recorded by name and size only."""
 
 
-def loop_program(
+def build_loop_program(
     context: StepContext,
     config: TrainStepConfig,
     splits: Splits,
@@ -179,7 +179,7 @@ def loop_program(
         ),
         distributed=_make_distributed_config(config, config.loop),
         environment={**config.launcher_environment, **config.environment, "PYTHONPATH": CODE},
-        hyperparameters=_hyperparameters(context, config, config.loop, workload),
+        hyperparameters=_build_hyperparameters(context, config, config.loop, workload),
         metrics=METRICS,
         channels=[
             *(split_channel(config, splits, split) for split in SPLITS),
@@ -189,7 +189,7 @@ def loop_program(
     )
 
 
-def script_program(
+def build_script_program(
     context: StepContext,
     config: TrainStepConfig,
     project: Project,
@@ -204,7 +204,9 @@ def script_program(
             defined.
         search_names: arguments whose values a search finds.
     """
-    options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
+    options = (
+        _build_mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
+    )
     shards = [split_channel(config, splits, name) for name in SPLITS] if splits else []
     return Program(
         source_code=SourceCode(
@@ -227,13 +229,15 @@ def script_program(
             **({"PYTHONPATH": CODE} if shards else {}),  # contains the reader of the shards
             **config.environment,
         },
-        hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
+        hyperparameters={name: format_hyperparameter(v) for name, v in config.arguments.items()},
         metrics=list(config.metrics.items()),
         channels=[
             *shards,
-            *(s3_channel(name, uri, config.s3_mode) for name, uri in config.channels.items()),
+            *(make_s3_channel(name, uri, config.s3_mode) for name, uri in config.channels.items()),
             *(
-                _mounted_channel(name, system.file_system_id, system.type, system.directory_path)
+                _make_mounted_channel(
+                    name, system.file_system_id, system.type, system.directory_path
+                )
                 for name, system in config.file_systems.items()
             ),
         ],
@@ -245,7 +249,7 @@ def _make_distributed_config(config: TrainStepConfig, loop: TrainConfig) -> Dist
     """Return the configuration with which AWS's drivers start the loop's ranks."""
     processes = config.processes_per_node or None
     if config.launcher == "mpi":
-        count, options = _mpi_options(config)
+        count, options = _build_mpi_options(config)
         return SignalledMPI(
             process_count_per_node=count or None, mpi_additional_options=options or None
         )
@@ -255,7 +259,7 @@ def _make_distributed_config(config: TrainStepConfig, loop: TrainConfig) -> Dist
     return SignalledTorchrun(process_count_per_node=processes)
 
 
-def _mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:
+def _build_mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:
     """Return (number of processes, options of mpirun).
 
     The MPI driver of SDK 3.27 passes the number of one node's processes as mpirun's ``-np``, which
@@ -268,7 +272,7 @@ def _mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:
     return processes * nodes, ["--map-by", f"ppr:{processes}:node"]
 
 
-def _hyperparameters(
+def _build_hyperparameters(
     context: StepContext,
     config: TrainStepConfig,
     settings: TrainConfig,
@@ -284,4 +288,9 @@ def _hyperparameters(
     start_options["watch"] = config.watching.model_dump_json(exclude_defaults=True)
     if config.tuning.part is not None:
         start_options["tuning"] = config.tuning.model_dump_json(exclude_defaults=True)
-    return {**loop, "max_steps": context.text("MaxSteps"), **workload, **start_options}
+    return {
+        **loop,
+        "max_steps": context.to_string_parameter("MaxSteps"),
+        **workload,
+        **start_options,
+    }

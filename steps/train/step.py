@@ -25,7 +25,7 @@ from sagemaker.train.distributed import DistributedConfig
 
 from steps.processing import StepContext
 from steps.train.config import CHECKPOINTS, TrainStepConfig
-from steps.train.job_program import Program, s3_channel
+from steps.train.job_program import Program, make_s3_channel
 from trainyard.common.errors import DefinitionError
 
 SCRIPT = "/opt/ml/input/data/sm_drivers/sm_train.sh"
@@ -106,7 +106,7 @@ def train_step(
             and continues from its last checkpoint: its checkpoints are below its job's name.
     """
     house = context.wheels("train")
-    wheels = [s3_channel("wheels", house, "File")] if house else []
+    wheels = [make_s3_channel("wheels", house, "File")] if house else []
     checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
     if tuning_result:
         checkpoints = Join(on="/", values=[checkpoints, tuning_result.training_job])
@@ -120,7 +120,7 @@ def train_step(
         source_code=program.source_code,
         distributed=program.distributed,
         compute=_compute(context, config),
-        networking=_networking(context),
+        networking=_build_networking(context),
         stopping_condition=StoppingCondition(
             max_runtime_in_seconds=config.max_runtime_minutes * 60, **wait_limit
         ),
@@ -173,7 +173,7 @@ def _compute(context: StepContext, config: TrainStepConfig) -> Compute:
     )
 
 
-def _networking(context: StepContext) -> Networking:
+def _build_networking(context: StepContext) -> Networking:
     return Networking(
         subnets=list(context.subnets) or None,
         security_group_ids=list(context.security_groups) or None,

@@ -143,7 +143,7 @@ class ScriptSettings(Section):
                 raise ValueError(f"{name!r} is not an argument's name; write epochs for --epochs")
             if value is None:
                 raise ValueError(f"{name} is null; leave it out, or give it a value")
-            if len(hyperparameter(value)) > LONGEST_VALUE:
+            if len(format_hyperparameter(value)) > LONGEST_VALUE:
                 raise ValueError(
                     f"{name} has more than {LONGEST_VALUE} characters, the most that a "
                     "hyperparameter may have; put it into a file of the folder"
@@ -153,7 +153,7 @@ class ScriptSettings(Section):
     @field_validator("channels")
     @classmethod
     def _are_channels(cls, channels: dict[str, str]) -> dict[str, str]:
-        return checked_channels(channels)
+        return check_channels(channels)
 
     @field_validator("file_systems")
     @classmethod
@@ -185,7 +185,7 @@ class ScriptSettings(Section):
         return expressions
 
 
-def checked_channels(channels: dict[str, str]) -> dict[str, str]:
+def check_channels(channels: dict[str, str]) -> dict[str, str]:
     """Return the channels of a job after checking their names.
 
     Raises:
@@ -209,6 +209,6 @@ def check_channel_name(name: str) -> None:
         )
 
 
-def hyperparameter(value: Any) -> str:
+def format_hyperparameter(value: Any) -> str:
     """Return a value as the service accepts it and AWS's drivers parse it: a string, or JSON."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steps.evaluate.model_folder import evidence, files_of
+from steps.evaluate.model_folder import find_model_folder, fingerprint_model
 from steps.job_arguments import parse_typed
 from steps.job_main import run
 from steps.shard import raw_objects
@@ -28,7 +28,7 @@ from steps.shard.readers.batch import Batch, reject_records
 from steps.shard.survey import Counts
 from steps.transform.settings import TransformSettings
 from training.cpu_cores import fit_threads
-from training.defaults.request_batch import json_values
+from training.defaults.request_batch import to_json_values
 from training.export.inference import ServedModel, open_served
 from training.weights.starting_weights import BASE
 from training.workloads import Column
@@ -61,7 +61,7 @@ class Scoring:
     keep: Sequence[str]
     output: Path
 
-    def files(self, raw: RawObject) -> tuple[Path, Path]:
+    def build_output_paths(self, raw: RawObject) -> tuple[Path, Path]:
         """Return the paths of the object's scores and quarantine files. They need not exist."""
         name = raw.unit if raw.files else raw.name
         return self.output / f"scores/{name}.jsonl", self.output / f"quarantine/{raw.unit}.jsonl"
@@ -72,12 +72,12 @@ class Scoring:
         Raises:
             DataError: the object cannot be read.
         """
-        scores, quarantine = self.files(raw)
+        scores, quarantine = self.build_output_paths(raw)
         scores.parent.mkdir(parents=True, exist_ok=True)
         records = quarantine_count = 0
         reasons: list[str] = []
         with atomic_file.Draft(scores) as good, atomic_file.Draft(quarantine) as bad:
-            for batch in self._pieces(raw):
+            for batch in self._read_pieces(raw):
                 part = self._score_batch(raw, batch)
                 if len(part.scores) + len(part.bad) != batch.record_count:
                     raise DataError(
@@ -96,7 +96,7 @@ class Scoring:
             reasons=reasons, units=[],
         )  # fmt: skip
 
-    def _pieces(self, raw: RawObject) -> Iterator[Batch]:
+    def _read_pieces(self, raw: RawObject) -> Iterator[Batch]:
         """Yield the records in batches of at most PART good ones."""
         # A column that is both kept and in the request has the request's kind, so that comes last.
         kept_columns = {name: Column("category", required=False) for name in self.keep}
@@ -111,7 +111,7 @@ class Scoring:
         """Score the records of a batch, with requests like those to an endpoint."""
         names = batch.records.schema.names
         values = [
-            json_values(self.columns.get(name, Column("category")), batch.records.column(name))
+            to_json_values(self.columns.get(name, Column("category")), batch.records.column(name))
             for name in names
         ]
         inputs = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
@@ -132,7 +132,7 @@ class Scoring:
         input_names = [n for n in self.columns if n in self.keep or self.columns[n].kind != "bytes"]
         kept_names = [name for name in self.keep if name not in self.columns]
         good = [
-            _line(
+            _format_line(
                 raw,
                 line,
                 input={name: row[name] for name in input_names},
@@ -143,13 +143,13 @@ class Scoring:
             if not isinstance(answer, Exception)
         ]
         bad = [
-            _line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
+            _format_line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
             for bad_record in reject_records(batch, reasons).bad
         ]
         return Part(good, bad)
 
 
-def _line(raw: RawObject, line: int, **more: Any) -> bytes:
+def _format_line(raw: RawObject, line: int, **more: Any) -> bytes:
     """Return an output line about a record, which begins with its file and line number."""
     source, number = (raw.files[line - 1], 1) if raw.files else (raw.name, line)
     return json.dumps({"source": source, "line": number, **more}, allow_nan=False).encode() + b"\n"
@@ -166,7 +166,7 @@ def transform(options: argparse.Namespace) -> None:
     """
     fit_threads()
     inputs, instances = options.root / "processing/input", job_instances.read(options.root)
-    scoring = _scoring(options)
+    scoring = _load_scoring(options)
     objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
     refuse_unknown(raw.name for raw in objects if not raw.files)
     # With fewer files than instances, some instances have no file.
@@ -181,22 +181,22 @@ def transform(options: argparse.Namespace) -> None:
     summary = {"records": records, "scored": records - bad, "quarantined": bad}
     summary["objects"] = {
         raw.name: {"records": result.records, "quarantined": result.quarantined}
-        | {path.parent.name: path.name for path in scoring.files(raw) if path.exists()}
+        | {path.parent.name: path.name for path in scoring.build_output_paths(raw) if path.exists()}
         for raw, result in sorted(zip(objects, counts, strict=True), key=lambda pair: pair[0].name)
     }
     model = options.root / "processing/input/model"
-    summary["model_sha256"] = evidence(model)["sha256"]
+    summary["model_sha256"] = fingerprint_model(model)["sha256"]
     path = scoring.output / f"quarantine/summary-{instances.host}.json"
     atomic_file.write(path, json.dumps(summary, indent=1))
 
 
-def _scoring(options: argparse.Namespace) -> Scoring:
+def _load_scoring(options: argparse.Namespace) -> Scoring:
     """Load the model, and create the output folders."""
     inputs, output = options.root / "processing/input", options.root / "processing/output"
     for folder in ("scores", "quarantine"):
         (output / folder).mkdir(parents=True, exist_ok=True)
     base = inputs / BASE if (inputs / BASE).is_dir() else None
-    served_model = open_served(files_of(inputs / "model", options.root / "unpacked"), base)
+    served_model = open_served(find_model_folder(inputs / "model", options.root / "unpacked"), base)
     workload = served_model.workload
     if not hasattr(workload, "request"):
         name = type(workload).__module__.rpartition(".")[0]

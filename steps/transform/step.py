@@ -4,8 +4,8 @@ from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
-from steps.job_arguments import words
-from steps.processing import StepContext, input_folder, processing_step
+from steps.job_arguments import format_arguments
+from steps.processing import StepContext, make_input, processing_step
 from steps.register.config import SERVING
 from steps.transform.config import TransformConfig
 from steps.transform.settings import TransformSettings
@@ -35,11 +35,11 @@ def transform_step(
         "Transform",
         image=image,
         compute=config,
-        arguments=words(config, TransformSettings),
+        arguments=format_arguments(config, TransformSettings),
         inputs=[
-            input_folder("model", model),
-            input_folder("records", context.parameters["TransformInputUri"], is_sharded=True),
-            *([input_folder(BASE, base)] if base else []),
+            make_input("model", model),
+            make_input("records", context.parameters["TransformInputUri"], is_sharded=True),
+            *([make_input(BASE, base)] if base else []),
         ],
         environment={"OMP_WAIT_POLICY": SERVING["OMP_WAIT_POLICY"]},
         outputs=["scores", "quarantine"],

@@ -17,7 +17,7 @@ from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, 
 
 from steps.processing import StepContext
 from steps.train.step import TuningResult
-from steps.train.train_script import hyperparameter
+from steps.train.train_script import format_hyperparameter
 from steps.tune.config import Range, TuneConfig
 from steps.workload_settings import as_hyperparameters
 from training.config import TrainConfig
@@ -75,7 +75,7 @@ class TuneStep(ConfigurableRetryStep):
         return super().to_request() | (self._cache.config if self._cache else {})
 
 
-def tune_step(
+def make_tune_step(
     context: StepContext,
     config: TuneConfig,
     train: TrainingStep,
@@ -121,7 +121,7 @@ def tune_step(
         {
             "HyperParameterTuningJobConfig": _search(config, loop, hyperparameters),
             "TrainingJobDefinition": definition,
-            **({"Tags": context.aws_tags()} if context.tags else {}),
+            **({"Tags": context.build_aws_tags()} if context.tags else {}),
         },
         context,
         train,
@@ -131,7 +131,7 @@ def tune_step(
     )
 
 
-def best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
+def find_best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
     """Return the search's best training job with its values of the searched hyperparameters."""
     best = tune.properties.BestTrainingJob
     values = {name: best.TunedHyperParameters[name] for name in ranges}
@@ -170,7 +170,7 @@ def _search(
             "MetricName": config.metric or OBJECTIVE,
         },
         "ResourceLimits": limits,
-        "ParameterRanges": _ranges(config.ranges, loop, hyperparameters),
+        "ParameterRanges": _build_parameter_ranges(config.ranges, loop, hyperparameters),
         "TrainingJobEarlyStoppingType": "Auto" if config.stop_early else "Off",
         "RandomSeed": config.seed,
     }
@@ -184,7 +184,7 @@ def _search(
     return tuning_config
 
 
-def _ranges(
+def _build_parameter_ranges(
     ranges: Mapping[str, Range | Sequence[Any]],
     loop: TrainConfig | None,
     hyperparameters: Mapping[str, Any],
@@ -193,7 +193,7 @@ def _ranges(
 
     A range is of integers if its ends and the recipe's own value are all integers.
     """
-    to_text = hyperparameter if loop is None else str  # as the train step writes them
+    to_text = format_hyperparameter if loop is None else str  # as the train step writes them
     workload_values = (
         as_hyperparameters(json.loads(hyperparameters["workload_config"])) if loop else {}
     )

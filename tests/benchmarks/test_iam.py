@@ -6,7 +6,7 @@ from benchmarks.harness import CHECKOUT
 from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judged
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import from_recipe
-from trainyard.emulator.iam.account_policies import session_of
+from trainyard.emulator.iam.account_policies import make_session_principal
 from trainyard.permissions.policy_evaluation import Request
 from trainyard.permissions.role_template import derive
 
@@ -18,7 +18,9 @@ def test_a_statement_without_which_nothing_is_denied_is_not_needed():
     nothing = {"Statement": []}
     policies = dict.fromkeys(NAMES, nothing) | {"job": {"Statement": [READ, LIST]}}
     trial = Trial("r.yaml", policies)
-    trial.calls["job"] = [Request(session_of("arn:aws:iam::1:role/r"), "s3:GetObject", "x")]
+    trial.calls["job"] = [
+        Request(make_session_principal("arn:aws:iam::1:role/r"), "s3:GetObject", "x")
+    ]
     section = judged([trial])
     assert section.rows == [("r.yaml", "1", "0", "1", "2", "1")]
     assert section.notes == ["r.yaml, job: List is not needed"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from conditions.calibration_error import BLOCKS, calibration_error
+from conditions.calibration_error import BLOCKS, estimate_calibration_error
 from trainyard.common.errors import GateError
 
 
@@ -12,7 +12,7 @@ def error(moved: float = 0.0, rows: int = 40_000, seed: int = 0) -> tuple[float,
     source = np.random.default_rng(seed)
     true = source.uniform(0.05, 0.7, rows)
     label = (source.uniform(size=rows) < true).astype(float)
-    return calibration_error(source.integers(0, BLOCKS, rows), true + moved, label, 0.95)
+    return estimate_calibration_error(source.integers(0, BLOCKS, rows), true + moved, label, 0.95)
 
 
 @pytest.mark.parametrize("moved", [0.03, 0.2])
@@ -38,14 +38,14 @@ def test_rare_positives_are_cut_into_parts_too():
     predicted = 10.0 ** source.uniform(-5, -2, 200_000)
     label = (source.uniform(size=len(predicted)) < 3 * predicted).astype(float)
     blocks = source.integers(0, BLOCKS, len(predicted))
-    assert calibration_error(blocks, predicted, label, 0.95)[0] == pytest.approx(
+    assert estimate_calibration_error(blocks, predicted, label, 0.95)[0] == pytest.approx(
         2 * predicted.mean(), rel=0.1
     )
 
 
 def test_a_single_part_and_the_ends_of_the_range_are_counted():
     probability, label = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
-    assert calibration_error(np.arange(4), probability, label, 0.95)[0] == 0.25
+    assert estimate_calibration_error(np.arange(4), probability, label, 0.95)[0] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,6 @@ def test_a_single_part_and_the_ends_of_the_range_are_counted():
 )
 def test_what_is_no_probability_or_label_is_refused(probability, label):
     with pytest.raises(GateError, match="probability|label"):
-        calibration_error(np.arange(1), np.array([probability]), np.array([label], float), 0.95)
+        estimate_calibration_error(
+            np.arange(1), np.array([probability]), np.array([label], float), 0.95
+        )

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from conditions.check_table import Demands, GateCheck, checks, fields
-from conditions.gate_check import at_most
+from conditions.check_table import Demands, GateCheck, list_fields, load_checks
+from conditions.gate_check import check_maximum
 from conditions.gate_documents import Evidence
-from pipelines.run_report.training_pace import format_demand, format_value, limits
+from pipelines.run_report.training_pace import format_demand, format_limits, format_value
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
@@ -105,17 +105,17 @@ def test_a_new_module_is_a_check_in_recipe_arguments_verdict_summary_and_report(
 
 def test_every_field_is_told_in_the_documents():
     told = (CHECKOUT / "docs/gate.md").read_text(encoding="utf-8")
-    missing = [f.name for f in fields() if f.form != "thresholds" and f"`{f.name}" not in told]
+    missing = [f.name for f in list_fields() if f.form != "thresholds" and f"`{f.name}" not in told]
     assert not missing, "docs/gate.md, The checks: say when each passes"
 
 
 def test_every_field_is_one_of_the_recipe_with_its_words_and_entries_agree_with_each_other():
-    for field in fields():
+    for field in list_fields():
         if field.form != "thresholds":
             assert GateConfig.model_fields[field.name].description == field.doc
-    names = [field.name for field in fields()]
+    names = [field.name for field in list_fields()]
     assert len(names) == len(set(names))
-    for check in checks():
+    for check in load_checks():
         if check.needs & {"champion", "slices", "predictions"}:
             assert "scores" in check.needs, f"{check.kind}: is not read without scores"
         if check.picture == "champion":
@@ -127,11 +127,11 @@ def test_a_check_that_nothing_could_reject_is_refused():
         GateCheck(kind="toy", judge=lambda *_: [], needs=frozenset({"scores"}))
     evidence, demands = Evidence(evaluation={}), Demands(values={})
     with pytest.raises(GateError, match=r"toy: returned rows of kinds \[\]; expected its own"):
-        GateCheck(kind="toy", judge=lambda *_: []).rows(evidence, demands)
-    other = GateCheck(kind="toy", judge=lambda *_: [at_most(**ROW)])
+        GateCheck(kind="toy", judge=lambda *_: []).compute_rows(evidence, demands)
+    other = GateCheck(kind="toy", judge=lambda *_: [check_maximum(**ROW)])
     with pytest.raises(GateError, match="kinds \\['other'\\]"):
-        other.rows(evidence, demands)
+        other.compute_rows(evidence, demands)
     # one that the table lacks is told by its direction
     row = {"kind": "of tomorrow", "direction": "higher", "value": 1.0, "threshold": None}
-    shown = (format_demand(row), format_value(row, {}), limits(row))
+    shown = (format_demand(row), format_value(row, {}), format_limits(row))
     assert shown == ("at least missing", "1.0000", "")

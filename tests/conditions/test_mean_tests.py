@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import t, ttest_1samp
 
-from conditions.improvement import BLOCKS, Groups, effective_groups, improvement, joined_neighbours
+from conditions.improvement import (
+    BLOCKS,
+    Groups,
+    count_effective_groups,
+    estimate_improvement,
+    join_neighbours,
+)
 from conditions.mean_tests import (
-    _bets,
+    _choose_bets,
     approximate_p_value,
     betting_p_value,
     neyman_p_value,
@@ -45,7 +51,7 @@ def test_neither_order_nor_a_raised_value_makes_it_larger_and_a_mean_of_0_is_no_
 
 def test_a_bet_is_a_martingale_at_the_mean_0():
     """E[wealth] = 1 for the distribution with the most spread, by summing over all outcomes."""
-    shares, weights = _bets(0.05, 12)
+    shares, weights = _choose_bets(0.05, 12)
     assert weights.sum() == 1 and (np.diff(shares) > 0).all() and shares[-1] == 1
     expected = sum(
         math.comb(12, wins) / 2**12 / betting_p_value(signs(wins, 12), 0.05)
@@ -113,13 +119,13 @@ def drawn(seed: int, count: int = 60, mean: float = 0.1) -> tuple[np.ndarray, np
 @pytest.mark.parametrize("seed", range(2))
 def test_a_limit_is_where_the_test_turns(largest, seed):
     sums = groups(*drawn(seed), largest=largest)
-    found = improvement(sums, 0.95)
+    found = estimate_improvement(sums, 0.95)
     assert found.low < found.value < found.high
     assert found.method == ("approximate" if largest is None else "betting")
-    assert sums.chance_not_above(found.low) == pytest.approx(0.05, rel=1e-4)
-    assert sums.chance_not_below(found.high) == pytest.approx(0.05, rel=1e-4)
+    assert sums.compute_p_at_most(found.low) == pytest.approx(0.05, rel=1e-4)
+    assert sums.compute_p_at_least(found.high) == pytest.approx(0.05, rel=1e-4)
     difference, weight = drawn(seed)
-    mirrored = improvement(groups(-difference, weight, largest), 0.95)
+    mirrored = estimate_improvement(groups(-difference, weight, largest), 0.95)
     assert mirrored.low == pytest.approx(-found.high, abs=1e-6)
 
 
@@ -129,41 +135,42 @@ def test_a_better_group_never_lowers_a_limit(largest, seed, place, raised):
     difference, weight = drawn(seed)
     better = difference.copy()
     better[place] = min(weight[place], better[place] + raised * weight[place])
-    before, after = (improvement(groups(one, weight, largest), 0.95)
+    before, after = (estimate_improvement(groups(one, weight, largest), 0.95)
                      for one in (difference, better))  # fmt: skip
     assert after.low >= before.low - 1e-7 and after.high >= before.high - 1e-7
 
 
 def test_equal_models_are_equal_and_a_single_group_says_nothing():
-    same = improvement(groups(np.zeros(10)), 0.95)
+    same = estimate_improvement(groups(np.zeros(10)), 0.95)
     assert same.low == same.value == same.high == 0
-    one = improvement(groups([0.3]), 0.95)
+    one = estimate_improvement(groups([0.3]), 0.95)
     assert one.low == -np.inf and one.high == np.inf
 
 
 def test_a_range_that_is_small_beside_the_margin_decides_at_once():
     sums = groups([0.01, -0.01], largest=0.02)
-    assert sums.chance_not_above(-0.02) == 0 and sums.chance_not_above(-0.01) > 0.3
+    assert sums.compute_p_at_most(-0.02) == 0 and sums.compute_p_at_most(-0.01) > 0.3
 
 
 def test_the_largest_group_counts_for_the_bets():
     """Twice the weight in one group of 20 is half the evidence of the others."""
     wins = np.ones(20)
-    equal = groups(wins, largest=1.0).chance_not_above(0)
+    equal = groups(wins, largest=1.0).compute_p_at_most(0)
     weight = np.r_[np.ones(19), 10.0]
-    heavy = groups(wins * weight, weight, 1.0).chance_not_above(0)
+    heavy = groups(wins * weight, weight, 1.0).compute_p_at_most(0)
     assert equal < 1e-3 < heavy
 
 
 def test_ordered_groups_are_joined_to_runs_of_neighbours():
     difference, weight = drawn(0, count=100)
-    joined = joined_neighbours(difference, weight)
+    joined = join_neighbours(difference, weight)
     assert len(joined[0]) == BLOCKS and joined[0].sum() == pytest.approx(difference.sum())
-    assert len(joined_neighbours(difference[:5], weight[:5])[0]) == 5
+    assert len(join_neighbours(difference[:5], weight[:5])[0]) == 5
 
 
 def test_effective_groups_are_kishs():
     assert (
-        effective_groups(np.full(7, 3.0)) == pytest.approx(7) and effective_groups(np.zeros(3)) == 0
+        count_effective_groups(np.full(7, 3.0)) == pytest.approx(7)
+        and count_effective_groups(np.zeros(3)) == 0
     )
-    assert effective_groups(np.array([1.0, 1e-12])) == pytest.approx(1)
+    assert count_effective_groups(np.array([1.0, 1e-12])) == pytest.approx(1)

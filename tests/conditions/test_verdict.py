@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.checks.baseline import against_baseline
-from conditions.checks.threshold import against_threshold
+from conditions.checks.baseline import check_against_baseline
+from conditions.checks.threshold import check_against_threshold
 from conditions.gate_check import Check
 from conditions.gate_documents import Gate
-from conditions.verdict import verdict
+from conditions.verdict import decide_verdict
 
 pytestmark = pytest.mark.long
 
@@ -54,10 +54,10 @@ def test_the_document_says_which_keys_there_are():
 
 def judge(evaluation) -> dict:
     checks = [
-        against_threshold(evaluation, "m", "lower", 2.5),
-        against_baseline(evaluation, "m", "lower", "b", 0.5),
+        check_against_threshold(evaluation, "m", "lower", 2.5),
+        check_against_baseline(evaluation, "m", "lower", "b", 0.5),
     ]
-    result = verdict(evaluation, checks)
+    result = decide_verdict(evaluation, checks)
     json.dumps(result, allow_nan=False)
     assert set(result) == KEYS
     assert all(set(check) == CHECK_KEYS for check in result["checks"])
@@ -103,14 +103,14 @@ def test_any_piece_of_evidence_may_be_garbage_and_passes_only_when_it_is_good(pa
 
 
 def test_a_gate_without_checks_passes_nothing():
-    result = verdict(GOOD, [])
+    result = decide_verdict(GOOD, [])
     assert (result["verdict"], set(result)) == ("reject", KEYS)
     assert "no checks" in result["reason"]
 
 
 def test_a_reason_fits_into_a_failure_message_and_is_told_once():
-    check = against_threshold({}, "m", "lower", 1.0)
-    assert verdict(GOOD, [check, check])["reason"] == check.reason
-    many = [against_threshold({}, f"metric_{n}", "lower", 1.0) for n in range(100)]
-    reason = verdict(GOOD, many)["reason"]
+    check = check_against_threshold({}, "m", "lower", 1.0)
+    assert decide_verdict(GOOD, [check, check])["reason"] == check.reason
+    many = [check_against_threshold({}, f"metric_{n}", "lower", 1.0) for n in range(100)]
+    reason = decide_verdict(GOOD, many)["reason"]
     assert len(reason) <= 700 and reason.endswith("…")

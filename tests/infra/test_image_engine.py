@@ -21,7 +21,11 @@ from moto.server import ThreadedMotoServer
 
 from scripts.build_image import mounts, pip_settings
 from tests.container_images import make_base, needs_engine
-from trainyard.emulator.containers.container_engine import find_engine, resource_limits, settings
+from trainyard.emulator.containers.container_engine import (
+    build_limit_options,
+    find_engine,
+    select_client_variables,
+)
 
 REGISTRY = shutil.which("docker-registry")
 NAME = "trainyard-training"
@@ -98,7 +102,7 @@ def ecr() -> Iterator:
 def make_client(folder: Path) -> Path:
     """Write ``docker``, which starts the engine; return its folder."""
     engine = find_engine()
-    limits = resource_limits() if engine.is_podman else []
+    limits = build_limit_options() if engine.is_podman else []
     options = ["--network", "host", *limits]
     if engine.is_podman:
         for mount in mounts(pip_settings(), folder / "pip.conf"):
@@ -136,7 +140,7 @@ def test_the_image_is_built_pushed_and_named_by_the_registrys_digest(
         CODEBUILD_BUILD_NUMBER="1",
         AWS_ENDPOINT_URL_ECR=ecr.meta.endpoint_url,
         AWS_DEFAULT_REGION="us-east-1",
-        **{name: value for name, value in settings().items() if name in own},
+        **{name: value for name, value in select_client_variables().items() if name in own},
     )
     assert built.status == 0, built.output[-3000:]
     [image] = [line.removeprefix("IMAGE=") for line in built.exported]

@@ -19,11 +19,18 @@ from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
 from trainyard.emulator.events.event_patterns import parse
-from trainyard.emulator.events.event_rules import body, make
+from trainyard.emulator.events.event_rules import make, render_target_input
 from trainyard.emulator.events.eventbridge import PACKAGE, SOURCE
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.role_template import derive, dump, policies_in, read, roles, template
+from trainyard.permissions.role_template import (
+    build_template,
+    derive,
+    dump,
+    extract_policies,
+    list_roles,
+    read,
+)
 from trainyard.permissions.statements import WILDCARD_REASONS
 
 pytestmark = pytest.mark.long
@@ -81,13 +88,13 @@ def test_every_role_takes_the_accounts_permissions_boundary():
 
 
 def test_the_roles_in_the_repository_are_what_the_command_prints_and_are_read_back(prod: Subject):
-    made = template(prod, {role: derive(prod, role) for role in ROLES})
+    made = build_template(prod, {role: derive(prod, role) for role in ROLES})
     printed = HEAD.format(recipe="recipes/prod.yaml") + dump(made)
     assert (INFRA / "roles.yaml").read_text(encoding="utf-8") == printed, (
         "python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml"
     )
     read_back = load(INFRA / "roles.yaml")
-    given = policies_in(read_back, prod, "roles.yaml")
+    given = extract_policies(read_back, prod, "roles.yaml")
     assert {role: compare(derive(prod, role), policy) for role, policy in given.items()} == {
         role: [] for role in ROLES
     }
@@ -116,20 +123,20 @@ def test_a_template_that_cannot_be_compared_is_refused(change, told: str, prod: 
     edited = copy.deepcopy(load(INFRA / "roles.yaml"))
     change(edited)
     with pytest.raises(DefinitionError, match=re.escape(told)):
-        policies_in(edited, prod, "roles.yaml")
+        extract_policies(edited, prod, "roles.yaml")
 
 
 def test_an_edited_template_is_told_by_role_and_one_role_for_both_makes_none(prod: Subject):
     edited = copy.deepcopy(load(INFRA / "roles.yaml"))
     policy = of_policy(edited, "JobRole")["Policies"][0]["PolicyDocument"]
     policy["Statement"][0]["Resource"][0] = "*"
-    given = policies_in(edited, prod, "roles.yaml")
+    given = extract_policies(edited, prod, "roles.yaml")
     told = [str(d) for d in compare(derive(prod, "job"), given["job"])]
     assert told == ["excess Read: s3:GetObject on *"]
     assert not compare(derive(prod, "pipeline"), given["pipeline"])
     alone = Subject(name="p", region="us-east-1", role=prod.role, document={"Steps": []})
     with pytest.raises(DefinitionError, match=r"set aws\.job_role to another role than aws\.role"):
-        template(alone, {})
+        build_template(alone, {})
 
 
 def identity_statements() -> Iterator[tuple[str, dict]]:
@@ -315,7 +322,9 @@ def test_what_a_stack_imports_another_exports(prod: Subject, served: Subject):
     for path, stack in (("storage.yaml", "StorageStack"), ("roles.yaml", "RolesStack")):
         for output in load(INFRA / path)["Outputs"].values():
             exported.add(output["Export"]["Name"]["Fn::Sub"].replace("AWS::StackName", stack))
-    more = {role.logical for role in roles(served)} - {role.logical for role in roles(prod)}
+    more = {role.logical for role in list_roles(served)} - {
+        role.logical for role in list_roles(prod)
+    }
     exported |= {f"${{RolesStack}}-{logical}Arn" for logical in more}
     assert imported <= exported, imported - exported
 
@@ -351,7 +360,7 @@ def test_a_package_is_deployed_when_it_is_approved_and_its_arn_is_a_variable():
                   {"UpdatedModelPackageFields": ["ApprovalDescription"]}):  # fmt: skip
         assert not matches(make(SOURCE, PACKAGE, detail | other, []))
     (target,) = rule["Targets"]
-    given = json.loads(body(target, event))
+    given = json.loads(render_target_input(target, event))
     (variable,) = given.pop("environmentVariablesOverride")
     assert variable == {"name": "PACKAGE", "type": "PLAINTEXT", "value": 'arn"; $(touch x)'}
     assert given == {}

@@ -7,9 +7,9 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
-from pipelines.advice.training_setting import of_recipe
+from pipelines.advice.training_setting import derive_recipe_training
 from pipelines.recipe.read_recipe import load
-from pipelines.validate import of_recipe as validated
+from pipelines.validate import validate_recipe as validated
 from tests.conftest import called
 
 pytestmark = pytest.mark.long
@@ -29,7 +29,7 @@ def test_the_written_recipe_is_valid_and_makes_what_was_advised(tmp_path: Path):
     recipe = load(place)
     assert recipe.gate.min_examples == 9
     assert recipe.train.instance_count == best["instances"]
-    setting = of_recipe(recipe).setting
+    setting = derive_recipe_training(recipe).setting
     assert setting.model_dump(exclude_defaults=True) == best["setting"]
     assert [f for f in validated(place, ())[1] if f.severity == "error"] == []
     assert set(yaml.safe_load(place.read_text())) == {"extends", "gate", "train"}

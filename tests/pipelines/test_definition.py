@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compile.package_lock import read
-from pipelines.compile.training_inputs import loop_parts
+from pipelines.compile.training_inputs import build_loop_parts
 from pipelines.definition import CHECKOUT, build, split_argument
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
@@ -195,7 +195,7 @@ COMPARING = ("gate={max_bits_per_byte: 2.8, below_baseline: bigram}",
 
 
 def test_the_gate_job_understands_what_the_step_tells_it():
-    from conditions.gate_arguments import demands
+    from conditions.gate_arguments import read_demands
     from steps.gate.job import parse
 
     definition = compiled("recipes/laptop.yaml", *COMPARING)
@@ -205,9 +205,9 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     words[words.index("--look") + 1] = "3"
     options = parse(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
-    assert demands(options)["range"] == {"next_token_accuracy": 1}
-    assert demands(options)["clip"] == {"loss": 0.5}
-    demanded = demands(options)
+    assert read_demands(options)["range"] == {"next_token_accuracy": 1}
+    assert read_demands(options)["clip"] == {"loss": 0.5}
+    demanded = read_demands(options)
     assert demanded["non_inferiority"] == {"bits_per_byte": 0.01, "loss": 0.02}
     assert demanded["superiority"] == {"next_token_accuracy": 0}
     directions = {"bits_per_byte": "lower", "loss": "lower", "next_token_accuracy": "higher"}
@@ -288,7 +288,7 @@ def test_other_code_trains_into_a_folder_of_its_own(copy: Path):
     for path in SHAPING | WITHOUT_EFFECT:
         text = (copy / path).read_text()
         (copy / path).write_text(text + "\n# a comment\n")
-        names[path] = loop_parts(recipe, None, copy).name
+        names[path] = build_loop_parts(recipe, None, copy).name
         (copy / path).write_text(text)
     assert {path for path, name in names.items() if name != before} == SHAPING
 

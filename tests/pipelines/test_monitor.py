@@ -15,7 +15,7 @@ from pipelines.monitor import main
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.pipelines.upserting import clean_aws
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.common.errors import DataError, RecipeError
 
 pytestmark = pytest.mark.long
@@ -115,7 +115,7 @@ def test_records_of_files_are_a_baseline_and_a_column_that_is_gone_is_told(aws, 
     rows = "\n".join(f"{n % 3},{n % 7}.5" for n in range(300))
     s3.put_object(Bucket=BUCKET, Key="base/a.csv", Body=f"gate,distance\n{rows}\n".encode())
     base = f"monitor.baseline=s3://{BUCKET}/base/"
-    sns, sqs = client("sns", "us-east-1"), client("sqs", "us-east-1")
+    sns, sqs = create_client("sns", "us-east-1"), create_client("sqs", "us-east-1")
     topic = sns.create_topic(Name="drift")["TopicArn"]
     queue = sqs.create_queue(QueueName="drift")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]

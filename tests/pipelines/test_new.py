@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.new import NAME, PACKAGE, TEMPLATES, kinds, write
+from pipelines.new import NAME, PACKAGE, TEMPLATES, list_kinds, write
 from pipelines.recipe.read_recipe import load
 from training.export import shipped_files
 from trainyard.common.errors import RecipeError
@@ -36,10 +36,10 @@ def project(tmp_path, monkeypatch):
 
 
 def test_projects_are_written_with_their_own_names_in_good_style(project, run_python):
-    folders = {kind: project(kind) for kind in kinds()}
+    folders = {kind: project(kind) for kind in list_kinds()}
     for kind, folder in folders.items():
         files = [path for path in folder.rglob("*") if path.is_file()]
-        assert len(files) == len(list(shipped_files.files(TEMPLATES / kind)))
+        assert len(files) == len(list(shipped_files.iter_files(TEMPLATES / kind)))
         for path in files:
             assert not re.search(rf"\b({NAME}|{PACKAGE})\b", f"{path}\n{path.read_text()}")
         assert load(folder / "recipe.yaml").pipeline.name == f"somebodys-{kind}"
@@ -82,7 +82,7 @@ def test_a_name_a_folder_and_a_kind_that_cannot_be_used_are_refused(name, tmp_pa
 @pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list_kinds())
 def test_the_commands_of_its_own_readme_take_a_project_to_a_registered_model(kind, tmp_path):
     checkout, folder = Path(__file__).parents[2], tmp_path / f"my-{kind}"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from pipelines.definition import from_recipe
-from pipelines.registry.verification import first_mismatch, verify
+from pipelines.registry.verification import find_first_mismatch, verify
 from tests.conftest import CHECKOUT, called
 from tests.pipelines.delivery.test_wheel_download import wheel
 from tests.somebodys.data import put
@@ -63,4 +63,4 @@ def test_isolated_jobs_install_from_the_wheelhouse(recipe, s3, tmp_path, monkeyp
     done = called("pipelines.upsert", *given, "--start", "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     arn = re.search(r"model package (arn:\S+)", done.stdout)[1]
-    assert first_mismatch(verify(arn)) is None
+    assert find_first_mismatch(verify(arn)) is None

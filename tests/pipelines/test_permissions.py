@@ -6,7 +6,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from pipelines.infrastructure.roles_stack import roles_template
+from pipelines.infrastructure.roles_stack import build_roles_template
 from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step
 from tests.trainyard.permissions.test_policy_answer import allow
@@ -87,7 +87,7 @@ def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):
     subject = from_definition(
         text, "d", name="demo", region="eu-west-1", role=role, root="s3://bkt/d"
     )
-    resources = roles_template(subject)["Resources"]
+    resources = build_roles_template(subject)["Resources"]
     assert "JobRole" not in resources
     properties = resources["PipelineRole"]["Properties"]
     derived, jobs = (json.dumps(policy["PolicyDocument"]) for policy in properties["Policies"])

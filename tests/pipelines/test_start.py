@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.compile.provenance_asset import recorded_recipe
+from pipelines.compile.provenance_asset import read_recorded_recipe
 from pipelines.definition import from_recipe
 from pipelines.start import main, start
 from pipelines.upsert import upsert
@@ -91,8 +91,8 @@ def test_a_record_that_is_gone_starts_nothing(deployed):
     with pytest.raises(ServiceError, match=r"reading the deployed recipe s3://.*recipe\.json"):
         start(PIPELINE, {})
     with pytest.raises(ServiceError, match="NoSuchKey"):
-        recorded_recipe(s3, body)
-    assert recorded_recipe(s3, json.loads(definition("1").body)) is None, "of others"
+        read_recorded_recipe(s3, body)
+    assert read_recorded_recipe(s3, json.loads(definition("1").body)) is None, "of others"
 
 
 def test_credentials_of_another_account_start_nothing(deployed, tmp_path):

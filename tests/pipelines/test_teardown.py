@@ -11,7 +11,7 @@ from pipelines.definition import from_recipe
 from pipelines.endpoint import rollout
 from pipelines.endpoint.endpoint_requests import Release
 from pipelines.endpoint.rollout import release
-from pipelines.infrastructure.removal_plan import contents
+from pipelines.infrastructure.removal_plan import list_leftovers
 from pipelines.recipe.read_recipe import load
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, called
@@ -40,7 +40,7 @@ def test_a_model_that_was_created_from_an_object_keeps_it_and_nothing_else(aws):
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
     container = {"Image": image, "ModelDataUrl": f"s3://bkt/{keys[0]}"}
     sagemaker.create_model(ModelName="served", ExecutionRoleArn=ROLE, PrimaryContainer=container)
-    left = contents(*WHAT)
+    left = list_leftovers(*WHAT)
     assert left.exists and not left.executions and not left.packages
     assert set(left.kept_objects) == {keys[0]} and left.kept_objects[keys[0]] == len(b"weights")
     assert set(left.removable_objects) == {keys[1], *code}
@@ -56,7 +56,7 @@ def test_nothing_is_said_while_an_execution_runs(aws):
     sagemaker.create_pipeline(PipelineName="waits", PipelineDefinition=body, RoleArn=ROLE)
     arn = sagemaker.start_pipeline_execution(PipelineName="waits")["PipelineExecutionArn"]
     with pytest.raises(PlanError, match=r"waits: execution arn.* is Executing: wait for its end"):
-        contents("waits", *WHAT[1:])
+        list_leftovers("waits", *WHAT[1:])
     sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn)
 
 
@@ -134,7 +134,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
     recipe = load(LAPTOP, ["deploy.endpoint=shared"])
     assert release(Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print).is_serving
-    left = contents(*WHAT, "shared").endpoint_resources
+    left = list_leftovers(*WHAT, "shared").endpoint_resources
     assert left and "shared-others-1, which no deployment of group group" in left.kept_by
     assert not (left.kept_names or left.configs or left.models or left.alarms)
     sagemaker.delete_endpoint(EndpointName="shared")

@@ -67,7 +67,7 @@ def test_create_update_and_unchanged_which_writes_nothing_and_takes_no_lock(aws,
     wanted = definition("2").state
     assert state(sagemaker).fingerprint == wanted.fingerprint
     keys = {item["Key"] for item in s3.list_objects_v2(Bucket="bkt")["Contents"]}
-    recorded = {PLACE.key(f"{definition(v).state.fingerprint}.json") for v in "12"}
+    recorded = {PLACE.build_key(f"{definition(v).state.fingerprint}.json") for v in "12"}
     assert {key for key in keys if "definitions" in key} == recorded  # and no lock is left
     found = upsert_lock.list_records(s3, PLACE)
     assert found.last == wanted.fingerprint and not found.is_locked
@@ -138,9 +138,9 @@ def test_a_lock_is_one_persons_until_its_time_is_up(aws):
     with pytest.raises(PlanError, match="took over; nothing was changed"):
         one.renew()
     one.release()  # is no longer its own
-    assert other.holder().id == other._id
+    assert other.read_holder().id == other._id
     other.release()
-    assert other.holder() is None
+    assert other.read_holder() is None
 
 
 def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
@@ -152,7 +152,7 @@ def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
     mine.renew()
     assert not upsert_lock.Lock(s3, PLACE, NAME, 60)._write(IfNoneMatch="*")
     mine.release()
-    assert mine.holder() is None
+    assert mine.read_holder() is None
 
 
 def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
@@ -195,11 +195,11 @@ def test_a_role_that_is_told_403_of_a_lock_that_is_not_there(aws):
 
     for operation in ("GetObject", "DeleteObject"):
         s3.meta.events.register(f"before-send.s3.{operation}", deny)
-    assert mine.holder() is None
+    assert mine.read_holder() is None
     mine.release()
-    s3.put_object(Bucket="bkt", Key=PLACE.key("lock"), Body=b"somebody's")
+    s3.put_object(Bucket="bkt", Key=PLACE.build_key("lock"), Body=b"somebody's")
     with pytest.raises(ClientError, match="AccessDenied"):
-        mine.holder()
+        mine.read_holder()
     s3.meta.events.register("before-send.s3.PutObject", deny)
     with pytest.raises(ClientError, match="AccessDenied"):
         mine.take()
@@ -207,13 +207,13 @@ def test_a_role_that_is_told_403_of_a_lock_that_is_not_there(aws):
 
 def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
     s3, _ = aws
-    s3.put_object(Bucket="bkt", Key=PLACE.key("lock"), Body=b'{"id": 1}')
+    s3.put_object(Bucket="bkt", Key=PLACE.build_key("lock"), Body=b'{"id": 1}')
     with pytest.raises(PlanError, match="is not a lock of upsert"):
         upsert(definition("1"))
-    s3.delete_object(Bucket="bkt", Key=PLACE.key("lock"))
+    s3.delete_object(Bucket="bkt", Key=PLACE.build_key("lock"))
     upsert(definition("1"))
     wanted = definition("1").state
-    record = PLACE.key(f"{wanted.fingerprint}.json")
+    record = PLACE.build_key(f"{wanted.fingerprint}.json")
     for body in (b"", b"[]", json.dumps(wanted.as_json() | {"role": "another"}).encode()):
         s3.put_object(Bucket="bkt", Key=record, Body=body)
         with pytest.raises(PlanError, match="damaged or edited"):

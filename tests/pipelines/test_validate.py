@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.__main__ import verbs
+from pipelines.__main__ import find_verb_modules
 from tests.conftest import called
 from tests.trainyard.validate.rules.definitions import hyper, valid
 from training.data.manifest import Field
@@ -41,8 +41,10 @@ def test_a_definition_is_checked_with_the_rules_on_our_jobs_too(tmp_path: Path):
 def test_alone_it_lists_every_verb_in_one_line(run_python):
     done = run_python("-m", "pipelines")
     listed = done.stdout.splitlines()[2:]
-    assert [line.split()[0] for line in listed] == [*verbs()]
-    assert {"definition", "plan", "upsert", "verify"} < {*verbs()} and "cli" not in verbs()
+    assert [line.split()[0] for line in listed] == [*find_verb_modules()]
+    assert {"definition", "plan", "upsert", "verify"} < {
+        *find_verb_modules()
+    } and "cli" not in find_verb_modules()
     assert all(line.endswith(".") and len(line) < 120 for line in listed), listed
 
 

@@ -15,7 +15,7 @@ import boto3
 
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.upsert import upsert
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.common.errors import TrainyardError
 from trainyard.plan import deployed_pipeline
 
@@ -29,7 +29,7 @@ def clean_aws(environment: Mapping[str, str], monkeypatch: Any) -> tuple[Any, An
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     boto3.setup_default_session()  # without what another test listens to
-    s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
+    s3, sagemaker = create_client("s3", "us-east-1"), create_client("sagemaker", "us-east-1")
     if deployed_pipeline.describe(sagemaker, NAME):
         sagemaker.delete_pipeline(PipelineName=NAME)
     s3.create_bucket(Bucket="bkt")

@@ -10,7 +10,11 @@ import pytest
 from scripts.build_image import mounts
 from tests.conftest import CHECKOUT
 from tests.container_images import make_base, needs_engine
-from trainyard.emulator.containers.container_engine import find_engine, resource_limits, settings
+from trainyard.emulator.containers.container_engine import (
+    build_limit_options,
+    find_engine,
+    select_client_variables,
+)
 
 TAG = "trainyard-tests/training:1"
 
@@ -41,9 +45,11 @@ def test_the_training_image_holds_what_jobs_import_and_no_compiler() -> None:
     done = subprocess.run(run, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     engine = find_engine()
-    limits = resource_limits() if engine.is_podman else []
+    limits = build_limit_options() if engine.is_podman else []
     start = [engine.command, "run", "--rm", "--network", "none", *limits, TAG]
     imports = "import numpy, pyarrow, safetensors, torch, torch.distributed"
-    subprocess.run([*start, "python", "-c", imports], check=True, env=settings())
+    subprocess.run([*start, "python", "-c", imports], check=True, env=select_client_variables())
     look = "command -v cc gcc g++ clang nvcc"
-    assert subprocess.run([*start, "sh", "-c", look], check=False, env=settings()).returncode
+    assert subprocess.run(
+        [*start, "sh", "-c", look], check=False, env=select_client_variables()
+    ).returncode

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.advice.training_setting import of_job
+from pipelines.advice.training_setting import derive_job_training
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import parse_typed, read, words
+from steps.job_arguments import format_arguments, parse_typed, read
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 from steps.train.job import _read_session_fields, parse
-from steps.workload_settings import PREFIX, overlaid, separate_settings
+from steps.workload_settings import PREFIX, overlay_settings, separate_settings
 from trainyard.common.errors import ForesightError
 
 columns = st.lists(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True), max_size=3).map(tuple)
@@ -32,7 +32,7 @@ evaluations = st.builds(EvaluateConfig, baseline_units=st.integers(1), slices=co
 @given(st.one_of(shards, evaluations))
 def test_settings_survive_the_command_line(config):
     kind = ShardSettings if isinstance(config, ShardConfig) else EvaluateSettings
-    told = words(config, kind)
+    told = format_arguments(config, kind)
     options = parse_typed(argparse.ArgumentParser(), told, kind)
     assert read(options, kind) == kind(**{n: getattr(config, n) for n in kind.model_fields})
 
@@ -67,7 +67,7 @@ def test_a_value_arrives_with_the_type_of_the_one_it_replaces(before, data):
         arguments[2:2] = [f"--{PREFIX}{name}", str(value)]
     rest, found = separate_settings(arguments)
     assert rest == ["--seed", "1", "--flag"]
-    assert overlaid(before, found) == before | others
+    assert overlay_settings(before, found) == before | others
 
 
 def test_the_job_reads_them_over_the_workloads_own():
@@ -76,11 +76,11 @@ def test_the_job_reads_them_over_the_workloads_own():
     more = [f"--{PREFIX}width", "32", f"--{PREFIX}stem", "large", "--seed", "3"]
     asked = _read_session_fields(parse([*loop, *own, *more]))
     assert asked["settings"] == {"width": 32, "stem": "large", "flip": 0}
-    assert overlaid({"rate": 0.5}, {f"{PREFIX}rate": "1e-05"}) == {"rate": 1e-05}
+    assert overlay_settings({"rate": 0.5}, {f"{PREFIX}rate": "1e-05"}) == {"rate": 1e-05}
     assert asked["config"].seed == 3
 
 
 def test_settings_that_are_not_json_are_an_error_of_ours_beside_a_searched_one():
     given = {"workload": "image", "workload_config": "{", f"{PREFIX}width": "32"}
     with pytest.raises(ForesightError, match="workload_config: is not JSON"):
-        of_job(given, "ml.m5.large", 1)
+        derive_job_training(given, "ml.m5.large", 1)

@@ -16,7 +16,7 @@ from steps.gate import job as gate_job
 from steps.shard.shard_plan import SPLITS
 from steps.train import job as train_job
 from tests.steps.shard.conftest import instances, lines
-from training.workloads import spec
+from training.workloads import load_spec
 
 pytestmark = pytest.mark.long
 
@@ -61,7 +61,7 @@ RAGGED = {
 def shard(root: Path, workload: dict) -> None:
     records = workload["records"](400)
     files = {f"part-{part}.jsonl": lines(records[part::2]) for part in (0, 1)}
-    options = ["--summary"] if spec(workload["name"]).has_summary else []
+    options = ["--summary"] if load_spec(workload["name"]).has_summary else []
     words = [*_named(workload), "--key", "key", "--processes", "1", *options]
     [container] = instances(root / "shard", files, 1, base=words)
     for split in (*SPLITS, *(["summary"] if options else [])):
@@ -122,7 +122,7 @@ def test_from_raw_records_to_a_verdict(tmp_path: Path, workload: dict):
     assert evaluation["dataset"]["test_records"] > 5
     told = [*evaluation["metrics"].values(), *evaluation["baselines"].values()]
     assert all(isinstance(number, float) for metrics in told for number in metrics.values())
-    if spec(workload["name"]).has_summary:
+    if load_spec(workload["name"]).has_summary:
         _check_summary(tmp_path, evaluation)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from steps.train.job import parse, read_config
 from training.config import TrainConfig
-from training.optimizers import SCHEDULES, learning_rate
+from training.optimizers import SCHEDULES, compute_learning_rate
 from trainyard.common.errors import TrainingError
 
 GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_rate": "0.01"}
@@ -45,9 +45,9 @@ def test_a_wrong_hyperparameter_is_named_with_its_value(fields, expected):
 
 def test_an_impossible_batch_is_refused_with_the_arithmetic():
     config = from_arguments(global_batch="48", micro_batch="8")
-    assert [config.micro_batches(world) for world in (1, 2, 3, 6)] == [6, 3, 2, 1]
+    assert [config.count_micro_batches(world) for world in (1, 2, 3, 6)] == [6, 3, 2, 1]
     with pytest.raises(ValueError, match=re.escape("8 × 4 = 32 does not divide it")):
-        config.micro_batches(4)
+        config.count_micro_batches(4)
 
 
 FSDP, TENSOR = {"strategy": "fsdp"}, {"tensor_parallel": "2"}
@@ -71,7 +71,7 @@ FSDP, TENSOR = {"strategy": "fsdp"}, {"tensor_parallel": "2"}
 )  # fmt: skip
 def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expected):
     with pytest.raises(ValueError, match=expected):
-        from_arguments(**fields).micro_batches(world)
+        from_arguments(**fields).count_micro_batches(world)
 
 
 DEEPSPEED, SMP = {"strategy": "deepspeed"}, {"strategy": "smp"}
@@ -116,14 +116,14 @@ def test_the_worked_example_of_the_sagemaker_documentation():
     parallel on 8 GPUs, a global batch of 64 images.
     """
     config = from_arguments(pipeline_parallel="4", global_batch="64", micro_batch="8")
-    assert config.data_parallel(world=8) == 2
-    assert config.micro_batches(world=8) * config.micro_batch == 32
+    assert config.count_data_parallel_ranks(world=8) == 2
+    assert config.count_micro_batches(world=8) * config.micro_batch == 32
 
 
 def test_ranks_that_share_sequences_take_the_same_samples():
     config = from_arguments(strategy="fsdp", context_parallel="4", tensor_parallel="2")
-    assert [config.data_parallel(world) for world in (8, 16, 64)] == [1, 2, 8]
-    assert config.micro_batches(16) == 8 // (4 * 2)
+    assert [config.count_data_parallel_ranks(world) for world in (8, 16, 64)] == [1, 2, 8]
+    assert config.count_micro_batches(16) == 8 // (4 * 2)
 
 
 @given(
@@ -143,7 +143,7 @@ def test_the_rate_rises_to_its_peak_and_ends_at_its_floor(
         max_steps=steps, global_batch=1, learning_rate=peak, warmup_steps=warmup,
         min_learning_rate_ratio=ratio, schedule=schedule, decay_share=share, reference_batch=0,
     )  # fmt: skip
-    rates = [learning_rate(config, step) for step in range(steps)]
+    rates = [compute_learning_rate(config, step) for step in range(steps)]
     assert rates[-1] == peak * ratio
     if steps == 1:
         return
@@ -164,14 +164,14 @@ def test_the_rate_falls_over_the_share_of_the_steps_that_is_asked_for(percent, h
     """Of 0.07 × 100 steps too: in binary that is a little more than 7."""
     steps = 100 * hundreds
     config = from_arguments(max_steps=str(steps), schedule="wsd", decay_share=str(percent / 100))
-    found = [learning_rate(config, step) for step in range(steps)]
+    found = [compute_learning_rate(config, step) for step in range(steps)]
     decay = percent * hundreds  # of several steps, the first is still at the peak
     assert found.count(max(found)) == steps - max(1, decay - 1)
 
 
 def rates(**fields) -> list[float]:
     config = from_arguments(max_steps="100", **fields)
-    return [learning_rate(config, step) for step in range(100)]
+    return [compute_learning_rate(config, step) for step in range(100)]
 
 
 def test_wsd_is_constant_until_it_falls_linearly():

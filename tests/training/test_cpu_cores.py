@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from training.cpu_cores import fit_threads
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 NO_QUOTA = Path("/nowhere/cpu.max")
-ALL = cores(NO_QUOTA)
+ALL = count_cores(NO_QUOTA)
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +32,14 @@ def _many_threads() -> Iterator[None]:
 )
 def test_a_containers_quota_counts(tmp_path: Path, quota: str, expected: int):
     (tmp_path / "cpu.max").write_text(quota)
-    assert cores(tmp_path / "cpu.max") == expected
+    assert count_cores(tmp_path / "cpu.max") == expected
 
 
 @pytest.mark.parametrize("name", ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"])
 @pytest.mark.parametrize("ranks", [1, 64])
 def test_the_ranks_of_a_machine_share_its_cores(name: str, ranks: int):
     fit_threads({name: str(ranks)})
-    assert torch.get_num_threads() == max(1, cores() // ranks)
+    assert torch.get_num_threads() == max(1, count_cores() // ranks)
 
 
 def test_omp_num_threads_is_never_exceeded():

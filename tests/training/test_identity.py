@@ -12,7 +12,7 @@ from pipelines.compile.compilation import step_code
 from tests.training.trainings import CHECKOUT, config
 from training.config import IMMATERIAL, TrainConfig
 from training.export.shipped_files import WITHOUT_EFFECT
-from training.identity import Parts, hash_relevant_code, parts, read_code_files
+from training.identity import Parts, build_parts, hash_relevant_code, read_code_files
 
 JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
@@ -20,7 +20,7 @@ MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
 
 def of(files: dict[str, bytes] | None = None, settings=MODEL, **fields) -> Parts:
     code = {"training/loop.py": b"loop"} if files is None else files
-    return parts(config(**fields), "language_model", settings, code)
+    return build_parts(config(**fields), "language_model", settings, code)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_how_the_ranks_share_the_work_makes_no_other_training(fields):
 )  # fmt: skip
 def test_a_setting_that_shapes_the_weights_does_and_is_named(fields, said):
     assert of(**fields).name != of().name
-    assert of(**fields).differences(of()) == {next(iter(fields)): said}
+    assert of(**fields).describe_differences(of()) == {next(iter(fields)): said}
 
 
 def test_every_setting_shapes_the_weights_or_is_listed():
@@ -55,7 +55,7 @@ def test_data_torch_and_the_workloads_settings_do():
         of(settings=MODEL | {"dim": 64}).model_copy(update={"data": "f" * 64, "torch": "2.8.0"}),
     ]
     assert len({base.name, *(other.name for other in others)}) == 4
-    assert [list(other.differences(base)) for other in others] == [
+    assert [list(other.describe_differences(base)) for other in others] == [
         ["data"], ["torch"], ["workload_config.dim"],
     ]  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_every_byte_of_code_that_shapes_weights_counts(files, data):
     name = data.draw(st.sampled_from(sorted(files)))
     before, changed = of(files), of(files | {name: files[name] + b"#"})
     assert before.name != changed.name
-    assert changed.differences(before) == {"code": f"code (~ {name})"}
+    assert changed.describe_differences(before) == {"code": f"code (~ {name})"}
     assert of({n: b for n, b in files.items() if n != name}).name != before.name
 
 
@@ -102,7 +102,7 @@ PARTS = st.builds(
 
 @given(PARTS, PARTS)
 def test_two_trainings_have_one_name_exactly_when_nothing_differs(one: Parts, other: Parts):
-    assert (one.name == other.name) == (not one.differences(other))
+    assert (one.name == other.name) == (not one.describe_differences(other))
 
 
 @given(st.dictionaries(names, st.binary(max_size=4)), st.dictionaries(others, st.binary()))

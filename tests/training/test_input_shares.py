@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.input_shares import PARTS, Mixture, identity_shares, read_mixture
+from training.input_shares import PARTS, Mixture, list_identity_shares, read_mixture
 from training.input_shares import to_whole_number_shares as whole_numbers
 from trainyard.common.errors import TrainingError
 
@@ -42,7 +42,7 @@ def test_other_weights_are_rounded_to_less_than_one_part(weights):
 def test_the_order_of_the_names_and_the_scale_make_no_other_training():
     one = Mixture(weights={"b": 0.2, "a": 0.8})
     other = Mixture.model_validate({"weights": {"a": 4, "b": 1}, "changes": []})
-    shares = [identity_shares(mixture) for mixture in (one, other)]
+    shares = [list_identity_shares(mixture) for mixture in (one, other)]
     assert shares == [[{"step": 0, "shares": {"a": 4, "b": 1}}]] * 2
     assert [list(found[0]["shares"]) for found in shares] == [["a", "b"]] * 2
 

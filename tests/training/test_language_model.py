@@ -21,7 +21,7 @@ from training.data.dataset import Dataset, Share
 from training.workloads import load
 from training.workloads.language_model import completions
 from training.workloads.language_model.config import SPEC, LanguageModelConfig
-from training.workloads.language_model.scores import documents, padding, scores
+from training.workloads.language_model.scores import find_padding, iter_documents, score_documents
 from training.workloads.language_model.workload import Bigram
 from trainyard.common.errors import DataError
 
@@ -183,9 +183,11 @@ def test_baselines_are_distributions_with_the_counted_frequencies(rows):
     tokens = np.array(rows, dtype=np.uint16)
     model = Bigram(tokens, 5)
     every = np.arange(5)
-    assert np.exp(-model.unigram(every)).sum() == pytest.approx(1)
+    assert np.exp(-model.compute_unigram_cost(every)).sum() == pytest.approx(1)
     for previous in every:
-        assert np.exp(-model.bigram(np.full(5, previous), every)).sum() == pytest.approx(1)
+        assert np.exp(
+            -model.compute_bigram_cost(np.full(5, previous), every)
+        ).sum() == pytest.approx(1)
     pairs = Counter(
         zip(tokens[:, :-1].ravel().tolist(), tokens[:, 1:].ravel().tolist(), strict=True)
     )
@@ -196,9 +198,13 @@ def test_baselines_are_distributions_with_the_counted_frequencies(rows):
         for b in range(5):
             unigram = (targets[b] + 1) / (sum(targets.values()) + 5)
             expected = (pairs[a, b] + k * unigram) / (followed[a] + k)
-            assert math.exp(-model.bigram(np.array(a), np.array(b))) == pytest.approx(expected)
+            assert math.exp(-model.compute_bigram_cost(np.array(a), np.array(b))) == pytest.approx(
+                expected
+            )
         if followed[a]:
-            assert pairs[a, model.likeliest(np.array(a))] == max(pairs[a, b] for b in range(5))
+            assert pairs[a, model.predict_likeliest(np.array(a))] == max(
+                pairs[a, b] for b in range(5)
+            )
 
 
 def test_the_bigram_beats_the_unigram_where_pairs_matter_and_both_keep_to_their_limit(tmp_path):
@@ -237,7 +243,9 @@ def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, c
     def measure(samples):
         batches.append(samples.tolist())
         costs = samples[:, :-1] * 7.0 + samples[:, 1:]
-        return np.where(padding(samples, END)[..., None], 0.0, np.stack((costs, costs > 0), -1))
+        return np.where(
+            find_padding(samples, END)[..., None], 0.0, np.stack((costs, costs > 0), -1)
+        )
 
     with TemporaryDirectory() as name:
         for number, texts in enumerate(objects):
@@ -248,8 +256,8 @@ def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, c
         data = Dataset(Path(name))
         found, *shares = (
             [
-                (data.source_name(source), row.tolist(), one)
-                for source, hashes, sums in documents(data, END, size, measure, share)
+                (data.find_source_name(source), row.tolist(), one)
+                for source, hashes, sums in iter_documents(data, END, size, measure, share)
                 for one, row in zip(hashes.tolist(), sums, strict=True)
             ]
             for share in (None, *(Share(index, count) for index in range(count)))
@@ -302,7 +310,7 @@ def test_a_document_whose_score_is_no_number_spoils_no_other(tmp_path):
         nats = np.where(samples[:, 1:] == ord("!"), np.nan, 1.0)
         return nats, np.zeros(nats.shape, bool)
 
-    [block] = scores(data, workload.tokenizer, predict, 100)
+    [block] = score_documents(data, workload.tokenizer, predict, 100)
     assert np.isnan(block["loss.sum"]).tolist() == [False, True, False]
 
 

@@ -31,7 +31,7 @@ from training.data.sample_order import create_uniform_order
 from training.export.artifact import open_artifact
 from training.loop import Loop, order
 from training.watching.clock import PARTS
-from training.weights.initial.build_model import build_on_meta, real
+from training.weights.initial.build_model import build_on_meta, materialize_model
 
 pytestmark = pytest.mark.long
 
@@ -61,7 +61,7 @@ def test_the_loss_is_the_mean_over_all_units_of_the_global_batch_however_it_is_c
     accumulated, whole = losses(train(root, micro_batch=2, seed=3)), losses(alone)
     from toys.ragged.workload import Model
 
-    model = real(build_on_meta(lambda: Model(0.0), 3))
+    model = materialize_model(build_on_meta(lambda: Model(0.0), 3))
     data = Dataset(root / "input/data/train")
     samples = data.read(create_uniform_order(data.fingerprint, 3, 100).indices_at(range(8)))
     batch = torch.from_numpy(samples["numbers"]).long()

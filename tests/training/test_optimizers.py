@@ -11,7 +11,7 @@ from tests.training.strategies.cases import SETTINGS, container, write_data
 from tests.training.trainings import arguments, config, evaluated, losses
 from training.data.dataset import Dataset
 from training.export.artifact import open_artifact
-from training.optimizers import Average, build, moments
+from training.optimizers import Average, build, iter_moments
 
 pytestmark = pytest.mark.long
 
@@ -68,7 +68,7 @@ def test_norms_and_biases_are_not_decayed():
 def test_making_the_state_changes_nothing(kind):
     one, other = model(), model()
     first, second = (build(config(optimizer=kind), each) for each in (one, other))
-    for _, state in moments(second):
+    for _, state in iter_moments(second):
         assert all(not tensor.any() for tensor in state.values())
     assert all(parameter.grad is None for parameter in other.parameters())
     for trained, optimizer in ((one, first), (other, second)):
@@ -100,7 +100,7 @@ def test_weights_without_a_gradient_have_a_state_too_and_frozen_ones_none(kind):
     optimizer = build(config(optimizer=kind, weight_decay=0.5), trained)
     before = copy.deepcopy(trained["unused"].state_dict())
     take(trained["used"], optimizer, 2)
-    found = dict(moments(optimizer))
+    found = dict(iter_moments(optimizer))
     named = {name for name, parameter in trained.named_parameters() if parameter in found}
     assert named == {"used.weight", "unused.weight", "unused.bias"}
     assert [float(found[trained[name].weight]["step"]) for name in ("used", "unused")] == [2, 0]

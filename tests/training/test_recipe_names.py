@@ -12,7 +12,7 @@ from tests.conftest import CHECKOUT
 from training.config import TrainConfig
 from training.optimizers import OPTIMIZERS, SCHEDULES
 from training.strategy_table import SPLIT_PLACE, STRATEGIES
-from training.workloads import spec
+from training.workloads import load_spec
 
 
 def classes(path: Path) -> list[str]:
@@ -65,6 +65,6 @@ def test_every_module_that_reads_records_has_suffixes():
 def test_a_workload_has_a_score_for_each_metric_that_it_declares(folder: Path):
     module = next(path for n in ("scores", "workload") if (path := folder / f"{n}.py").exists())
     computed = module.read_text(encoding="utf-8")
-    declared = spec(folder.name).metrics
-    assert spec(folder.name).primary_metric in declared
+    declared = load_spec(folder.name).metrics
+    assert load_spec(folder.name).primary_metric in declared
     assert not [metric for metric in declared if f'"{metric}' not in computed]

@@ -10,7 +10,7 @@ from torch import nn
 from tests.training.test_loop import poison
 from tests.training.trainings import config
 from training.microbatches import MicroBatches
-from training.optimizers import Average, build, moments, step
+from training.optimizers import Average, build, iter_moments, step
 from training.step_numbers import DeviceStepMetrics, Step
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
@@ -78,7 +78,7 @@ def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     optimizer = build(config(optimizer=kind, weight_decay=0.5), model)
     average, micro = Average(model, 0.5), MicroBatches(model, 0, 8)
-    dict(moments(optimizer))
+    dict(iter_moments(optimizer))
 
     def train(number: int, finite: bool) -> None:
         micro.step(8 * number, ALONE.device)
@@ -93,7 +93,9 @@ def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
 
     def state() -> dict[str, torch.Tensor]:
         names = {p: n for n, p in model.named_parameters()}
-        found = {f"{names[p]}.{k}": t for p, kinds in moments(optimizer) for k, t in kinds.items()}
+        found = {
+            f"{names[p]}.{k}": t for p, kinds in iter_moments(optimizer) for k, t in kinds.items()
+        }
         kept = model.state_dict() | found | {f"average.{n}": t for n, t in average.tensors.items()}
         return copy.deepcopy(kept)
 

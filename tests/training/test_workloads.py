@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.workloads import load, read_settings, spec
+from training.workloads import load, load_spec, read_settings
 from trainyard.common.errors import TrainingError
 
 TOYS = Path(__file__).parent
@@ -12,7 +12,7 @@ TOYS = Path(__file__).parent
 
 def test_a_workload_of_ones_own_is_found_by_its_package(monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
-    assert spec("toys.ragged").primary_metric == "loss"
+    assert load_spec("toys.ragged").primary_metric == "loss"
     assert load("toys.ragged", {"dropout": 0.1}).config.dropout == 0.1
 
 
@@ -27,7 +27,7 @@ def test_a_workload_of_ones_own_is_found_by_its_package(monkeypatch):
 )
 def test_an_unknown_workload_is_named(name, expected):
     with pytest.raises(TrainingError, match=expected):
-        spec(name)
+        load_spec(name)
 
 
 def test_a_missing_import_inside_a_workload_is_not_hidden(tmp_path, monkeypatch):
@@ -35,7 +35,7 @@ def test_a_missing_import_inside_a_workload_is_not_hidden(tmp_path, monkeypatch)
     (tmp_path / "mine/work/config.py").write_text("import not_installed_anywhere\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
-        spec("mine.work")
+        load_spec("mine.work")
 
 
 def test_a_wrong_setting_is_named_with_its_value():

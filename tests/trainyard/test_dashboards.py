@@ -12,7 +12,7 @@ from trainyard.common.measures import ALL, OF_SERVICE, OF_TRAINING
 
 
 def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown():
-    shown = dashboards.grafana_dashboard()
+    shown = dashboards.build_grafana_dashboard()
     series = {name for measure in OF_SERVICE for name in measure.series}
     targets = [target for panel in shown["panels"] for target in panel["targets"]]
     named = [set(re.findall(r"trainyard_\w+", target["expr"])) for target in targets]
@@ -23,7 +23,7 @@ def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown
 
 def test_no_two_panels_lie_on_each_other():
     taken = set()
-    for panel in dashboards.grafana_dashboard()["panels"]:
+    for panel in dashboards.build_grafana_dashboard()["panels"]:
         x, y, wide, high = (panel["gridPos"][side] for side in "xywh")
         cells = set(product(range(x, x + wide), range(y, y + high)))
         assert not cells & taken and x + wide <= 24
@@ -46,7 +46,7 @@ def cloudwatch_metrics(template: dict) -> Iterator[tuple[str, str]]:
 
 def test_every_metric_of_cloudwatchs_is_of_the_list():
     known = {(source.namespace, source.name) for measure in ALL for source in measure.sources}
-    named = set(cloudwatch_metrics(dashboards.cloudwatch_template()))
+    named = set(cloudwatch_metrics(dashboards.build_cloudwatch_template()))
     assert named <= known
     trained = {(source.namespace, source.name) for m in OF_TRAINING for source in m.sources}
     assert trained <= named
@@ -54,7 +54,7 @@ def test_every_metric_of_cloudwatchs_is_of_the_list():
 
 def test_cfn_lint_has_nothing_to_say(tmp_path):
     path = tmp_path / "dashboard.json"
-    path.write_text(json.dumps(dashboards.cloudwatch_template()))
+    path.write_text(json.dumps(dashboards.build_cloudwatch_template()))
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, "-r", "us-east-1", "-t", str(path)],

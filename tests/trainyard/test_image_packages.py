@@ -2,7 +2,13 @@
 
 import pytest
 
-from trainyard.image_packages import Image, differences, image_of, known_image, published_images
+from trainyard.image_packages import (
+    Image,
+    find_image,
+    find_published_image,
+    list_differences,
+    load_published_images,
+)
 from trainyard.image_packages import InstalledPackage as Package
 
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
@@ -11,13 +17,15 @@ DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 
 def test_the_longest_version_in_a_tag_names_the_image():
-    found = image_of(f"{ECR}/sagemaker-scikit-learn:1.4-2-py312-cpu-py3")
+    found = find_published_image(f"{ECR}/sagemaker-scikit-learn:1.4-2-py312-cpu-py3")
     assert found and found.name == "sagemaker-scikit-learn 1.4-2-py312" and found.python == "3.12"
-    old = image_of(f"{ECR}/sagemaker-scikit-learn:1.4-2-cpu-py3")
+    old = find_published_image(f"{ECR}/sagemaker-scikit-learn:1.4-2-cpu-py3")
     assert old and old.python == "3.10"
-    assert image_of(f"{ECR}/sagemaker-scikit-learn:1.4-20-cpu-py3") is None
-    assert image_of("own/image:1") is image_of(None) is None
-    assert published_images()["smdistributed-modelparallel 2.5.1"] is None  # known all the same
+    assert find_published_image(f"{ECR}/sagemaker-scikit-learn:1.4-20-cpu-py3") is None
+    assert find_published_image("own/image:1") is find_published_image(None) is None
+    assert (
+        load_published_images()["smdistributed-modelparallel 2.5.1"] is None
+    )  # known all the same
 
 
 @pytest.mark.parametrize(
@@ -29,15 +37,15 @@ def test_the_longest_version_in_a_tag_names_the_image():
     ],
 )
 def test_a_tag_says_what_no_list_does(uri: str, python: str, packages: dict[str, str]):
-    image = known_image(uri)
+    image = find_image(uri)
     assert image and (image.python, dict(image.packages)) == (python, packages)
 
 
 def test_a_published_list_counts_more_than_a_tag():
-    image = known_image(f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3")
+    image = find_image(f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3")
     assert image and image.packages["scikit-learn"] == "1.2.1"
-    assert known_image(f"{ECR}/own-things:1.2-1") is None
-    assert known_image("own/image:1") is None
+    assert find_image(f"{ECR}/own-things:1.2-1") is None
+    assert find_image("own/image:1") is None
 
 
 HERE = {
@@ -68,7 +76,7 @@ def test_what_differs_is_named_with_both_versions(packages: dict[str, str], rows
     image = Image("a 1", "3.12.8", "", packages)
     installed = {name: HERE[name] for name in packages}
     imported = {"pandas", "numpy", "yaml", "torch", "idna", "markupsafe"}
-    assert differences(image, "3.12.1", installed, imported) == rows
-    assert differences(image, "3.12.1", installed, {"nothing"}) == []
-    assert differences(image, "3.11.9", {}, imported) == ["Python 3.11.9 (there 3.12.8)"]
-    assert differences(Image("a 1", "", "", {}), "3.11.9", {}, imported) == []
+    assert list_differences(image, "3.12.1", installed, imported) == rows
+    assert list_differences(image, "3.12.1", installed, {"nothing"}) == []
+    assert list_differences(image, "3.11.9", {}, imported) == ["Python 3.11.9 (there 3.12.8)"]
+    assert list_differences(Image("a 1", "", "", {}), "3.11.9", {}, imported) == []

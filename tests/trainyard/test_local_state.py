@@ -17,7 +17,7 @@ from trainyard.commands.emulator import STATE
 from trainyard.emulator.client_environment import ADDRESS
 from trainyard.emulator.server import serve
 from trainyard.local_state import serve_local_state
-from trainyard.runs.execution import Execution, latest_execution
+from trainyard.runs.execution import Execution, find_latest_execution
 
 pytestmark = pytest.mark.long
 
@@ -65,9 +65,9 @@ def test_the_environment_is_as_before_afterwards(here: Path):
     before = dict(os.environ)
     (STATE / ADDRESS).write_text("http://127.0.0.1:9")  # a killed emulator's, which leads nowhere
     with serve_local_state():
-        assert "pipeline/checks/" in latest_execution("checks")
+        assert "pipeline/checks/" in find_latest_execution("checks")
         with serve_local_state():  # the inner one finds AWS configured
-            assert "pipeline/checks/" in latest_execution("checks")
+            assert "pipeline/checks/" in find_latest_execution("checks")
     assert dict(os.environ) == before and not (STATE / ADDRESS).exists()
 
 
@@ -122,7 +122,7 @@ def test_a_run_is_looked_at_from_another_shell_while_it_runs(here: Path, monkeyp
         assert address.stat().st_mode & 0o777 == 0o600
         for _ in range(2):
             with serve_local_state():
-                told = Execution(latest_execution(None)).describe()
+                told = Execution(find_latest_execution(None)).describe()
             assert told["PipelineExecutionStatus"] == "Executing"
         (here / "seen").touch()
         assert running.wait(60) == 0

@@ -33,7 +33,7 @@ def test_one_endless_line_ends_it_and_others_go_on(monkeypatch):
     assert endless.search("aaa") is None, "it finds nothing any more"
     assert time.thread_time() - began < 5, "or it would take 2^40 steps"
     assert other.search(ENDLESS) and not other.is_given_up
-    said = endless.given_up_message("loss")
+    said = endless.explain_timeout("loss")
     assert "metric loss" in said and "(a|aa)+$" in said
 
 

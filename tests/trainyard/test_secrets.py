@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.conftest import CHECKOUT, called
 from tests.pipelines.upserting import definition
 from trainyard.plan.definition_diff import HIDDEN, compare
-from trainyard.plan.plan_display import differences
-from trainyard.secrets import find, in_url, is_secret
+from trainyard.plan.plan_display import format_differences
+from trainyard.secrets import find, has_url_secret, is_secret
 
 pytestmark = pytest.mark.long
 
@@ -47,9 +47,9 @@ WORD = st.text("abcXYZ019_~.", min_size=1, max_size=12)
 
 @given(st.sampled_from(["https", "postgresql", "s3+x"]), WORD, WORD, WORD)
 def test_every_url_with_a_password_is_told_and_none_without(scheme, user, password, host):
-    assert in_url(f"at {scheme}://{user}:{password}@{host}/x")
-    assert not in_url(f"{scheme}://{user}@{host}:80/{password}")
-    assert not in_url(f"{scheme}://{host}:80/a@{password}")
+    assert has_url_secret(f"at {scheme}://{user}:{password}@{host}/x")
+    assert not has_url_secret(f"{scheme}://{user}@{host}:80/{password}")
+    assert not has_url_secret(f"{scheme}://{host}:80/a@{password}")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_plan_hides_what_somebody_wrote_into_the_pipeline():
 
     for before, after in ((None, "hunter2"), ("hunter1", "hunter2"), ("hunter1", None)):
         diff = compare(state(before), state(after))
-        text = "\n".join(line.plain for line in differences(diff))
+        text = "\n".join(line.plain for line in format_differences(diff))
         assert "hunter" not in text and HIDDEN in text
         assert {change.path for change in diff.steps[0].changes} == {
             "Environment.HF_TOKEN", "Environment.URL"

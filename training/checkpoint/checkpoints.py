@@ -114,7 +114,7 @@ class Checkpoints:
         """
         # One image (the copy in memory) holds one save: the previous one must be written first.
         self.finish()
-        parts = save.parts_of(state)
+        parts = save.build_parts(state)
         if self._share is None:  # the ranks agree on the shares at the first save
             self._share = Share(self._meeting, parts, self._ranks.device)
             self._release = weakref.finalize(self, self._share.close)
@@ -156,7 +156,7 @@ class Checkpoints:
                 "is intact, and a job with the same code, settings and data goes on from it"
             ) from failure
 
-    def progress(self, step: int) -> dict[str, float]:
+    def collect_metrics(self, step: int) -> dict[str, float]:
         """Return fields for a metric line: unsaved steps, and whether a save failed."""
         return {
             "unsaved_steps": step - self._complete_step,
@@ -171,9 +171,9 @@ class Checkpoints:
         only if there is a checkpoint to load.
         """
         meeting, tensors = self._meeting, None
-        entries = find_files.survey(self._folder) if self._leads else []
-        for candidate in find_files.candidates(meeting, entries):
-            folder = marker.folder_of(self._folder, candidate.step)
+        entries = find_files.survey_checkpoints(self._folder) if self._leads else []
+        for candidate in find_files.gather_candidates(meeting, entries):
+            folder = marker.build_folder_path(self._folder, candidate.step)
             try:
                 if candidate.damage:
                     raise Torn(candidate.damage)
@@ -188,12 +188,12 @@ class Checkpoints:
                 )
                 continue
             # SageMaker restores deleted files from S3, so remove what the marker does not list.
-            for stray in marker.unlisted_files(folder, metadata) if self._leads else []:
+            for stray in marker.list_unlisted_files(folder, metadata) if self._leads else []:
                 save.clear(folder / stray)
             self._adopt_checkpoint(candidate.step, metadata)
             return candidate.step
         if self._ranks.rank == 0 and self.lineage is not None:
-            for stranger in marker.foreign_trainings(self._folder, self.lineage.parts):
+            for stranger in marker.describe_foreign_trainings(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
         return None if self._start is None else self._begin(self._start, state)
 
@@ -208,7 +208,7 @@ class Checkpoints:
             return None
         setting = f"start_from.checkpoint {start.start_from.checkpoint}"
         if (
-            extra_files := marker.unlisted_files(start.folder, start.metadata)
+            extra_files := marker.list_unlisted_files(start.folder, start.metadata)
             if self._leads
             else []
         ):
@@ -236,11 +236,11 @@ class Checkpoints:
             return False
         if metadata.lineage is None:
             differs = "its marker does not say what it was trained with"
-        elif differences := self.lineage.parts.differences(metadata.lineage.parts):
+        elif differences := self.lineage.parts.describe_differences(metadata.lineage.parts):
             differs = f"it is another training's: {'; '.join(differences.values())}"
         else:
             return False
-        folder = marker.folder_of(self._folder, step)
+        folder = marker.build_folder_path(self._folder, step)
         self._log_warning("checkpoint %s is not resumed: %s", folder, differs)
         return True
 
@@ -252,7 +252,7 @@ class Checkpoints:
         """Continue the step count and the lineage of the checkpoint that was just loaded."""
         self._complete_step = step
         if self.lineage is not None and metadata.lineage is not None:
-            self.lineage = self.lineage.after(step, metadata.lineage)
+            self.lineage = self.lineage.resume_at(step, metadata.lineage)
 
     @property
     def _leads(self) -> bool:
@@ -267,7 +267,7 @@ class Checkpoints:
         """Write the checkpoint in a background thread; keep an error for the training's thread."""
         try:
             wait_for_copy()
-            target = marker.folder_of(self._folder, metadata.step)
+            target = marker.build_folder_path(self._folder, metadata.step)
             save.write(share, self._meeting, target, self._leads, metadata, self._keep)
             self._complete_step = metadata.step
         except Exception as error:  # noqa: BLE001  ``finish`` raises it in the training's thread
@@ -286,26 +286,28 @@ class Checkpoints:
         meeting, ranks = self._meeting, self._ranks
         lead = ranks.rank - ranks.local_rank
         files = find_files.locate_files(
-            meeting, folder, metadata, lead, lambda count: meeting.pulse()
+            meeting, folder, metadata, lead, lambda count: meeting.report_progress()
         )
         read: dict[str, Tensor] = {}
         problem: list[str] = []
         # Exchange the outcomes before raising: a rank that raised alone would leave the others
         # waiting.
         try:
-            read = read_slices.read(state, files, ranks.local_rank, meeting.pulse)
+            read = read_slices.read(state, files, ranks.local_rank, meeting.report_progress)
         except Torn as torn:
             problem = ["torn", str(torn)]
         except TrainingError as error:
             problem = ["wrong", str(error)]
         try:
-            wrong = meeting.decide(problem, lambda problems: next(filter(None, problems), None))
+            wrong = meeting.decide_together(
+                problem, lambda problems: next(filter(None, problems), None)
+            )
         finally:
             # Close only now: until here another rank may still be reading from this machine.
             files.close()
         if wrong:
             raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
-        read_slices.commit(state, read)
+        read_slices.commit_to_state(state, read)
 
 
 def _meeting(ranks: Ranks, patience_seconds: float) -> StoreExchange | LoneRank:

@@ -21,7 +21,7 @@ from typing import Any
 from training.checkpoint import marker
 from training.checkpoint.marker import DamagedMarkerError, Marker
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
-from training.checkpoint.tensor_table import LocalFile, Source, Torn, hashes_path
+from training.checkpoint.tensor_table import LocalFile, Source, Torn, build_hashes_path
 from trainyard.common.errors import TrainingError
 
 # Serving files between machines. A machine that was restarted with an empty disk has no files; the
@@ -38,7 +38,7 @@ SILENCE = 60  # seconds to wait for a machine that does not respond
 AT_ONCE = 2**20  # bytes that are read and sent at once
 
 
-def word() -> str:
+def create_secret() -> str:
     """Return a new secret word of ``WORD`` characters."""
     return secrets.token_hex(WORD // 2)
 
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
         """Start serving the files ``names``; no others may be requested."""
-        host, bound = _host()
+        host, bound = _find_own_host()
         file_names = frozenset(names)
         # A silent client blocks its handler's thread, so ``close`` shuts all open connections down.
         self._open = connections = set[socket.socket]()
@@ -112,7 +112,7 @@ def _send(file: LocalFile, begin: int, count: int, write: Callable[[memoryview],
         write(part)
 
 
-def _host() -> tuple[str, str]:
+def _find_own_host() -> tuple[str, str]:
     """Return the host at which the other machines reach this one, and the address to bind to.
 
     Rank 0's machine is reached at MASTER_ADDR. Any other uses the address of its interface to that
@@ -198,21 +198,21 @@ class Candidate:
     damage: str = ""
 
 
-def survey(folder: Path) -> list[tuple[int, str, str]]:
+def survey_checkpoints(folder: Path) -> list[tuple[int, str, str]]:
     """Return (step, digest of the marker, damage) of each checkpoint on this machine."""
     entries = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
             marker.find_unfinished(folder)]  # fmt: skip
-    for step in marker.steps(folder):
+    for step in marker.list_steps(folder):
         try:
-            marker.load_marker(marker.folder_of(folder, step))
-            content = (marker.folder_of(folder, step) / marker.NAME).read_bytes()
+            marker.load_marker(marker.build_folder_path(folder, step))
+            content = (marker.build_folder_path(folder, step) / marker.NAME).read_bytes()
             entries.append((step, hashlib.sha256(content).hexdigest(), ""))
         except (DamagedMarkerError, OSError) as error:
             entries.append((step, "", str(error)))
     return entries
 
 
-def candidates(
+def gather_candidates(
     meeting: StoreExchange | LoneRank, entries: list[tuple[int, str, str]]
 ) -> list[Candidate]:
     """Return the checkpoints of all machines, newest first. Collective: call it on every rank.
@@ -220,9 +220,10 @@ def candidates(
     A damaged copy is left out if another machine has a complete one.
 
     Args:
-        entries: result of ``survey``, from one rank of each machine; empty from the others.
+        entries: result of ``survey_checkpoints``, from one rank of each machine; empty from the
+            others.
     """
-    return [Candidate(*fields) for fields in meeting.decide(entries, _merge_surveys)]
+    return [Candidate(*fields) for fields in meeting.decide_together(entries, _merge_surveys)]
 
 
 def _merge_surveys(
@@ -255,7 +256,7 @@ def relay_marker(meeting: StoreExchange | LoneRank, candidate: Candidate, folder
     text = None
     if meeting.rank == candidate.holder:
         text = (folder / marker.NAME).read_text(encoding="utf-8")
-    content = meeting.decide(text, lambda texts: texts[candidate.holder])
+    content = meeting.decide_together(text, lambda texts: texts[candidate.holder])
     try:
         return marker.parse_marker(content.encode())
     except DamagedMarkerError as error:
@@ -321,8 +322,8 @@ def locate_files(
         Torn: no machine has one of the files.
     """
     leads = meeting.rank == lead
-    report = _codes(folder, metadata, advance) if leads else None
-    answer = meeting.decide(report, lambda answers: _merge_codes(metadata, answers))
+    report = _check_local_shards(folder, metadata, advance) if leads else None
+    answer = meeting.decide_together(report, lambda answers: _merge_codes(metadata, answers))
     if "torn" in answer:
         raise Torn(answer["torn"])
     codes = {int(rank): flags for rank, flags in answer["codes"].items()}
@@ -330,11 +331,11 @@ def locate_files(
     if any(ABSENT in flags for flags in codes.values()):
         if leads and PRESENT in codes[lead]:
             names = [file_name for n, name in enumerate(metadata.names) if codes[lead][n] == PRESENT
-                     for file_name in (name, hashes_path(Path(name)).name)]  # fmt: skip
+                     for file_name in (name, build_hashes_path(Path(name)).name)]  # fmt: skip
             files.server = Server(folder, names, answer["word"])
         address = files.server.address if files.server else None
         try:
-            every = meeting.decide(address, lambda answers: answers)
+            every = meeting.decide_together(address, lambda answers: answers)
         except TrainingError:
             files.close()
             raise
@@ -344,21 +345,23 @@ def locate_files(
     return files
 
 
-def _codes(folder: Path, metadata: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
+def _check_local_shards(
+    folder: Path, metadata: Marker, advance: Callable[[int], None]
+) -> dict[str, Any]:
     """Return which of the checkpoint's shards are on this machine ("codes"), and what is wrong with
     damaged ones ("why").
     """
     codes, reasons = "", {}
     for number, name in enumerate(metadata.names):
-        wrong = marker.problem(folder, name, metadata.files[name])
+        wrong = marker.explain_damage(folder, name, metadata.files[name])
         codes += ABSENT if wrong else PRESENT
         # A missing file is normal: each machine may have only the files of its own ranks.
-        if wrong and wrong != _missing(name):
+        if wrong and wrong != _format_missing_file(name):
             reasons[str(number)] = wrong
     return {"codes": codes, "why": reasons}
 
 
-def _missing(name: str) -> str:
+def _format_missing_file(name: str) -> str:
     return f"{name} is missing"
 
 
@@ -368,5 +371,5 @@ def _merge_codes(metadata: Marker, answers: Sequence[dict[str, Any] | None]) -> 
     for number, name in enumerate(metadata.names):
         if all(flags[number] == ABSENT for flags in codes.values()):
             reasons = (report["why"].get(str(number)) for report in answers if report)
-            return {"torn": next(filter(None, reasons), _missing(name))}
-    return {"codes": codes, "word": word()}
+            return {"torn": next(filter(None, reasons), _format_missing_file(name))}
+    return {"codes": codes, "word": create_secret()}

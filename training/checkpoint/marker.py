@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from training.checkpoint.tensor_table import BLOCK, HASH, Table, hashes_path
+from training.checkpoint.tensor_table import BLOCK, HASH, Table, build_hashes_path
 from training.identity import Parts
 from trainyard.common.hashes import json_sha256
 
@@ -60,7 +60,7 @@ class Lineage(BaseModel):
         )
         return cls(parts=parts, stretches=(stretch,))
 
-    def after(self, step: int, before: "Lineage") -> "Lineage":
+    def resume_at(self, step: int, before: "Lineage") -> "Lineage":
         """Return this training's lineage when it resumes at ``step`` a checkpoint with lineage
         ``before``.
         """
@@ -138,12 +138,12 @@ class DamagedMarkerError(ValueError):
     """A marker is unreadable, or not as it was written. The message says why."""
 
 
-def folder_of(folder: Path, step: int) -> Path:
+def build_folder_path(folder: Path, step: int) -> Path:
     """Return the path of the checkpoint of step ``step`` in ``folder``."""
     return folder / f"{PREFIX}{step:08d}"
 
 
-def steps(folder: Path, name: str = NAME) -> list[int]:
+def list_steps(folder: Path, name: str = NAME) -> list[int]:
     """Return the steps of the checkpoints in ``folder`` that have a marker, in ascending order.
 
     Args:
@@ -151,7 +151,7 @@ def steps(folder: Path, name: str = NAME) -> list[int]:
     """
     candidates = _parse_steps(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
     # The glob also finds a folder whose number is written differently, such as step-5.
-    return [step for step in candidates if (folder_of(folder, step) / name).is_file()]
+    return [step for step in candidates if (build_folder_path(folder, step) / name).is_file()]
 
 
 def find_unfinished(folder: Path) -> list[int]:
@@ -159,7 +159,7 @@ def find_unfinished(folder: Path) -> list[int]:
     marker.
     """
     candidates = _parse_steps(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))
-    return [step for step in candidates if not (folder_of(folder, step) / NAME).is_file()]
+    return [step for step in candidates if not (build_folder_path(folder, step) / NAME).is_file()]
 
 
 def _parse_steps(folders: Iterator[Path]) -> list[int]:
@@ -215,7 +215,7 @@ def load_marker(folder: Path, *, check_name: bool = True) -> Marker:
     except OSError as error:
         raise DamagedMarkerError(f"{NAME} cannot be read: {error.strerror}") from None
     marker = parse_marker(content)
-    if check_name and folder_of(folder.parent, marker.step) != folder:
+    if check_name and build_folder_path(folder.parent, marker.step) != folder:
         raise DamagedMarkerError(f"{NAME} is of step {marker.step}")
     return marker
 
@@ -228,13 +228,13 @@ def read(folder: Path, *, check_name: bool = True) -> Marker | None:
         return None
 
 
-def problem(folder: Path, name: str, entry: CheckpointFile) -> str | None:
+def explain_damage(folder: Path, name: str, entry: CheckpointFile) -> str | None:
     """Return what is wrong with a shard, or None if it and its hashes have the sizes that were
     written.
     """
     path = folder / name
     blocks = -(-entry.bytes // BLOCK)
-    for file_path, size in ((path, entry.bytes), (hashes_path(path), blocks * HASH)):
+    for file_path, size in ((path, entry.bytes), (build_hashes_path(path), blocks * HASH)):
         if not file_path.is_file():
             return (
                 f"{file_path.name} is not a file"
@@ -246,21 +246,21 @@ def problem(folder: Path, name: str, entry: CheckpointFile) -> str | None:
     return None
 
 
-def unlisted_files(folder: Path, marker: Marker) -> list[str]:
+def list_unlisted_files(folder: Path, marker: Marker) -> list[str]:
     """Return the names of shards in the folder that do not belong to the checkpoint."""
     return sorted({path.name for path in folder.glob("*.safetensors")} - {*marker.files})
 
 
-def foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
+def describe_foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
     """Yield a sentence for each other training with checkpoints next to the folder
     ``own_folder``.
     """
     for folder in sorted(
         path for path in own_folder.parent.glob("*") if path != own_folder and path.is_dir()
     ):
-        markers = [read(folder_of(folder, step)) for step in steps(folder)]
+        markers = [read(build_folder_path(folder, step)) for step in list_steps(folder)]
         for newest in [marker.lineage for marker in markers if marker and marker.lineage][-1:]:
-            differs = "; ".join(parts.differences(newest.parts).values())
+            differs = "; ".join(parts.describe_differences(newest.parts).values())
             yield (
                 f"{folder}: holds checkpoints of another training: {differs}; they are not "
                 f"resumed, this training begins in {own_folder}"

@@ -31,11 +31,11 @@ from training.checkpoint.tensor_table import (
     Table,
     Torn,
     VerifiedReader,
-    hashes_path,
+    build_hashes_path,
+    build_part_header,
     parse_header,
-    part_header,
 )
-from training.weights.initial.initial_values import local_part
+from training.weights.initial.initial_values import find_local_part
 from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Slice:
     into: tuple[int, ...]
 
 
-def slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
+def find_slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
     """Return the slices that this rank needs to read.
 
     Args:
@@ -93,12 +93,12 @@ def slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
             )
         key = table.tensors[name][1], part
         if key not in overlaps_by_key:
-            overlaps_by_key[key] = list(_overlaps(layout, part))
+            overlaps_by_key[key] = list(_iter_overlaps(layout, part))
         regions += [Slice(name, *overlap) for overlap in overlaps_by_key[key]]
     return regions
 
 
-def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
+def _iter_overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
     """Yield the overlap of ``part`` with each file's piece, as the fields of a ``Slice`` except its
     name.
     """
@@ -132,10 +132,13 @@ def read(
     """
     metadata, table = files.metadata, files.metadata.table
     regions_by_file: dict[int, list[Slice]] = defaultdict(list)
-    parts = {name: part_of(name, tensor) for name, tensor in state.items()}
-    for region in slices(parts, table, str(files.folder)):
+    parts = {name: build_part(name, tensor) for name, tensor in state.items()}
+    for region in find_slices(parts, table, str(files.folder)):
         regions_by_file[region.file].append(region)
-    read = {name: torch.empty_like(local(tensor), device="cpu") for name, tensor in state.items()}
+    read = {
+        name: torch.empty_like(to_local_tensor(tensor), device="cpu")
+        for name, tensor in state.items()
+    }
     numbers = sorted(regions_by_file)
     first = local_rank % max(1, len(numbers))
     for number in numbers[first:] + numbers[:first]:
@@ -155,11 +158,11 @@ class File:
     ) -> None:
         self._name = name
         hashes = bytearray(-(-entry.bytes // BLOCK) * HASH)
-        with closing(open_file(hashes_path(Path(name)).name)) as source:
+        with closing(open_file(build_hashes_path(Path(name)).name)) as source:
             source.read(0, memoryview(hashes))
         advance(len(hashes))
         if hashlib.sha256(hashes).hexdigest() != entry.sha256:
-            raise Torn(f"{hashes_path(Path(name))} is not as it was written")
+            raise Torn(f"{build_hashes_path(Path(name))} is not as it was written")
         self._content = VerifiedReader(name, open_file(name), entry.bytes, bytes(hashes), advance)
         self._header, self._data = parse_header(self._content.read)
 
@@ -168,39 +171,39 @@ class File:
 
     def fill(self, read: Mapping[str, Tensor], regions: list[Slice]) -> None:
         """Copy the slices ``regions`` from the file into the tensors of ``read``."""
-        steps = [(*cut, region) for region in regions for cut in self._cuts(region)]
+        steps = [(*cut, region) for region in regions for cut in self._iter_cuts(region)]
         # Read in the order of the file: the reader only moves forwards, and reads each block once.
         for begin, end, start, lengths, region in sorted(steps, key=lambda step: step[:2]):
             content = self._content.read(begin, end)
-            dtype = torch_type(self._header[region.name]["dtype"])
+            dtype = to_torch_dtype(self._header[region.name]["dtype"])
             flat = torch.frombuffer(content, dtype=torch.uint8)
             if flat.data_ptr() % dtype.itemsize:  # files of other writers need not be aligned
                 flat = flat.clone()
-            part = flat.view(dtype).as_strided(lengths, _strides(region.sizes))
+            part = flat.view(dtype).as_strided(lengths, _compute_strides(region.sizes))
             into = read[region.name]
             for dimension, (offset, length) in enumerate(zip(start, lengths, strict=True)):
                 into = into.narrow(dimension, region.into[dimension] + offset, length)
             into.copy_(part)
 
-    def _cuts(self, region: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
+    def _iter_cuts(self, region: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
         """Yield (begin and end in the file, start in the slice, lengths) of each piece to read."""
         header = self._header.get(region.name)
         if header is None or tuple(header["shape"]) != region.sizes:
             raise Torn(f"{self._name} does not hold what the marker says of {region.name}")
-        width, strides = WIDTHS[header["dtype"]], _strides(region.sizes)
+        width, strides = WIDTHS[header["dtype"]], _compute_strides(region.sizes)
         base = self._data + header["data_offsets"][0]
         for start, lengths in _cut((0,) * len(region.lengths), region.lengths, strides, width):
             origin = [b + s for b, s in zip(region.begin, start, strict=True)]
             first = sum(a * s for a, s in zip(origin, strides, strict=True))
             begin = base + first * width
-            yield begin, begin + _span(lengths, strides) * width, start, lengths
+            yield begin, begin + _compute_span(lengths, strides) * width, start, lengths
 
 
-def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _compute_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(sizes[dimension + 1 :]) for dimension in range(len(sizes)))
 
 
-def _span(lengths: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def _compute_span(lengths: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Return the number of elements from a slice's first element to its last, both included."""
     return 1 + sum((n - 1) * stride for n, stride in zip(lengths, strides, strict=True))
 
@@ -211,7 +214,7 @@ def _cut(
     """Split a slice into pieces that are small enough and without large gaps; yield (start,
     lengths) of each.
     """
-    span, size = _span(lengths, strides) * width, math.prod(lengths) * width
+    span, size = _compute_span(lengths, strides) * width, math.prod(lengths) * width
     dimension = next((d for d, length in enumerate(lengths) if length > 1), None)
     run = size // lengths[dimension] if dimension is not None else size
     if dimension is None or (span <= MOST and (span == size or run < RUN)):
@@ -225,10 +228,10 @@ def _cut(
 
 
 @torch.no_grad()
-def commit(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
+def commit_to_state(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
     """Write what was read into the state's tensors, and empty ``read``."""
     for name, tensor in state.items():
-        local(tensor).copy_(read.pop(name))
+        to_local_tensor(tensor).copy_(read.pop(name))
 
 
 # The image: a rank's file of a checkpoint, byte for byte, in memory that another process reads.
@@ -252,12 +255,12 @@ DTYPES = {
 """Mapping of torch's type to its name in safetensors."""
 
 
-def local(tensor: Tensor) -> Tensor:
+def to_local_tensor(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, or any other tensor unchanged."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def part_of(name: str, tensor: Tensor) -> Part:
+def build_part(name: str, tensor: Tensor) -> Part:
     """Return which part of the whole tensor this rank holds.
 
     It does not use torch's own ``__create_chunk_list__``: of 257 rows that two tensor-parallel
@@ -270,14 +273,15 @@ def part_of(name: str, tensor: Tensor) -> Part:
     if tensor.dtype not in DTYPES:
         raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
     try:
-        ranges = local_part(tensor)
+        ranges = find_local_part(tensor)
     except TrainingError as error:
         raise TrainingError(f"{name}: {error}") from None
     offsets = tuple(along.start for along in ranges)
     sizes = tuple(along.stop - along.start for along in ranges)
-    if local(tensor).numel() != math.prod(sizes):
+    if to_local_tensor(tensor).numel() != math.prod(sizes):
         raise TrainingError(
-            f"{name}: this rank has {list(local(tensor).shape)} of it, expected {list(sizes)}; "
+            f"{name}: this rank has {list(to_local_tensor(tensor).shape)} of it, expected "
+            f"{list(sizes)}; "
             "take an image with torch 2.8 or newer"
         )
     return Part(DTYPES[tensor.dtype], tuple(tensor.shape), offsets, sizes)
@@ -299,7 +303,7 @@ class Image:
         """
         # Wide elements come first, as in safetensors' own files, so that each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
-        beginning, places = part_header(parts, order)
+        beginning, places = build_part_header(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
         self.descriptor = os.memfd_create("checkpoint")
         os.ftruncate(self.descriptor, max(self.size, 1))
@@ -310,7 +314,7 @@ class Image:
         for name in order:
             begin = len(beginning) + places[name]
             region = flat[begin : begin + parts[name].bytes]
-            dtype = torch_type(parts[name].dtype)
+            dtype = to_torch_dtype(parts[name].dtype)
             self._views[name] = region.view(dtype).view(parts[name].sizes)
         self._locked_memory = flat if device.type == "cuda" else None
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -329,7 +333,7 @@ class Image:
         """Copy the tensors into the image; the returned function waits until the copies have
         arrived.
         """
-        sources = {name: local(state[name]).detach() for name in self._views}
+        sources = {name: to_local_tensor(state[name]).detach() for name in self._views}
         if self._stream is None:
             for name, view in self._views.items():
                 view.copy_(sources[name])
@@ -360,6 +364,6 @@ class Image:
         os.close(self.descriptor)
 
 
-def torch_type(name: str) -> torch.dtype:
+def to_torch_dtype(name: str) -> torch.dtype:
     """Return torch's type for safetensors' ``name``."""
     return next(dtype for dtype, dtype_name in DTYPES.items() if dtype_name == name)

@@ -6,9 +6,9 @@ the store, and two per second while it waits; rank 0 makes one more for each ran
 the values of all others except rank 0.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
-an hour: a rank that makes progress says so (``pulse``), and the others wait as long as any rank
-does. The patience is counted from the last pulse of any rank, so a hang is noticed once all other
-work is done.
+an hour: a rank that makes progress says so (``report_progress``), and the others wait as long as
+any rank does. The patience is counted from the last report of any rank, so a hang is noticed once
+all other work is done.
 """
 
 import json
@@ -47,20 +47,20 @@ class LoneRank:
 
     rank, world = 0, 1
 
-    def decide(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
+    def decide_together(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
         choice = choose([value])
         return choice if needs_result else None
 
-    def deal(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+    def decide_per_rank(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         return choose([value])[0]
 
-    def offer(self, name: str, content: bytes) -> None:
+    def store_offer(self, name: str, content: bytes) -> None:
         self._offers = {**getattr(self, "_offers", {}), name: content}
 
     def get_offer(self, name: str) -> bytes:
         return self._offers[name]
 
-    def pulse(self) -> None:
+    def report_progress(self) -> None:
         pass
 
     def give_up(self) -> None:
@@ -91,7 +91,7 @@ class StoreExchange:
         self._heard_by_all: list[str] = []
         self._given_up = False
 
-    def decide(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
+    def decide_together(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
         """Return on every rank what ``choose`` returns on rank 0, called with the values of all
         ranks.
 
@@ -107,22 +107,22 @@ class StoreExchange:
             self._answer(name, lambda values: {f"{name}/answer": choose(values)})
         return self._read_answer(name, f"{name}/answer" if needs_result else None)
 
-    def deal(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+    def decide_per_rank(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         """Return this rank's item of what ``choose`` returns on rank 0: one item for each rank.
 
-        Otherwise like ``decide``.
+        Otherwise like ``decide_together``.
         """
         name = self._publish_value(value)
 
-        def parts(values: Sequence[Any]) -> dict[str, Any]:
+        def choose_parts(values: Sequence[Any]) -> dict[str, Any]:
             choices = choose(values)
             return {f"{name}/answer/{rank}": choice for rank, choice in enumerate(choices)}
 
         if self.rank == 0:
-            self._answer(name, parts)
+            self._answer(name, choose_parts)
         return self._read_answer(name, f"{name}/answer/{self.rank}")
 
-    def offer(self, name: str, content: bytes) -> None:
+    def store_offer(self, name: str, content: bytes) -> None:
         """Store ``content`` for other ranks to read, unless ``name`` exists; call it before a
         round.
         """
@@ -133,7 +133,7 @@ class StoreExchange:
         """Return what a rank offered under ``name`` before a round."""
         return self._store.get(name)
 
-    def pulse(self) -> None:
+    def report_progress(self) -> None:
         """Report that this rank makes progress. Calls are cheap: most of them return at once."""
         if time.monotonic() - self._last_pulse > self._poll_seconds:
             self._store.add("pulse", 1)
@@ -194,7 +194,9 @@ class StoreExchange:
         pause, last = FIRST_PAUSE, -1
         while not self._store.check([key]):
             if self._given_up:
-                raise LostRankError(f"{self._missing(name)} did not come for a checkpoint")
+                raise LostRankError(
+                    f"{self._describe_missing_ranks(name)} did not come for a checkpoint"
+                )
             time.sleep(min(pause, self._poll_seconds))
             pause, now = min(2 * pause, LONGEST_PAUSE), time.monotonic()
             if now - last_check < self._poll_seconds:
@@ -205,11 +207,12 @@ class StoreExchange:
                 since, last = now, pulses
             elif now - since > self._patience:
                 raise LostRankError(
-                    f"{self._missing(name)} did not come for a checkpoint, and nobody has got on "
+                    f"{self._describe_missing_ranks(name)} did not come for a checkpoint, and "
+                    "nobody has got on "
                     f"for {self._patience:g} s (collective_timeout_seconds)"
                 )
 
-    def _missing(self, name: str) -> str:
+    def _describe_missing_ranks(self, name: str) -> str:
         """Return which ranks do not come."""
         keys = ((rank, f"{name}/{rank}") for rank in range(self.world))
         absent = [*islice((rank for rank, key in keys if not self._store.check([key])), MOST_NAMED)]

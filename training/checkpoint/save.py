@@ -21,9 +21,9 @@ from torch import Tensor
 
 from training.checkpoint import marker
 from training.checkpoint.marker import FORMAT, CheckpointFile, Marker
-from training.checkpoint.read_slices import Image, part_of
+from training.checkpoint.read_slices import Image, build_part
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
-from training.checkpoint.tensor_table import Part, RankReport, Table, share_out
+from training.checkpoint.tensor_table import Part, RankReport, Table, assign_shares
 from trainyard.common import atomic_file
 from trainyard.common.errors import TrainingError
 
@@ -87,21 +87,21 @@ def agree_shares(
         except on rank 0.
     """
     report, table = RankReport.from_parts(parts), Table(layouts=(), tensors={})
-    meeting.offer(f"names/{report.digest}", report.names)
+    meeting.store_offer(f"names/{report.digest}", report.names)
 
     def assign_parts(reports: Sequence[Any]) -> list[list[str]]:
         nonlocal table
         names = {digest: meeting.get_offer(f"names/{digest}") for digest in {d for d, _ in reports}}
-        shares = share_out(names, reports)
+        shares = assign_shares(names, reports)
         table = shares.table
         return [sorted(shares.not_written[rank]) for rank in range(len(reports))]
 
-    return set(meeting.deal((report.digest, report.layouts), assign_parts)), table
+    return set(meeting.decide_per_rank((report.digest, report.layouts), assign_parts)), table
 
 
-def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
+def build_parts(state: Mapping[str, Tensor]) -> dict[str, Part]:
     """Return a mapping of each tensor's name to the part that this rank holds."""
-    return {name: part_of(name, tensor) for name, tensor in state.items()}
+    return {name: build_part(name, tensor) for name, tensor in state.items()}
 
 
 def name_of(rank: int) -> str:
@@ -135,7 +135,7 @@ def write(
                 make_anew(target)
 
     def write_share() -> Any:
-        entry = share.write(target / name_of(meeting.rank), meeting.pulse)
+        entry = share.write(target / name_of(meeting.rank), meeting.report_progress)
         return entry and entry.model_dump()
 
     def write_marker() -> None:
@@ -145,7 +145,7 @@ def write(
 
     _run_on_all(meeting, clear_folder, lambda every: None)
     text = _run_on_all(
-        meeting, write_share, lambda every: _marker(metadata, share.table, every), leads
+        meeting, write_share, lambda every: _build_marker(metadata, share.table, every), leads
     )
     _run_on_all(meeting, write_marker, lambda every: None)
 
@@ -176,10 +176,10 @@ def _run_on_all(
                 raise TrainingError(f"{prefix}{outcome['error']}")
         return choose([outcome["is"] for outcome in outcomes])
 
-    return meeting.decide(own_outcome, choose_result, needs_result=needs_result)
+    return meeting.decide_together(own_outcome, choose_result, needs_result=needs_result)
 
 
-def _marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str:
+def _build_marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str:
     """Return the marker's JSON; ``entries``: size and hash of each rank's file, or None if it has
     none.
     """
@@ -197,12 +197,14 @@ def prune(folder: Path, keep: int) -> None:
 
     A checkpoint with a damaged marker is neither counted nor deleted, because its value is unknown.
     """
-    markers_by_step = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
+    markers_by_step = {
+        n: marker.read(marker.build_folder_path(folder, n)) for n in marker.list_steps(folder)
+    }
     intact = {step: read for step, read in markers_by_step.items() if read}
     losses = {n: m.validation_loss for n, m in intact.items() if m.validation_loss is not None}
     kept_steps = {*[*intact][-keep:], *([min(losses, key=losses.__getitem__)] if losses else [])}
     for step in {*intact} - kept_steps:
-        old = marker.folder_of(folder, step)
+        old = marker.build_folder_path(folder, step)
         # Delete the marker first: a half-deleted checkpoint must not look complete. Machines that
         # share a folder (FSx, a Kubernetes claim) all prune it, so files may already be gone.
         (old / marker.NAME).unlink(missing_ok=True)

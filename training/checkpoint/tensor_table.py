@@ -115,7 +115,7 @@ class Shares:
     """Mapping of a rank to the names of tensors that it holds but another rank writes."""
 
 
-def share_out(
+def assign_shares(
     names: Mapping[str, bytes], ranks: Sequence[tuple[str, Sequence[Sequence[Iterable[int]]]]]
 ) -> Shares:
     """Decide which rank writes which part.
@@ -137,12 +137,15 @@ def share_out(
             holders[name].append((digest, number))
             types[name] = dtype
     spreads = {
-        key: _spread(key, by_digest) for key in {tuple(holding) for holding in holders.values()}
+        key: _find_spread(key, by_digest)
+        for key in {tuple(holding) for holding in holders.values()}
     }
-    return _share(holders, types, spreads)
+    return _assign_parts(holders, types, spreads)
 
 
-def _spread(key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]) -> tuple[Any, Spread]:
+def _find_spread(
+    key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]
+) -> tuple[Any, Spread]:
     """Return the shape and the parts, with their ranks, of the tensors that are held in this way.
 
     Args:
@@ -159,7 +162,7 @@ def _spread(key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]) -> t
     return shape, tuple((o, s, tuple(ranks)) for (o, s), ranks in sorted(ranks_by_part.items()))
 
 
-def _share(
+def _assign_parts(
     holders: Mapping[str, list[tuple[str, int]]],
     types: Mapping[str, str],
     spreads: Mapping[tuple, tuple[Numbers, Spread]],
@@ -212,15 +215,17 @@ read our files.
 LONGEST = 2**30  # bytes; longer than the header of any real file
 
 
-def part_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+def build_part_header(
+    parts: Mapping[str, Part], order: Sequence[str]
+) -> tuple[bytes, dict[str, int]]:
     """Return the header of a checkpoint's file, and where each tensor lies behind it."""
     offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
     metadata = {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
     rows = [(name, parts[name].dtype, parts[name].sizes, parts[name].bytes) for name in order]
-    return file_header(metadata, rows)
+    return build_file_header(metadata, rows)
 
 
-def file_header(
+def build_file_header(
     metadata: Mapping[str, str], rows: Iterable[tuple[str, str, Sequence[int], int]]
 ) -> tuple[bytes, dict[str, int]]:
     """Return the header of a safetensors file, and where each tensor lies behind it.
@@ -287,12 +292,12 @@ class Source(Protocol):
         """Close the source."""
 
 
-def hashes_path(path: Path) -> Path:
+def build_hashes_path(path: Path) -> Path:
     """Return the path of the file that holds the block hashes of ``path``."""
     return path.with_suffix(".sha256")
 
 
-def digests(content: memoryview) -> bytes:
+def hash_blocks(content: memoryview) -> bytes:
     """Return the hashes of the blocks of ``content``, which begins at a block boundary."""
     starts = range(0, len(content), BLOCK)
     return b"".join(hashlib.sha256(content[n : n + BLOCK]).digest() for n in starts)
@@ -374,7 +379,7 @@ class VerifiedReader:
         self._advance(len(fresh))
         number = (first + len(overlap)) // BLOCK
         expected_hashes = self._hashes[number * HASH :][: -(-len(fresh) // BLOCK) * HASH]
-        hashes = digests(fresh)
+        hashes = hash_blocks(fresh)
         if hashes == expected_hashes:
             return
         wrong = next(

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint.tensor_table import BLOCK, digests, hashes_path
+from training.checkpoint.tensor_table import BLOCK, build_hashes_path, hash_blocks
 from trainyard.common import atomic_file
 
 AT_ONCE = 256 * BLOCK  # 4 MiB: bytes that are in memory at a time
@@ -43,14 +43,14 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
             part = memoryview(content)[: min(AT_ONCE, size - begin)]
             if os.preadv(image, [part], begin) != len(part):
                 raise OSError(f"the image ends before byte {begin + len(part)}")
-            hashes += digests(part)
+            hashes += hash_blocks(part)
             file.write(part)
             if number % REPORT_EVERY == REPORT_EVERY - 1:
                 send_message(written=begin + len(part))
             # Otherwise an orphaned process would complete a file that no marker will name.
             if os.getppid() != rank:
                 raise OrphanedError
-    atomic_file.write(hashes_path(path), bytes(hashes))
+    atomic_file.write(build_hashes_path(path), bytes(hashes))
     return hashlib.sha256(hashes).hexdigest()
 
 
@@ -59,7 +59,7 @@ def send_message(**fields: Any) -> None:
     print(json.dumps(fields), flush=True)
 
 
-def lines(rank: int) -> Any:
+def read_paths(rank: int) -> Any:
     """Yield the paths that the rank sends, until it is gone or closes the pipe."""
     while os.getppid() == rank:
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
@@ -72,7 +72,7 @@ def lines(rank: int) -> Any:
 def main() -> None:
     image, size, rank = map(int, sys.argv[1:])
     with contextlib.suppress(OrphanedError, BrokenPipeError, KeyboardInterrupt):
-        for path in lines(rank):
+        for path in read_paths(rank):
             try:
                 send_message(sha256=write(Path(path), image, size, rank))
             except OSError as error:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from training.data.manifest import Samples, row_dtype
+from training.data.manifest import Samples, build_row_dtype
 from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
 from training.data.open_shards import OpenShards, ShardCache
 from training.data.shard_storage import ShardStorage, place
-from training.data.shard_writer import variable
+from training.data.shard_writer import list_variable_fields
 from trainyard.common.errors import DataError
 
 RUN = 8  # rows; runs that are this long on average are copied as slices
@@ -38,11 +38,11 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if np.count_nonzero(breaks) * RUN > len(addresses):
         low = int(addresses.min())
         places = addresses - low
-        return _memory(low, int(places.max()) + 1, dtype, stride=1)[places]
+        return _view_memory(low, int(places.max()) + 1, dtype, stride=1)[places]
     out = np.empty(len(addresses), dtype)
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(addresses)] if len(out) else [0]
     for start, stop in itertools.pairwise(edges):
-        run = _memory(int(addresses[start]), stop - start, dtype, stride=dtype.itemsize)
+        run = _view_memory(int(addresses[start]), stop - start, dtype, stride=dtype.itemsize)
         out[start:stop] = run
     return out
 
@@ -63,7 +63,7 @@ class _Memory:
         }
 
 
-def _memory(address: int, count: int, dtype: np.dtype, *, stride: int) -> np.ndarray:
+def _view_memory(address: int, count: int, dtype: np.dtype, *, stride: int) -> np.ndarray:
     """Return an array of ``count`` elements from ``address`` on, ``stride`` bytes apart."""
     return np.asarray(_Memory(address, count, dtype, stride)).view(dtype)
 
@@ -74,8 +74,8 @@ class Passage:
 
     samples: Samples
     sources: np.ndarray
-    """Unit that each sample comes from (``Dataset.source_name``), int64 (n,). A unit is a set of
-    records that were packed together.
+    """Unit that each sample comes from (``Dataset.find_source_name``), int64 (n,). A unit is a set
+    of records that were packed together.
     """
     start: int
     """Position of the first sample in the order in which the whole split is streamed."""
@@ -92,7 +92,7 @@ class Share:
     index: int
     count: int
 
-    def bounds(self, samples: int, size: int) -> tuple[int, int]:
+    def compute_bounds(self, samples: int, size: int) -> tuple[int, int]:
         """Return the positions [begin, stop) of the share's samples, read ``size`` at a time.
 
         Shares are cut between such batches, so each batch is the same whatever ``count`` is.
@@ -131,7 +131,10 @@ class Dataset:
         self.folder, self.manifests = folder, merge(storage, manifests)
         self.fields, self.fingerprint = self.manifests.fields, self.manifests.fingerprint
         self.starts = np.concatenate(([0], np.cumsum(self.manifests.samples)))
-        self._variable, self._dtype = variable(self.fields), row_dtype(self.fields)
+        self._variable, self._dtype = (
+            list_variable_fields(self.fields),
+            build_row_dtype(self.fields),
+        )
         self.tables = ShardCache(storage, self.manifests, self.starts)
         if not len(self):
             raise DataError(
@@ -181,7 +184,7 @@ class Dataset:
                 samples[name] = rows[name] if len(self.fields) == 1 else rows[name].copy()
         return samples
 
-    def batches(self, size: int) -> Iterator[Samples]:
+    def iter_batches(self, size: int) -> Iterator[Samples]:
         """Yield all samples in order, ``size`` at a time; the last batch may be smaller."""
         for start in range(0, len(self), size):
             yield self.read(np.arange(start, min(start + size, len(self))))
@@ -211,7 +214,7 @@ class Dataset:
         ends = np.cumsum(counts)
         # Add to a position in this order to get the global index.
         shift = self.starts[order] - (ends - counts)
-        begin, stop = (share or Share(0, 1)).bounds(len(self), size)
+        begin, stop = (share or Share(0, 1)).compute_bounds(len(self), size)
         before = int(sources[np.searchsorted(ends, begin - 1, side="right")]) if begin else -1
         for start in range(begin, len(self) if past_share else stop, size):
             places = np.arange(start, min(start + size, len(self)))
@@ -224,13 +227,13 @@ class Dataset:
             if ends[slots[0]] <= start + len(places):
                 self.tables.close()
 
-    def source_name(self, source: int) -> str:
+    def find_source_name(self, source: int) -> str:
         """Return the unit's name; it begins with a raw folder's name if records were kept apart
         by folder.
         """
         return self.manifests.units["name"][source]
 
-    def folders(self, sources: np.ndarray) -> np.ndarray:
+    def find_folders(self, sources: np.ndarray) -> np.ndarray:
         """Return the raw folder or input that each sample comes from: strings, shape (n,).
 
         If records were not kept apart by folder, it is the unit's own name.
@@ -239,7 +242,7 @@ class Dataset:
             sources: unit of each sample (``Passage.sources``).
         """
         numbers, places = np.unique(sources, return_inverse=True)
-        names = [self.source_name(number).split("/")[0] for number in numbers.tolist()]
+        names = [self.find_source_name(number).split("/")[0] for number in numbers.tolist()]
         return np.array(names, object)[places]
 
     def check(self) -> None:
@@ -283,8 +286,8 @@ class Dataset:
         # Checked here because a slice would silently shorten a damaged bound that goes beyond the
         # file.
         inside = ((starts >= 0) & (starts <= stops) & (stops <= ends)).all()
-        pieces = _neighbours(shards, starts, stops)
-        values = open_shards.pieces(column, *pieces) if inside else None
+        pieces = _join_neighbours(shards, starts, stops)
+        values = open_shards.read_pieces(column, *pieces) if inside else None
         if values is None or len(values) != offsets[-1]:
             raise DataError(
                 f"{self.folder}: a sample's {name} lies outside its file; "
@@ -293,7 +296,7 @@ class Dataset:
         samples[name], samples[f"{name}_offsets"] = values, offsets
 
 
-def _neighbours(
+def _join_neighbours(
     shards: np.ndarray, starts: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join pieces that follow each other in a shard's file; return (shards, first elements,

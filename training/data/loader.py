@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.cpu_cores import share_of_cores
+from training.cpu_cores import count_cores_per_rank
 from training.data.bit_mixing import ODD, mix_bits
 from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
@@ -51,7 +51,7 @@ class Preparation:
 
     def __init__(self, prepare: Prepare | None, *, seed: int = 0, threads: int = 0) -> None:
         self.prepare, self._seed = prepare, seed
-        self.threads = (threads or share_of_cores()) if prepare else 0
+        self.threads = (threads or count_cores_per_rank()) if prepare else 0
         self._pool = ThreadPoolExecutor(self.threads, "prepare") if prepare else None
 
     @classmethod
@@ -59,7 +59,7 @@ class Preparation:
         """Create the preparation of a workload, which may have no ``prepare``."""
         return cls(getattr(workload, "prepare", None), **options)
 
-    def batch(
+    def make_batch(
         self, samples: Samples, positions: np.ndarray | None = None, *, pin_memory: bool = False
     ) -> dict[str, Tensor]:
         """Return these samples as tensors with n as first dimension.
@@ -383,8 +383,8 @@ class _Chunks:
         if self.busy:
             positions = rank_positions(self._begin, first, count, **self._part)
         if positions is not None and self._dataset.in_memory:
-            self._dataset.hold(self._order.shards_from(int(positions[0])))
+            self._dataset.hold(self._order.find_next_shards(int(positions[0])))
         samples = self._dataset.read(indices)
-        tensors = self._preparation.batch(samples, positions, pin_memory=self._pin_memory)
+        tensors = self._preparation.make_batch(samples, positions, pin_memory=self._pin_memory)
         self.seconds = time.perf_counter() - began
         return tensors

@@ -132,14 +132,14 @@ class Manifest(Head):
         return sum(self.shards.samples)
 
 
-def no_samples(fields: Mapping[str, Field]) -> Samples:
+def create_empty_samples(fields: Mapping[str, Field]) -> Samples:
     """Return arrays of these fields' types and shapes with no samples."""
     samples = {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in fields.items()}
     offsets = {f"{n}_offsets": np.zeros(1, np.int64) for n, f in fields.items() if f.shape is None}
     return samples | offsets
 
 
-def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
+def build_row_dtype(fields: Mapping[str, Field]) -> np.dtype:
     """Return the type of a shard's elements: one sample, little-endian, without padding.
 
     A variable-width field is stored as (start, stop) in the shard's file of values.
@@ -154,7 +154,7 @@ def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
     )
 
 
-def manifest_json(manifest: Manifest) -> bytes:
+def format_manifest(manifest: Manifest) -> bytes:
     """Return the manifest as it is written: tables by column, names and hashes as one string each.
 
     In this form 100,000 shards are read without an object per name and hash. They are in the order
@@ -177,4 +177,4 @@ def manifest_json(manifest: Manifest) -> bytes:
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """Write a manifest atomically: it is complete or absent."""
-    atomic_file.write(path, manifest_json(manifest))
+    atomic_file.write(path, format_manifest(manifest))

@@ -100,7 +100,7 @@ def parse_manifest(name: str, content: bytes) -> Columns:
         DataError: the manifest is damaged, or of another format.
     """
     try:
-        return _columns(_Document.model_validate_json(content))
+        return _build_columns(_Document.model_validate_json(content))
     except ValidationError as error:
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
@@ -111,7 +111,7 @@ def parse_manifest(name: str, content: bytes) -> Columns:
     raise DataError(f"{name}: {reason}; shard the data again") from None
 
 
-def _columns(document: _Document) -> Columns:
+def _build_columns(document: _Document) -> Columns:
     """Return a parsed manifest as columns.
 
     Raises:
@@ -121,7 +121,7 @@ def _columns(document: _Document) -> Columns:
     if {*shards.values} != {*variable}:
         raise _WrongValueError("shards.values", [*shards.values], f"the fields {variable}")
     tables = {"shards": shards} | {f"shards.values.{n}": shards.values[n] for n in variable}
-    raw, sources, files = dict(document.raw), dict(document.sources), _names(shards.file)
+    raw, sources, files = dict(document.raw), dict(document.sources), _parse_names(shards.file)
     for place, table in (("raw", raw), ("sources", sources)):
         for name, column in table.items():
             _check_length(f"{place}.{name}", column, len(table["name"]))
@@ -134,10 +134,14 @@ def _columns(document: _Document) -> Columns:
         units=document.units,
         sources=sources,
         files=files,
-        samples=_numbers("shards.samples", shards.samples, count),
-        source=_numbers("shards.source", shards.source, count),
-        bytes=np.stack([_numbers(f"{p}.bytes", t.bytes, count) for p, t in tables.items()], 1),
-        sha256=np.stack([_hashes(f"{p}.sha256", t.sha256, count) for p, t in tables.items()], 1),
+        samples=_convert_numbers("shards.samples", shards.samples, count),
+        source=_convert_numbers("shards.source", shards.source, count),
+        bytes=np.stack(
+            [_convert_numbers(f"{p}.bytes", t.bytes, count) for p, t in tables.items()], 1
+        ),
+        sha256=np.stack(
+            [_parse_hashes(f"{p}.sha256", t.sha256, count) for p, t in tables.items()], 1
+        ),
     )
     if count and columns.source.max() >= len(sources["name"]):
         expectation = f"a row of sources, of which there are {len(sources['name'])}"
@@ -145,12 +149,12 @@ def _columns(document: _Document) -> Columns:
     return columns
 
 
-def _numbers(place: str, column: Sequence[int], count: int) -> np.ndarray:
+def _convert_numbers(place: str, column: Sequence[int], count: int) -> np.ndarray:
     _check_length(place, column, count)
     return np.array(column, np.int64)
 
 
-def _hashes(place: str, text: str, count: int) -> np.ndarray:
+def _parse_hashes(place: str, text: str, count: int) -> np.ndarray:
     """Parse hashes given as one string of hexadecimal digits: shape (count,), V32."""
     if len(text) != 64 * count:
         raise _WrongValueError(
@@ -163,7 +167,7 @@ def _hashes(place: str, text: str, count: int) -> np.ndarray:
     return np.frombuffer(raw, "V32")
 
 
-def _names(text: str) -> np.ndarray:
+def _parse_names(text: str) -> np.ndarray:
     """Parse shards' names separated by blanks: bytes, shape (n,).
 
     A file has to be in the manifest's own folder, so a name with a slash or backslash is wrong.

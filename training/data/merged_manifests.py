@@ -55,7 +55,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
             f"{place}: holds no manifest-*.json, so no complete dataset; "
             "was it written by the shard step, and did that step succeed?"
         )
-    kinds = {_kind(manifest) for manifest in manifests.values()}
+    kinds = {_describe_samples(manifest) for manifest in manifests.values()}
     kind, *others = kinds
     if others:
         names = ", ".join(manifests)
@@ -67,7 +67,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
     }
     _check_parts(place, parts, sources)
     table = _join_shards(parts)
-    table["digest"] = _digests(table["sha256"])
+    table["digest"] = _hash_shards(table["sha256"])
     rows = _select_rows(place, table)
     table = {name: column[rows] for name, column in table.items()}
     fingerprint = hashlib.sha256(kind.encode())
@@ -87,7 +87,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
     )
 
 
-def _kind(manifest: Columns) -> str:
+def _describe_samples(manifest: Columns) -> str:
     """Describe in one line what a sample is. Of all keys only the order of ``fields`` matters."""
     fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
     workload = sorted(manifest.workload.items())
@@ -140,7 +140,7 @@ def _join_shards(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
     return {name: np.concatenate(arrays) for name, arrays in columns.items()}
 
 
-def _digests(hashes: np.ndarray) -> np.ndarray:
+def _hash_shards(hashes: np.ndarray) -> np.ndarray:
     """Return one hash per shard, shape (shards,), V32; for a shard of several files, a hash of
     their hashes.
     """

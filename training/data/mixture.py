@@ -38,14 +38,14 @@ class Input:
     def samples(self) -> int:
         return int(self.sizes.sum())
 
-    def first(self, count: int) -> np.ndarray:
+    def list_first_indices(self, count: int) -> np.ndarray:
         """Return the global indices of the input's first samples, at most ``count``, int64."""
         ranges = zip(self.firsts.tolist(), self.sizes.tolist(), strict=True)
         every = (index for first, size in ranges for index in range(first, first + size))
         return np.fromiter(itertools.islice(every, count), np.int64)
 
 
-def inputs(manifests: MergedManifests) -> dict[str, Input]:
+def find_inputs(manifests: MergedManifests) -> dict[str, Input]:
     """Return the inputs that the shards come from, by name. The name of a unit (records packed
     together) begins with its input's name.
     """
@@ -135,7 +135,7 @@ class MixtureOrder(Order):
 
     def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
         positions = np.asarray(positions, np.int64)
-        source, place = self._places(positions)
+        source, place = self._locate_positions(positions)
         out = np.empty(len(positions), np.int64)
         for number in np.flatnonzero(np.bincount(source, minlength=len(self.inputs))).tolist():
             matches = np.flatnonzero(source == number)
@@ -144,10 +144,10 @@ class MixtureOrder(Order):
             out[matches] = own_indices + self._shifts[number][slots]
         return out
 
-    def shards_from(self, position: int) -> np.ndarray | None:
+    def find_next_shards(self, position: int) -> np.ndarray | None:
         counts = self.count_samples(position).tolist()
         shards_by_input = [
-            order.shards_from(n) for order, n in zip(self._orders, counts, strict=True)
+            order.find_next_shards(n) for order, n in zip(self._orders, counts, strict=True)
         ]
         if all(shards is None for shards in shards_by_input):
             return None
@@ -160,11 +160,11 @@ class MixtureOrder(Order):
         [phase] = [p for p in self._phases if p.start < position][-1:] or self._phases[:1]
         return phase.count_samples(position)
 
-    def sources(self, positions: np.ndarray | range) -> np.ndarray:
+    def find_input_numbers(self, positions: np.ndarray | range) -> np.ndarray:
         """Return the number of the input at each of these ascending positions, int64."""
-        return self._places(np.asarray(positions, np.int64))[0]
+        return self._locate_positions(np.asarray(positions, np.int64))[0]
 
-    def _places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _locate_positions(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (number of the input, position in that input's order) of each ascending
         position.
         """

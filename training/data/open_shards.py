@@ -11,10 +11,10 @@ from tokenize import TokenError
 
 import numpy as np
 
-from training.data.manifest import row_dtype
+from training.data.manifest import build_row_dtype
 from training.data.merged_manifests import MergedManifests
-from training.data.shard_storage import ShardStorage, missing
-from training.data.shard_writer import variable
+from training.data.shard_storage import ShardStorage, make_missing_error
+from training.data.shard_writer import list_variable_fields
 from trainyard.common.errors import DataError
 
 MAPS = 16_384
@@ -47,7 +47,7 @@ class OpenShards:
     rows: dict[int, np.ndarray] = field(default_factory=dict)
     weight: int = 0
 
-    def pieces(
+    def read_pieces(
         self, column: int, shards: np.ndarray, starts: np.ndarray, stops: np.ndarray
     ) -> np.ndarray:
         """Return elements ``starts[i]`` … ``stops[i] - 1`` of the files, one after another."""
@@ -66,8 +66,8 @@ class ShardCache:
         self, storage: ShardStorage, manifests: MergedManifests, starts: np.ndarray
     ) -> None:
         self._place, self._manifests, self._starts = storage, manifests, starts
-        self._variable = variable(manifests.fields)
-        self._dtype = row_dtype(manifests.fields)
+        self._variable = list_variable_fields(manifests.fields)
+        self._dtype = build_row_dtype(manifests.fields)
         self.dtypes = [self._dtype]
         """Types of the elements of a shard's files: its rows, then each variable-width field."""
         for name in self._variable:
@@ -152,11 +152,11 @@ class ShardCache:
         Raises:
             DataError: a file is missing, or has another size.
         """
-        sizes = self._place.sizes()
+        sizes = self._place.list_file_sizes()
         for shard, expected_sizes in enumerate(self._manifests.bytes.tolist()):
-            for name, size in zip(self.names(shard), expected_sizes, strict=True):
+            for name, size in zip(self.list_file_names(shard), expected_sizes, strict=True):
                 if name not in sizes:
-                    raise missing(self._place, name)
+                    raise make_missing_error(self._place, name)
                 self._check_size(name, sizes[name], size)
 
     def _open_none(self) -> OpenShards:
@@ -184,7 +184,7 @@ class ShardCache:
         """Open a shard's files; return its rows and the values of each variable-width field."""
         arrays = []
         for column, dtype in enumerate(self.dtypes):
-            content = self._place.open(self.names(shard)[column])
+            content = self._place.open(self.list_file_names(shard)[column])
             offset = self._check(shard, column, content)
             arrays.append(content[offset:].view(dtype))
         return arrays[0], arrays[1:]
@@ -199,7 +199,7 @@ class ShardCache:
         Raises:
             DataError: the file is not what its manifest says.
         """
-        name, dtype = self.names(shard)[column], self.dtypes[column]
+        name, dtype = self.list_file_names(shard)[column], self.dtypes[column]
         self._check_size(name, len(content), int(self._manifests.bytes[shard, column]))
         try:
             # Ten bytes: magic string, version, and the length of the header that follows.
@@ -240,7 +240,7 @@ class ShardCache:
                 "(shard.shard_mb), or mount the data"
             )
 
-    def names(self, shard: int) -> list[str]:
+    def list_file_names(self, shard: int) -> list[str]:
         """Return the names of a shard's files, in the order of ``dtypes``."""
         file = self._manifests.names[shard].decode()
         stem = file.removesuffix(".npy")

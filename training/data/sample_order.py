@@ -47,12 +47,12 @@ _HALF = np.uint64(32)
 
 
 @functools.lru_cache(16)
-def permutation(name: str, size: int) -> Permutation:
+def create_permutation(name: str, size: int) -> Permutation:
     """Return the permutation of 0 … size-1 that has this name."""
-    return permutation_table(name, size).take if size <= TABLE else Feistel(name, size)
+    return build_permutation_table(name, size).take if size <= TABLE else Feistel(name, size)
 
 
-def permutation_table(name: str, size: int) -> np.ndarray:
+def build_permutation_table(name: str, size: int) -> np.ndarray:
     """Return the permutation of 0 … size-1 with this name as a table.
 
     It is the order of ``size`` distinct random numbers, those of SplitMix64 (Steele et al. 2014).
@@ -61,7 +61,7 @@ def permutation_table(name: str, size: int) -> np.ndarray:
     return np.argsort(mix_bits(np.arange(size, dtype=np.uint64) * ODD + key))
 
 
-def tables(names: Sequence[str], size: int) -> np.ndarray:
+def build_permutation_tables(names: Sequence[str], size: int) -> np.ndarray:
     """Return several permutations at once, one per row: shape (names, size), int64."""
     digests = b"".join(hashlib.sha512(name.encode()).digest()[:8] for name in names)
     keys = np.frombuffer(digests, "<u8")[:, None]
@@ -93,13 +93,13 @@ class Feistel:
         out = np.empty(len(positions), np.int64)
         for start in range(0, len(positions), BLOCK):
             block = slice(start, start + BLOCK)
-            values = self._encrypt(positions[block].astype(np.uint64))
+            values = self._encrypt_values(positions[block].astype(np.uint64))
             while len(too_large := np.flatnonzero(values >= self._size)):
-                values[too_large] = self._encrypt(values[too_large])
+                values[too_large] = self._encrypt_values(values[too_large])
             out[block] = values.view(np.int64)
         return out
 
-    def _encrypt(self, values: np.ndarray) -> np.ndarray:
+    def _encrypt_values(self, values: np.ndarray) -> np.ndarray:
         low, high = self._sizes
         half, other = values % low, values // low
         modulus, next_modulus = low, high
@@ -148,11 +148,11 @@ class Order:
         """Return the global sample indices, int64, at these ascending positions."""
         positions = np.asarray(positions, np.int64)
         out = np.empty(len(positions), np.int64)
-        for epoch, span in _pieces(positions, self._samples):
+        for epoch, span in _split_by_epoch(positions, self._samples):
             out[span] = self._epoch(epoch)(positions[span] - epoch * self._samples)
         return out
 
-    def shards_from(self, position: int) -> np.ndarray | None:
+    def find_next_shards(self, position: int) -> np.ndarray | None:
         """Return the shards that are read next from this position on, or None for all of them."""
         return None
 
@@ -165,7 +165,7 @@ def create_uniform_order(fingerprint: str, seed: int, samples: int) -> Order:
 
     if samples <= FEW:
         return FewSamples(samples, name)
-    return Order(samples, lambda epoch: permutation(name(epoch), samples))
+    return Order(samples, lambda epoch: create_permutation(name(epoch), samples))
 
 
 def create_windowed_order(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Order:
@@ -191,7 +191,7 @@ class FewSamples(Order):
     """
 
     def __init__(self, samples: int, name: Callable[[int], str]) -> None:
-        super().__init__(samples, lambda epoch: permutation(name(epoch), samples))
+        super().__init__(samples, lambda epoch: create_permutation(name(epoch), samples))
         self._name = name
 
     def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
@@ -199,7 +199,7 @@ class FewSamples(Order):
         epochs, slots = np.divmod(positions, self._samples)
         begins = np.flatnonzero(np.diff(epochs, prepend=-1))
         rows = np.cumsum(np.diff(epochs, prepend=epochs[:1]) > 0)
-        permutations = tables(
+        permutations = build_permutation_tables(
             [self._name(epoch) for epoch in epochs[begins].tolist()], self._samples
         )
         return permutations[rows, slots]
@@ -210,12 +210,12 @@ class WindowedOrder(Order):
 
     _epoch: Callable[[int], "Windows"]
 
-    def shards_from(self, position: int) -> np.ndarray:
+    def find_next_shards(self, position: int) -> np.ndarray:
         """Return the shards of the window at this position, then those of the next one."""
         epoch, offset = divmod(position, self._samples)
-        current, after = self._epoch(epoch).shards(offset)
+        current, after = self._epoch(epoch).find_window_shards(offset)
         if not len(after):
-            after = self._epoch(epoch + 1).shards(0)[0]
+            after = self._epoch(epoch + 1).find_window_shards(0)[0]
         return np.array(list(dict.fromkeys([*current.tolist(), *after.tolist()])), np.int64)
 
 
@@ -224,7 +224,7 @@ class Windows:
 
     def __init__(self, name: str, sizes: np.ndarray, window: int) -> None:
         self._name = name
-        self._shards = permutation_table(f"{name} shards", len(sizes))
+        self._shards = build_permutation_table(f"{name} shards", len(sizes))
         # Global index of each shard's first sample.
         self._first = (np.cumsum(sizes) - sizes)[self._shards]
         self._begins = np.concatenate(([0], np.cumsum(sizes[self._shards])))
@@ -244,12 +244,12 @@ class Windows:
         for number in np.flatnonzero(np.diff(cuts)):
             span = slice(cuts[number], cuts[number + 1])
             start, stop = self._edges[number : number + 2].tolist()
-            permute = permutation(f"{self._name} window {number}", stop - start)
+            permute = create_permutation(f"{self._name} window {number}", stop - start)
             indices[span] = permute(positions[span] - start) + start
         slots = np.searchsorted(self._begins, indices, side="right") - 1
         return indices - self._begins[slots] + self._first[slots]
 
-    def shards(self, position: int) -> tuple[np.ndarray, np.ndarray]:
+    def find_window_shards(self, position: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the shards of the window at this position, and those of the next window (none
         after the last).
         """
@@ -274,7 +274,7 @@ def rank_positions(
     return position + batches * global_batch + rank * share + offsets
 
 
-def _pieces(positions: np.ndarray, size: int) -> Iterator[tuple[int, slice]]:
+def _split_by_epoch(positions: np.ndarray, size: int) -> Iterator[tuple[int, slice]]:
     """Split ascending positions by epoch; yield (epoch, slice of the positions in it)."""
     if not len(positions):
         return

@@ -25,7 +25,7 @@ class ShardStorage(Protocol):
     def manifests(self) -> dict[str, bytes]:
         """Return the content of every manifest by file name, in the order of the names."""
 
-    def sizes(self) -> Mapping[str, int]:
+    def list_file_sizes(self) -> Mapping[str, int]:
         """Return the size of every file in bytes."""
 
     def open(self, name: str) -> np.ndarray:
@@ -69,7 +69,7 @@ class Folder:
             raise DataError(f"{self}: cannot be listed: {error}") from error
         return {name: (self._path / name).read_bytes() for name in names}
 
-    def sizes(self) -> Mapping[str, int]:
+    def list_file_sizes(self) -> Mapping[str, int]:
         with os.scandir(self._path) as entries:
             return {entry.name: entry.stat().st_size for entry in entries}
 
@@ -77,7 +77,7 @@ class Folder:
         try:
             return self._read(name)
         except FileNotFoundError:
-            raise missing(self, name) from None
+            raise make_missing_error(self, name) from None
         except OSError as error:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
 
@@ -121,10 +121,10 @@ class Bucket:
         return self._url
 
     def manifests(self) -> dict[str, bytes]:
-        names = sorted(filter(_is_manifest, self.sizes()))
+        names = sorted(filter(_is_manifest, self.list_file_sizes()))
         return {name: self.open(name).tobytes() for name in names}
 
-    def sizes(self) -> Mapping[str, int]:
+    def list_file_sizes(self) -> Mapping[str, int]:
         from pyarrow.fs import FileSelector
 
         try:
@@ -138,7 +138,7 @@ class Bucket:
             with self._s3.open_input_file(f"{self._prefix}/{name}") as file:
                 return np.frombuffer(file.read_buffer(), np.uint8)
         except FileNotFoundError:
-            raise missing(self, name) from None
+            raise make_missing_error(self, name) from None
         except OSError as error:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
 
@@ -147,6 +147,6 @@ def _is_manifest(name: str) -> bool:
     return name.startswith("manifest-") and name.endswith(".json")
 
 
-def missing(storage: ShardStorage, name: str) -> DataError:
+def make_missing_error(storage: ShardStorage, name: str) -> DataError:
     """Return the error for a file that a manifest lists but that does not exist."""
     return DataError(f"{storage}/{name}: the manifest names it, but it is missing; copy it again")

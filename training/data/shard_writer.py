@@ -20,7 +20,7 @@ from training.data.manifest import (
     Samples,
     Shards,
     Source,
-    row_dtype,
+    build_row_dtype,
     write_manifest,
 )
 from trainyard.common import atomic_file
@@ -78,13 +78,13 @@ class ShardWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.samples = 0
         self._folder, self._stem, self._fields, self._limit = folder, stem, fields, shard_bytes
-        self._dtype = row_dtype(fields)
+        self._dtype = build_row_dtype(fields)
         self._parts: deque[tuple[Samples, int]] = deque()  # each with its size in bytes
         self._waiting = 0  # total size of the parts in bytes
         self._thread, self._disk = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._writing: Future | None = None
         self._flushing: Future | None = None
-        self._shards = Shards(values={name: Files() for name in variable(fields)})
+        self._shards = Shards(values={name: Files() for name in list_variable_fields(fields)})
 
     def add(self, samples: Samples) -> None:
         """Add samples. The arrays may be kept until they are written: do not change them.
@@ -97,7 +97,7 @@ class ShardWriter:
         """
         count = check_samples(samples, self._fields)
         if count:
-            size = int(_sizes(samples, self._fields).sum())
+            size = int(_compute_sample_sizes(samples, self._fields).sum())
             self._parts.append((samples, size))
             self.samples += count
             self._waiting += size
@@ -115,7 +115,7 @@ class ShardWriter:
             cuts = np.searchsorted(ends, ends[-1] * np.arange(1, pieces + 1) / pieces) + 1
             for start, stop in zip([0, *cuts[:-1]], np.minimum(cuts, len(ends)), strict=True):
                 if stop > start:
-                    self._write(between(waiting, self._fields, start, stop))
+                    self._write(slice_parts(waiting, self._fields, start, stop))
 
     def close(self) -> Shards:
         """Write what is left; return the table of all shards, whose column ``source`` is 0
@@ -133,10 +133,10 @@ class ShardWriter:
         """Write one shard of the waiting samples."""
         head, ends = self._take(self._limit)
         stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
-        self._write(between(head, self._fields, 0, stop))
+        self._write(slice_parts(head, self._fields, 0, stop))
         size = int(ends[stop - 1])
         # Only samples of the last part are left.
-        rest = between(head, self._fields, stop, len(ends))
+        rest = slice_parts(head, self._fields, stop, len(ends))
         self._parts.extendleft((samples, int(ends[-1]) - size) for samples in rest)
         self._waiting -= size
 
@@ -149,7 +149,7 @@ class ShardWriter:
         while self._parts and size > 0:
             samples, bytes_ = self._parts.popleft()
             parts.append(samples)
-            sizes.append(_sizes(samples, self._fields))
+            sizes.append(_compute_sample_sizes(samples, self._fields))
             size -= bytes_
         return parts, np.cumsum(np.concatenate(sizes))
 
@@ -159,15 +159,15 @@ class ShardWriter:
         for name, field in self._fields.items():
             for samples in parts:
                 _check_range(f"{stem}.npy", name, samples[name], np.dtype(field.dtype))
-        files = {f"{stem}.npy": self._rows(parts)}
-        for name in variable(self._fields):
+        files = {f"{stem}.npy": self._build_rows(parts)}
+        for name in list_variable_fields(self._fields):
             values = np.dtype(self._fields[name].dtype).newbyteorder("<")
             flat = [np.ascontiguousarray(samples[name], values) for samples in parts]
             files[f"{stem}.{name}.npy"] = flat
         self._shards.file.append(f"{stem}.npy")
         self._shards.samples.append(sum(count_of(samples, self._fields) for samples in parts))
         self._shards.source.append(0)
-        contents = {file: npy(arrays) for file, arrays in files.items()}
+        contents = {file: encode_npy(arrays) for file, arrays in files.items()}
         # Wait for the previous shard: only one is written while the next is collected, so that
         # memory stays bounded.
         self._wait()
@@ -181,11 +181,11 @@ class ShardWriter:
                 digest.update(piece)
             table.sha256.append(digest.hexdigest())
 
-    def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
+    def _build_rows(self, parts: list[Samples]) -> list[np.ndarray]:
         """Return one element per sample, without a copy if the samples already have the file's
         layout.
         """
-        if len(self._fields) == 1 and not variable(self._fields):
+        if len(self._fields) == 1 and not list_variable_fields(self._fields):
             [name] = self._fields
             base = self._dtype[0].base
             arrays = [np.ascontiguousarray(samples[name], base) for samples in parts]
@@ -193,7 +193,7 @@ class ShardWriter:
         counts = [count_of(samples, self._fields) for samples in parts]
         rows = np.empty(sum(counts), self._dtype)
         # Values in the parts before this one.
-        value_counts = dict.fromkeys(variable(self._fields), 0)
+        value_counts = dict.fromkeys(list_variable_fields(self._fields), 0)
         for samples, piece in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
             for name, field in self._fields.items():
                 if field.shape is None:
@@ -216,7 +216,7 @@ class ShardWriter:
             self._writing.result()
 
 
-def variable(fields: Mapping[str, Field]) -> list[str]:
+def list_variable_fields(fields: Mapping[str, Field]) -> list[str]:
     """Return the names of the variable-width fields."""
     return [name for name, field in fields.items() if field.shape is None]
 
@@ -277,7 +277,7 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
         )
 
 
-def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
+def slice_samples(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
     """Return samples ``start`` … ``stop - 1``, as views where possible."""
     out = {}
     for name, field in fields.items():
@@ -290,7 +290,7 @@ def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -
     return out
 
 
-def between(
+def slice_parts(
     parts: list[Samples], fields: Mapping[str, Field], start: int, stop: int
 ) -> list[Samples]:
     """Return samples ``start`` … ``stop - 1``, counted over all parts, as views in one or more
@@ -301,12 +301,12 @@ def between(
         count = count_of(samples, fields)
         first, last = max(start - before, 0), min(stop - before, count)
         if first < last:
-            out.append(part(samples, fields, first, last))
+            out.append(slice_samples(samples, fields, first, last))
         before += count
     return out
 
 
-def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
+def encode_npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
     """Return arrays, one after the other, in numpy's file format 1.0: the header, then each
     array's bytes.
     """
@@ -326,10 +326,10 @@ def count_of(samples: Samples, fields: Mapping[str, Field]) -> int:
     return len(samples[f"{name}_offsets"]) - 1 if field.shape is None else len(samples[name])
 
 
-def _sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
+def _compute_sample_sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     """Return the bytes that each sample takes in its shard."""
-    sizes = np.full(count_of(samples, fields), row_dtype(fields).itemsize)
-    for name in variable(fields):
+    sizes = np.full(count_of(samples, fields), build_row_dtype(fields).itemsize)
+    for name in list_variable_fields(fields):
         sizes += np.diff(samples[f"{name}_offsets"]) * np.dtype(fields[name].dtype).itemsize
     return sizes
 
@@ -361,12 +361,12 @@ def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
             digests = (blake2b(raw[a:b], digest_size=8).digest() for a, b in pairwise(bounds))
             out = chain_hashes(out, np.frombuffer(b"".join(digests), "<u8"))
             continue
-        for word in _words(rows.reshape(len(rows), -1)).T:
+        for word in _to_words(rows.reshape(len(rows), -1)).T:
             out = chain_hashes(out, word)
     return mix_bits(out).view(np.int64)
 
 
-def _words(rows: np.ndarray) -> np.ndarray:
+def _to_words(rows: np.ndarray) -> np.ndarray:
     """Return the bytes of each row as uint64, padded with zeros: shape (n, words)."""
     raw = rows.view(np.uint8).reshape(len(rows), -1)
     width = -(-raw.shape[1] // 8) * 8

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.merged_manifests import MergedManifests
-from training.data.shard_writer import variable
+from training.data.shard_writer import list_variable_fields
 from trainyard.common.hashes import file_sha256
 
 THREADS = 4  # hashing and reading release the interpreter's lock
@@ -28,7 +28,7 @@ def verify(
     Args:
         advance: called with the number of bytes that were just read.
     """
-    entries = named_files(manifests)
+    entries = list_files(manifests)
 
     def check(entry: tuple[str, int, str]) -> str | None:
         """Return what is wrong with the file, or None."""
@@ -48,12 +48,12 @@ def verify(
                 yield Damage(name, reason)
 
 
-def named_files(merged: MergedManifests) -> list[tuple[str, int, str]]:
+def list_files(merged: MergedManifests) -> list[tuple[str, int, str]]:
     """Return (name, bytes, SHA-256) of every file that the manifests list.
 
     The files of a shard are its rows, then the values of each variable-width field.
     """
-    ends = ("", *(f".{name}" for name in variable(merged.fields)))
+    ends = ("", *(f".{name}" for name in list_variable_fields(merged.fields)))
     return [
         (f"{file.removesuffix('.npy')}{end}.npy", int(size), sha256.tobytes().hex())
         for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True)

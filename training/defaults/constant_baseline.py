@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from training.data.dataset import Dataset
-from training.defaults.default_scores import Batches, Measuring, columns, count
-from training.scores import ratios
+from training.defaults.default_scores import Batches, Measuring, build_columns, count
+from training.scores import compute_ratios
 from trainyard.common.errors import TrainingError
 
 ITERATIONS = 200
@@ -22,12 +22,14 @@ def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> 
     blocks = []
     with torch.inference_mode():
         batches = Batches(workload)
-        for samples in test.batches(workload.at_once):
+        for samples in test.iter_batches(workload.at_once):
             batch = batches.make_batch(samples)
             size = int(count(batch))
-            measurements = columns(workload.measure(outputs.expand(size, *outputs.shape), batch))
+            measurements = build_columns(
+                workload.measure(outputs.expand(size, *outputs.shape), batch)
+            )
             blocks.append({"group": np.zeros(size, np.int64), **measurements})
-    return {name: entry["value"] for name, entry in ratios(blocks).items()}
+    return {name: entry["value"] for name, entry in compute_ratios(blocks).items()}
 
 
 def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
@@ -41,7 +43,7 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
         sample = Batches(workload).make_batch(train.read([0]))
         shape = model(*workload.inputs(sample)).shape[1:]
     outputs = torch.zeros(shape, requires_grad=True)
-    batches = _spread_batches(workload, train, limit)
+    batches = _select_batches(workload, train, limit)
     units = sum(float(workload.units(batch)) for batch in batches)
     solver = torch.optim.LBFGS([outputs], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
@@ -64,7 +66,7 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     return outputs.detach()
 
 
-def _spread_batches(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
+def _select_batches(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
     """Return batches of evenly spaced samples that have about ``limit`` units together."""
     size = workload.at_once
     batches = Batches(workload)

@@ -28,7 +28,7 @@ class Measuring(Workload, Protocol):
 
 
 @torch.inference_mode()
-def scores(
+def score_samples(
     workload: Measuring,
     model: nn.Module,
     test: Dataset,
@@ -42,13 +42,13 @@ def scores(
         share: score only this share of the samples.
     """
     batches = Batches(workload, next(model.parameters()).device)
-    for samples, identity in rows(workload, test, slices, share):
+    for samples, identity in iter_rows(workload, test, slices, share):
         batch = batches.make_batch(samples)
         outputs = model(*workload.inputs(batch)).float()
-        yield identity | columns(workload.measure(outputs, batch))
+        yield identity | build_columns(workload.measure(outputs, batch))
 
 
-def columns(measurements: Measurements) -> dict[str, np.ndarray]:
+def build_columns(measurements: Measurements) -> dict[str, np.ndarray]:
     """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); the weight is 1 if none is
     given.
     """
@@ -60,7 +60,7 @@ def columns(measurements: Measurements) -> dict[str, np.ndarray]:
     return arrays
 
 
-def rows(
+def iter_rows(
     workload: Measuring,
     dataset: Dataset,
     slices: Sequence[str] = (),
@@ -77,11 +77,13 @@ def rows(
         hashes = sample_hashes(passage.samples, dataset.fields)
         row_numbers = np.arange(passage.start, passage.start + len(hashes))
         group = passage.samples[workload.group] if workload.group else row_numbers
-        slice_columns = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
+        slice_columns = {f"slice.{name}": dataset.find_folders(passage.sources) for name in slices}
         yield passage.samples, {"example": hashes, "group": group} | slice_columns
 
 
-def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measurements:
+def compute_losses(
+    workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]
+) -> Measurements:
     """Return the loss of each sample computed alone, and its units."""
     ones = [select_sample(batch, index) for index in range(len(outputs))]
     total = [workload.loss(outputs[i : i + 1], sample) for i, sample in enumerate(ones)]
@@ -118,5 +120,5 @@ class Batches:
     def make_batch(self, samples: Samples) -> dict[str, Tensor]:
         # An arrow column that is used as it is stored is read-only, of which torch would warn.
         writable = {name: np.require(array, requirements="W") for name, array in samples.items()}
-        batch = self._preparation.batch(writable)
+        batch = self._preparation.make_batch(writable)
         return {name: tensor.to(self._device) for name, tensor in batch.items()}

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.data.manifest import Samples, no_samples
+from training.data.manifest import Samples, create_empty_samples
 from training.defaults.default_scores import Batches
 from training.workloads import Workload
 
@@ -26,7 +26,7 @@ def count_flops(workload: Workload, model: nn.Module, sample: Samples | None) ->
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
-    batch = Batches(workload).make_batch(sample or _zeros(workload))
+    batch = Batches(workload).make_batch(sample or _make_zero_sample(workload))
     counter = FlopCounterMode(display=False)
     model.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
@@ -49,10 +49,10 @@ def count_flops_per_unit(workload: Workload, model: nn.Module) -> float:
         return workload.flops(workload.model())
 
 
-def _zeros(workload: Workload) -> Samples:
+def _make_zero_sample(workload: Workload) -> Samples:
     """Return a sample of zeros; a variable-width field gets one value."""
     fields = workload.packing.fields
-    samples = {name: array.repeat(0) for name, array in no_samples(fields).items()}
+    samples = {name: array.repeat(0) for name, array in create_empty_samples(fields).items()}
     for name, field in fields.items():
         samples[name] = torch.zeros((1, *(field.shape or ()))).numpy().astype(field.dtype)
         if field.shape is None:

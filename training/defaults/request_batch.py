@@ -13,7 +13,7 @@ from torch import Tensor
 
 from training.defaults.default_scores import Batches, count
 from training.workloads import Column, Workload
-from training.workloads.column_packing import number_type, record_type, whole_number
+from training.workloads.column_packing import choose_number_type, convert_whole_number, record_type
 from trainyard.common.errors import DataError
 
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -24,10 +24,11 @@ way in each of them, whatever the other rows are (measured:
 """
 
 
-def batch_of(
+def build_batch(
     workload: Workload, requests: Sequence[Mapping[str, Any]], device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the requests' records as a batch of samples, in their order, padded as ``rows`` does.
+    """Return the requests' records as a batch of samples, in their order, padded as
+    ``build_table`` does.
 
     Raises:
         DataError: a request has no record, or one without a column that the model uses or with a
@@ -36,8 +37,8 @@ def batch_of(
     columns = workload.packing.columns
     records = [record_of(request, columns) for request in requests]
     # A request may omit what the model does not use, but the packing needs every column.
-    empty = {name: _empty(column) for name, column in columns.items()}
-    table = rows([empty | record for record in records], columns)
+    empty = {name: _make_placeholder(column) for name, column in columns.items()}
+    table = build_table([empty | record for record in records], columns)
     tensors = Batches(workload, device).make_batch(workload.packing.packer().add(table))
     if int(count(tensors)) != len(table):
         raise DataError("records are packed together, so a request has no sample of its own")
@@ -49,7 +50,7 @@ def batch_of(
     return tensors
 
 
-def used_columns(workload: Workload) -> dict[str, Column]:
+def find_used_columns(workload: Workload) -> dict[str, Column]:
     """Return the columns whose fields the workload's ``inputs`` reads.
 
     Return all columns if the workload prepares samples, because prepared samples have other fields.
@@ -57,7 +58,9 @@ def used_columns(workload: Workload) -> dict[str, Column]:
     columns = workload.packing.columns
     if hasattr(workload, "prepare"):
         return dict(columns)
-    table = rows([{name: _empty(column) for name, column in columns.items()}], columns)
+    table = build_table(
+        [{name: _make_placeholder(column) for name, column in columns.items()}], columns
+    )
     batch = _TrackedBatch(
         Batches(workload, torch.device("cpu")).make_batch(workload.packing.packer().add(table))
     )
@@ -80,7 +83,9 @@ def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict
     return dict(record)
 
 
-def rows(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> pa.RecordBatch:
+def build_table(
+    records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]
+) -> pa.RecordBatch:
     """Return the records as a table, in the types that the shard step's readers produce.
 
     The last record is repeated until the number of rows is a multiple of ROWS.
@@ -88,12 +93,12 @@ def rows(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) ->
     Raises:
         DataError: a value is not of the column's kind.
     """
-    arrays = {n: _values(n, column, records) for n, column in columns.items()}
+    arrays = {n: _convert_values(n, column, records) for n, column in columns.items()}
     repeats = [len(records) - 1] * (-len(records) % ROWS)
     return pa.RecordBatch.from_pydict(arrays).take(pa.array([*range(len(records)), *repeats]))
 
 
-def _empty(column: Column) -> Any:
+def _make_placeholder(column: Column) -> Any:
     """Return a placeholder for a column that the model does not use."""
     match column.kind:
         case "number":
@@ -105,7 +110,7 @@ def _empty(column: Column) -> Any:
     return ""
 
 
-def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> pa.Array:
+def _convert_values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> pa.Array:
     """Convert values from JSON: bytes from base64, a list from an array, a timestamp from ISO 8601.
 
     Raises:
@@ -126,8 +131,10 @@ def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> 
         ) from None
 
 
-def json_values(column: Column, values: pa.Array) -> list[Any]:
-    """Convert values that the readers produce to JSON's; ``rows`` converts them back unchanged."""
+def to_json_values(column: Column, values: pa.Array) -> list[Any]:
+    """Convert values that the readers produce to JSON's; ``build_table`` converts them back
+    unchanged.
+    """
     python_values = values.to_pylist()
     if column.kind == "bytes":
         return [None if value is None else b64encode(value).decode() for value in python_values]
@@ -139,23 +146,23 @@ def json_values(column: Column, values: pa.Array) -> list[Any]:
     return python_values
 
 
-def _number(value: Any, column: Column) -> float:
+def _convert_number(value: Any, column: Column) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
-    if pa.types.is_integer(number_type(column.dtype)):
-        return whole_number(value, column.dtype)
+    if pa.types.is_integer(choose_number_type(column.dtype)):
+        return convert_whole_number(value, column.dtype)
     if abs(value) >= column.limit:
         raise ValueError
     return float(value)
 
 
-def _text(value: Any, column: Column) -> str:
+def _convert_text(value: Any, column: Column) -> str:
     if not isinstance(value, str | int):  # a boolean is an integer, too, and is allowed
         raise TypeError
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _moment(value: Any, column: Column) -> int:
+def _parse_timestamp(value: Any, column: Column) -> int:
     """Return microseconds since 1970; a time without an offset is UTC."""
     moment = datetime.fromisoformat(value)
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -163,14 +170,14 @@ def _moment(value: Any, column: Column) -> int:
 
 
 KINDS: dict[str, tuple[Callable[[Any, Column], Any], str]] = {
-    "number": (_number, "a number"),
+    "number": (_convert_number, "a number"),
     "list": (
-        lambda value, column: [_number(element, column) for element in value],
+        lambda value, column: [_convert_number(element, column) for element in value],
         "numbers",
     ),
-    "timestamp": (_moment, "a time in ISO 8601"),
-    "category": (_text, "a string, an integer, true, false"),
-    "text": (_text, "a string, an integer, true, false"),
+    "timestamp": (_parse_timestamp, "a time in ISO 8601"),
+    "category": (_convert_text, "a string, an integer, true, false"),
+    "text": (_convert_text, "a string, an integer, true, false"),
     "bytes": (lambda value, column: b64decode(value, validate=True), "base64"),
 }
 """Mapping of a column's kind to (function that converts a JSON value, expected value in

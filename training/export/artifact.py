@@ -34,18 +34,18 @@ from training.export.weight_location import (
     TIES,
     SafeFile,
     Weights,
+    count_bytes,
     fill,
-    first_names,
+    find_first_names,
     gather_weights,
     retie_weights,
-    size,
     untie_weights,
 )
 from training.strategies.ranks import Ranks
 from training.weights.finetuning import base_model, hugging_face_folder, lora
 from training.weights.finetuning.adapters import Adapters
 from training.weights.finetuning.hugging_face_folder import INDEX, SUFFIX, WEIGHTS
-from training.weights.initial.build_model import build_on_meta, read, real
+from training.weights.initial.build_model import build_on_meta, materialize_model, read
 from training.workloads import Workload, load
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, TrainingError
@@ -100,7 +100,7 @@ def add_code(folder: Path, workload: str) -> str:
     ``training/``, and for a workload of the user's own everything in the folder of its package.
     Equal code and packages give equal bytes.
     """
-    for name, path in sorted(_code(workload)):
+    for name, path in sorted(_iter_code_files(workload)):
         target = folder / "code" / name
         with atomic_file.storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -118,14 +118,14 @@ def add_code(folder: Path, workload: str) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _code(workload: str) -> Iterator[tuple[str, Path]]:
+def _iter_code_files(workload: str) -> Iterator[tuple[str, Path]]:
     """Yield (name in ``code/``, file) of everything that inference needs."""
     checkout = Path(__file__).parents[2]
     yield "inference.py", checkout / "training/export/inference.py"
     # The first in a job, the second in a checkout.
     candidates = ("requirements.txt", "steps/requirements.txt")
     yield from (("requirements.txt", checkout / n) for n in candidates if (checkout / n).is_file())
-    rooms = shipped_files.of_rooms(checkout, [*shipped_files.EVERYWHERE, "training/"])
+    rooms = shipped_files.iter_room_files(checkout, [*shipped_files.EVERYWHERE, "training/"])
     for name, path in chain(rooms, shipped_files.list_package_files(workload)):
         if path.suffix == ".py":
             yield name, path
@@ -151,14 +151,16 @@ def open_artifact(
             fill(
                 model,
                 workload,
-                retie_weights(read(model, hugging_face_folder.weights(folder)), description),
+                retie_weights(
+                    read(model, hugging_face_folder.list_weight_files(folder)), description
+                ),
             )
         else:
             _fill_adapted(model, workload, folder, base, description)
     except (RuntimeError, KeyError, SafetensorError) as error:
         first = str(error).splitlines()[0]
         raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
-    return workload, real(model).eval(), description
+    return workload, materialize_model(model).eval(), description
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
@@ -202,7 +204,7 @@ def _fill_adapted(
             f"{folder}: holds adapters alone; their base {base_record['uri']} has to be in a "
             f"folder that the environment variable {BASE} names, or train with train.adapters.merge"
         )
-    if (digest := hugging_face_folder.model_files_sha256(base)) != base_record["sha256"]:
+    if (digest := hugging_face_folder.hash_model_files(base)) != base_record["sha256"]:
         raise DataError(
             f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), and the "
             f"one that is given is {digest}: give that one, or train with train.adapters.merge"
@@ -288,7 +290,7 @@ def export(
         TrainingError: a file could not be written, or the parts do not give the whole model; raised
             on every rank.
     """
-    names = {name: name for name in source.meta_tensors()}
+    names = {name: name for name in source.make_meta_tensors()}
     plain, adapter_names = lora.split_adapters(names) if adapters else (names, {})
     merging = adapters is not None and adapters.merge
     keepers = range(source.ranks.world) if merging else (0,)
@@ -301,10 +303,10 @@ def export(
     if adapters and base and source.ranks.rank == 0:
         lora.write(folder, adapter_tensors, adapters, base)
     run = Export(workload, adapter_tensors if merging else {}, adapters.scale if adapters else 1.0)
-    split = parts_of(workload, [*plain])
+    split = group_export_names(workload, [*plain])
     if len(split) == 1:
         return _export_all(folder, source, plain, run, shard_bytes, writes=merging or not adapters)
-    meta_tensors = source.meta_tensors()
+    meta_tensors = source.make_meta_tensors()
     on_meta = {layer: meta_tensors[n] for layer, n in adapter_names.items()} if merging else {}
     # A dry run on meta gives the names, shapes and ties before any weight is gathered.
     dry = Export(
@@ -313,25 +315,29 @@ def export(
     exports, config = dry({name: meta_tensors[state] for name, state in plain.items()})
     tensors, ties = untie_weights(exports)
     if merging or not adapters:
-        parts = _parts(split, dry, {n: meta_tensors[s] for n, s in plain.items()}, exports, tensors)
+        parts = _plan_parts(
+            split, dry, {n: meta_tensors[s] for n, s in plain.items()}, exports, tensors
+        )
         order = {name: tensors[name] for part in parts for name in part.outputs}
-        _stream(folder, source, plain, run, parts, _files(order, shard_bytes))
+        _stream(folder, source, plain, run, parts, _group_into_files(order, shard_bytes))
     return config, ties
 
 
-def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
+def group_export_names(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
     """Return the groups of names for ``Workload.export``; a single group if it needs all names at
     once.
 
     If a class overrides only ``export``, the ``export_parts`` of its base class is not used.
     """
     parts = getattr(workload, "export_parts", None)
-    if parts is None or _depth(workload, "export_parts") > _depth(workload, "export"):
+    if parts is None or _find_definition_depth(workload, "export_parts") > _find_definition_depth(
+        workload, "export"
+    ):
         return [names]
     return [*parts(names)]
 
 
-def _depth(workload: Workload, method: str) -> int:
+def _find_definition_depth(workload: Workload, method: str) -> int:
     """Return how many classes up the method is defined; 0 for an attribute of the workload
     itself.
     """
@@ -366,7 +372,7 @@ def _export_all(
     if leads:
         exports, config = run({name: state[state_name] for name, state_name in plain.items()})
         tensors, ties = untie_weights(exports)
-    files = _files(tensors, shard_bytes) if leads and writes else {}
+    files = _group_into_files(tensors, shard_bytes) if leads and writes else {}
     writing = Writing(folder, files, files)
     for name, tensor in tensors.items() if writes else ():
         writing.put(name, tensor)
@@ -374,7 +380,7 @@ def _export_all(
     return config, ties
 
 
-def _parts(
+def _plan_parts(
     split: Iterable[Sequence[str]],
     dry: Export,
     meta_tensors: Mapping[str, Tensor],
@@ -396,19 +402,19 @@ def _parts(
     differ = [
         n
         for n in {**exports, **part_exports}
-        if _kind(exports.get(n)) != _kind(part_exports.get(n))
+        if _describe_tensor(exports.get(n)) != _describe_tensor(part_exports.get(n))
     ]
     if differ:
         raise TrainingError(
             f"Workload.export of the parts that export_parts names gives {differ[0]} as "
-            f"{_kind(part_exports.get(differ[0]))}, of all weights as "
-            f"{_kind(exports.get(differ[0]))}: let "
+            f"{_describe_tensor(part_exports.get(differ[0]))}, of all weights as "
+            f"{_describe_tensor(exports.get(differ[0]))}: let "
             "each part hold all that its exported weights are made of"
         )
     return parts
 
 
-def _kind(tensor: Tensor | None) -> str:
+def _describe_tensor(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
@@ -423,15 +429,15 @@ def _stream(
     """Gather part after part for the ranks that write them, and write them. Collective: call it
     on every rank.
     """
-    first, rank = first_names(source.meta_tensors()), source.ranks.rank
+    first, rank = find_first_names(source.make_meta_tensors()), source.ranks.rank
     file_of = {name: file for file, weights in files.items() for name in weights}
     holders: dict[str, Sequence[int]] = {}
     for part in parts:
         for name in part.outputs:
             # A file is written by one of the ranks that hold its first part.
-            holders.setdefault(file_of[name], source.holders(first[plain[part.names[0]]]))
-    writers = _writers(holders)
-    order = [*_in_turn(parts, lambda part: file_of[part.outputs[0]])]
+            holders.setdefault(file_of[name], source.list_holders(first[plain[part.names[0]]]))
+    writers = _assign_writers(holders)
+    order = [*_interleave_parts(parts, lambda part: file_of[part.outputs[0]])]
     needed_names = [[*dict.fromkeys(first[plain[name]] for name in part.names)] for part in order]
     keepers = [{writers[file_of[name]] for name in part.outputs} for part in order]
     stream = source.gather_full_tensors(
@@ -481,7 +487,7 @@ class Writing:
 
     def put(self, name: str, tensor: Tensor) -> None:
         """Start to write a weight, after waiting for the previous one."""
-        self._settle()
+        self._wait_for_pending()
         if not self._failure:
             file = self._open[self._file_of[name]]
             self._pending = self._pool.submit(file.put, name, tensor)
@@ -493,7 +499,7 @@ class Writing:
         Raises:
             TrainingError: a rank could not write its files; raised on every rank.
         """
-        self._settle()
+        self._wait_for_pending()
         self._pool.shutdown()
         try:
             for file in self._open.values():
@@ -510,7 +516,7 @@ class Writing:
         if ranks.rank == 0 and len(self._files) > 1:
             atomic_file.write(self._folder / INDEX, index(self._files))
 
-    def _settle(self) -> None:
+    def _wait_for_pending(self) -> None:
         try:
             self._pending.result()
         except (OSError, ValueError) as error:
@@ -522,23 +528,23 @@ def index(files: Files) -> str:
     tensors = [tensor for weights in files.values() for tensor in weights.values()]
     sums = {
         "total_parameters": sum(tensor.numel() for tensor in tensors),
-        "total_size": sum(map(size, tensors)),
+        "total_size": sum(map(count_bytes, tensors)),
     }
     places = {name: file for file, weights in files.items() for name in weights}
     content = {"metadata": sums, "weight_map": places}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def _files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
+def _group_into_files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
     """Group the weights, in their order, into files of at most ``most`` bytes or of one weight."""
     bins: list[dict[str, Tensor]] = [{}]
     file_bytes = 0
     for name, meta_tensor in meta_tensors.items():
-        if bins[-1] and file_bytes + size(meta_tensor) > most:
+        if bins[-1] and file_bytes + count_bytes(meta_tensor) > most:
             bins.append({})
             file_bytes = 0
         bins[-1][name] = meta_tensor
-        file_bytes += size(meta_tensor)
+        file_bytes += count_bytes(meta_tensor)
     if len(bins) == 1:
         return {WEIGHTS: bins[0]}
     stem = WEIGHTS.removesuffix(SUFFIX)
@@ -548,7 +554,7 @@ def _files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
     }
 
 
-def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def _assign_writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Return a mapping of each file to the rank that writes it: one that holds its weights, so
     that the files are spread over all ranks.
     """
@@ -562,7 +568,7 @@ def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
     }
 
 
-def _in_turn(parts: Sequence[Part], file_of: Callable[[Part], str]) -> Iterator[Part]:
+def _interleave_parts(parts: Sequence[Part], file_of: Callable[[Part], str]) -> Iterator[Part]:
     """Yield the first part of each file, then the second, …, so that all writers work
     concurrently.
     """

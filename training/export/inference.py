@@ -58,7 +58,7 @@ class ServedModel:
             raise answer
         return answer
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         """Run a few made-up requests, so that the first real one is as fast as later ones.
 
         They import modules, choose kernels and allocate memory. This never fails: if the model
@@ -130,7 +130,7 @@ def model_fn(model_dir: str) -> ServedModel:
     from sagemaker_inference.transformer import Transformer  # part of the image
 
     served_model = open_served(Path(model_dir))
-    served_model.warm()
+    served_model.warm_up()
     Transformer.transform = lambda _, data, context: transform(served_model, data, context)
     return served_model
 

@@ -76,22 +76,24 @@ listed here.
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 
 
-def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
+def iter_step_files(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
     """Yield (name in the shipped folder, file) of everything that step ``step`` ships.
 
     Raises:
         FileNotFoundError: a room is missing in the checkout.
     """
-    for name, path in of_rooms(checkout, (*EVERY_STEP, f"steps/{step}/job.py", *ROOMS[step])):
+    for name, path in iter_room_files(
+        checkout, (*EVERY_STEP, f"steps/{step}/job.py", *ROOMS[step])
+    ):
         if not is_listed(name, STAYING):
             yield name, path
 
 
-def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]:
+def iter_room_files(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]:
     """Yield (name relative to ``checkout``, file) of every file in these rooms and files."""
     for room in rooms:
         if room.endswith("/"):
-            yield from ((f"{room}{name}", path) for name, path in files(checkout / room))
+            yield from ((f"{room}{name}", path) for name, path in iter_files(checkout / room))
         else:
             yield room, checkout / room
 
@@ -114,13 +116,13 @@ def list_package_files(workload: str) -> Iterator[tuple[str, Path]]:
         return
     package = Path(import_module(workload.partition(".")[0]).__path__[0])
     if package.parent.name in ("site-packages", "dist-packages"):
-        yield from ((f"{package.name}/{name}", path) for name, path in files(package))
+        yield from ((f"{package.name}/{name}", path) for name, path in iter_files(package))
     else:
-        entries = files(package.parent)
+        entries = iter_files(package.parent)
         yield from ((name, path) for name, path in entries if not name.startswith(TRAINYARD_ROOMS))
 
 
-def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
+def iter_files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
     """Yield (name with forward slashes, file) of everything in ``folder``, without tools'
     leftovers.
 
@@ -132,7 +134,7 @@ def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
         if path.name.endswith(LITTER) or (path.name.startswith(".") and not hidden):
             continue
         if path.is_dir() and not path.is_symlink():
-            for name, inner in files(path, hidden=hidden):
+            for name, inner in iter_files(path, hidden=hidden):
                 yield f"{path.name}/{name}", inner
         elif path.is_file():
             yield path.name, path

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from training.checkpoint.tensor_table import file_header
+from training.checkpoint.tensor_table import build_file_header
 from training.strategies.ranks import Ranks
-from training.weights.initial.build_model import changing
+from training.weights.initial.build_model import record_changes
 from training.workloads import Workload
 from trainyard.common import atomic_file
 
@@ -23,14 +23,14 @@ class Weights(Protocol):
     @property
     def ranks(self) -> Ranks: ...
 
-    def meta_tensors(self) -> Mapping[str, Tensor]:
+    def make_meta_tensors(self) -> Mapping[str, Tensor]:
         """Return a mapping of every name in the model's state to a tensor on meta of its type and
         shape.
 
         A tensor with several names is a single object in the mapping, too.
         """
 
-    def holders(self, name: str) -> Sequence[int]:
+    def list_holders(self, name: str) -> Sequence[int]:
         """Return the ranks that hold a tensor or a part of it."""
 
     def gather_full_tensors(
@@ -51,14 +51,14 @@ class LocalWeights:
     state: Mapping[str, Tensor]
     ranks: Ranks = ALONE
 
-    def meta_tensors(self) -> Mapping[str, Tensor]:
+    def make_meta_tensors(self) -> Mapping[str, Tensor]:
         tensors: dict[int, Tensor] = {}
         for tensor in self.state.values():
             if id(tensor) not in tensors:
                 tensors[id(tensor)] = tensor.detach().to("meta")
         return {name: tensors[id(tensor)] for name, tensor in self.state.items()}
 
-    def holders(self, name: str) -> Sequence[int]:
+    def list_holders(self, name: str) -> Sequence[int]:
         return (0,)
 
     def gather_full_tensors(
@@ -68,7 +68,7 @@ class LocalWeights:
             yield self.state[name].detach().cpu()
 
 
-def first_names(meta_tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def find_first_names(meta_tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return a mapping of every name to the first name of the same tensor."""
     first: dict[int, str] = {}
     return {
@@ -85,7 +85,7 @@ def gather_weights(
     Collective: call it on every rank. A tensor with several names is a single object in the result,
     too.
     """
-    first = first_names(source.meta_tensors())
+    first = find_first_names(source.make_meta_tensors())
     chosen_names = [*first] if names is None else [*names]
     unique_names = [*dict.fromkeys(first[name] for name in chosen_names)]
     tensors = dict(
@@ -98,11 +98,11 @@ def gather_weights(
     return {n: tensor for n in chosen_names if (tensor := tensors[first[n]]) is not None}
 
 
-def parameters(source: Weights) -> int:
+def count_parameters(source: Weights) -> int:
     """Return the number of elements in the state; a tensor with several names counts once."""
     return sum(
         meta_tensor.numel()
-        for meta_tensor in {id(t): t for t in source.meta_tensors().values()}.values()
+        for meta_tensor in {id(t): t for t in source.make_meta_tensors().values()}.values()
     )
 
 
@@ -152,7 +152,7 @@ def fill(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) ->
     Raises:
         RuntimeError, KeyError: the weights do not belong to this model.
     """
-    with changing(model):
+    with record_changes(model):
         model.load_state_dict(workload.restore(weights))
 
 
@@ -191,9 +191,9 @@ class SafeFile:
                 written; it may be on meta.
         """
         self.path, self._meta_tensors = path, dict(meta_tensors)
-        head, self._places = header(self._meta_tensors)
+        head, self._places = build_header(self._meta_tensors)
         path.parent.mkdir(parents=True, exist_ok=True)
-        file_size = len(head) + sum(map(size, self._meta_tensors.values()))
+        file_size = len(head) + sum(map(count_bytes, self._meta_tensors.values()))
         self._draft = atomic_file.Draft(path, size=file_size)
         self._draft.file.write(head)
 
@@ -235,21 +235,23 @@ class SafeFile:
         self._draft.discard()
 
 
-def header(meta_tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
+def build_header(meta_tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """Return (the file's header, name → offset in the file at which its tensor begins)."""
     ranks = {kind: rank for rank, kind in enumerate(TYPES)}
-    order = sorted(meta_tensors, key=lambda name: (ranks[_kind(meta_tensors[name])], name.encode()))
+    order = sorted(
+        meta_tensors, key=lambda name: (ranks[_format_dtype(meta_tensors[name])], name.encode())
+    )
     tensors = [(name, meta_tensors[name]) for name in order]
-    head, places = file_header(
-        METADATA, [(n, TYPES[_kind(t)], list(t.shape), size(t)) for n, t in tensors]
+    head, places = build_file_header(
+        METADATA, [(n, TYPES[_format_dtype(t)], list(t.shape), count_bytes(t)) for n, t in tensors]
     )
     return head, {name: len(head) + place for name, place in places.items()}
 
 
-def size(tensor: Tensor) -> int:
+def count_bytes(tensor: Tensor) -> int:
     """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
 
 
-def _kind(tensor: Tensor) -> str:
+def _format_dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")

@@ -38,11 +38,11 @@ def start_strategy(
     """
     rank, local_rank, world = read_ranks()
     try:
-        config.micro_batches(world)
+        config.count_micro_batches(world)
     except ValueError as error:
         raise TrainingError(str(error)) from None
-    strategy = kind(config)
-    with join_group(config.collective_timeout_seconds, strategy.backend()) as ranks:
+    strategy = select_strategy(config)
+    with join_group(config.collective_timeout_seconds, strategy.register_backend()) as ranks:
         check_settings(config, ranks)
         instance = strategy(choose_precision(config, ranks, checkpoint), workload, ranks)
         try:
@@ -69,7 +69,7 @@ def check_settings(config: TrainConfig, ranks: Ranks) -> None:
             )
 
 
-def kind(config: TrainConfig) -> type[Strategy]:
+def select_strategy(config: TrainConfig) -> type[Strategy]:
     """Return the strategy's class for these settings."""
     split = config.split > 1
     module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")

@@ -34,14 +34,14 @@ KEPT_OPERATORS = (
 """Operators whose results are kept. One that a torch version does not have is ignored."""
 
 
-def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
+def create_selective_contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return the contexts of a block's first pass and of its recomputation."""
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-    products, kept_operators = _operators(PRODUCTS), _operators(KEPT_OPERATORS)
+    products, kept_operators = _find_operators(PRODUCTS), _find_operators(KEPT_OPERATORS)
     counts = {False: 0, True: 0}
 
-    def policy(context: Any, operator: Any, *inputs: Any, **kwargs: Any) -> CheckpointPolicy:
+    def choose_policy(context: Any, operator: Any, *inputs: Any, **kwargs: Any) -> CheckpointPolicy:
         keep = operator in kept_operators
         if operator in products:
             # Each pass has its own count, so that the second pass chooses the same products.
@@ -49,10 +49,10 @@ def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
             keep = counts[context.is_recompute] % 2 == 1
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return create_selective_checkpoint_contexts(policy)
+    return create_selective_checkpoint_contexts(choose_policy)
 
 
-def _operators(names: tuple[str, ...]) -> set[Any]:
+def _find_operators(names: tuple[str, ...]) -> set[Any]:
     """Return torch's operators of these names that exist."""
     operators = set()
     for name in names:
@@ -103,22 +103,22 @@ def recompute(block: nn.Module, *, selective: bool = False) -> None:
 
     def run_checkpointed(*inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # the second pass is then part of the compiled graph
-            options: dict[str, Any] = {"context_fn": contexts} if selective else {}
+            options: dict[str, Any] = {"context_fn": create_selective_contexts} if selective else {}
         else:
-            options = {"context_fn": partial(_contexts, recompute_context, selective)}
+            options = {"context_fn": partial(_create_contexts, recompute_context, selective)}
         return checkpoint(forward, *inputs, use_reentrant=False, **options, **kwargs)
 
     block.forward = run_checkpointed
 
 
-def _contexts(
+def _create_contexts(
     recompute_context: RecomputeContext, selective: bool
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return the contexts of a block's first pass and of its recomputation."""
-    first, second = recompute_context.contexts()
+    first, second = recompute_context.create_contexts()
     if not selective:
         return first, second
-    keeping, taking = contexts()
+    keeping, taking = create_selective_contexts()
     return keeping, NestedContexts(second, taking)
 
 

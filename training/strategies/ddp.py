@@ -52,6 +52,6 @@ class Ddp(Strategy):
             if hasattr(module, name):
                 delattr(module, name)
 
-    def accumulating(self) -> AbstractContextManager:
+    def defer_gradient_sync(self) -> AbstractContextManager:
         assert isinstance(self.forward, DistributedDataParallel)  # wrap created it
         return self.forward.no_sync()

@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def settings(config: TrainConfig, world: int) -> dict[str, Any]:
+def build_settings(config: TrainConfig, world: int) -> dict[str, Any]:
     """Return the configuration for DeepSpeed (deepspeed.ai/docs/config-json)."""
     options: dict[str, Any] = {
         "train_batch_size": config.global_batch,
         "train_micro_batch_size_per_gpu": config.micro_batch,
-        "gradient_accumulation_steps": config.micro_batches(world),
+        "gradient_accumulation_steps": config.count_micro_batches(world),
         "gradient_clipping": config.grad_clip,
         "zero_optimization": {"stage": config.zero_stage},
     }
@@ -99,7 +99,7 @@ class DeepSpeed(Strategy):
                 "none such; let Workload.model make it of shape (1,), or set strategy to fsdp"
             )
         super().prepare(model)
-        options = settings(self.config, self.ranks.world)
+        options = build_settings(self.config, self.ranks.world)
         if self.ranks.rank == 0:
             log.info("deepspeed: %s", json.dumps(options))
         self.engine, *_ = self._deepspeed.initialize(
@@ -109,7 +109,7 @@ class DeepSpeed(Strategy):
         self._zero = self.engine.optimizer
         # Create the optimizer's state now, because a checkpoint may be loaded into it before the
         # first step.
-        for piece in self._pieces():
+        for piece in self._list_weight_pieces():
             state = self._zero.optimizer.state[piece]
             state["step"] = torch.zeros((), device=piece.device)
             for kind in MOMENTS:
@@ -124,7 +124,7 @@ class DeepSpeed(Strategy):
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             self.engine.set_gradient_accumulation_boundary(number == len(batches))
-            loss = self.loss(self.forward, batch)
+            loss = self.compute_loss(self.forward, batch)
             # DeepSpeed averages over the ranks: multiplied by their number, the average is the sum
             # again.
             self.engine.backward(loss * scale.to(loss.dtype), scale_wrt_gas=False)
@@ -144,7 +144,7 @@ class DeepSpeed(Strategy):
             group["lr"] = rate
         self.engine.step()
 
-    def state(self) -> dict[str, Tensor]:
+    def collect_state(self) -> dict[str, Tensor]:
         """Return whole tensors, on rank 0's CPU only. Collective: call it on every rank."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
@@ -153,27 +153,29 @@ class DeepSpeed(Strategy):
             # A collective, although only rank 0 keeps the result.
             full_tensor = _gather_weight(tensor)
             if self.ranks.rank == 0:
-                state[f"model.{self.saved_name(name)}"] = full_tensor.detach().cpu()
-        step = self._zero.optimizer.state[self._pieces()[0]]["step"]
-        for name, parameter in self._trainable_parameters():
+                state[f"model.{self.find_saved_name(name)}"] = full_tensor.detach().cpu()
+        step = self._zero.optimizer.state[self._list_weight_pieces()[0]]["step"]
+        for name, parameter in self._list_trainable_parameters():
             state[f"optimizer.{name}.step"] = step.cpu().clone()
             for kind in MOMENTS:
                 moment = safe_get_full_optimizer_state(parameter, kind)
                 if self.ranks.rank == 0:
                     state[f"optimizer.{name}.{kind}"] = moment.cpu()
-        # Loading writes into these tensors, and ``after_load`` sends their values to the other
-        # ranks.
+        # Loading writes into these tensors, and ``apply_loaded_state`` sends their values to the
+        # other ranks.
         self._handed_out = state if self.ranks.rank == 0 else {}
         return self._handed_out
 
     @torch.no_grad()
-    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
-        """Send what was loaded into ``state``'s tensors from rank 0; each rank takes its pieces."""
+    def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
+        """Send what was loaded into ``collect_state``'s tensors from rank 0; each rank takes its
+        pieces.
+        """
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             if not tensor.requires_grad:
-                key = f"model.{self.saved_name(name)}"
+                key = f"model.{self.find_saved_name(name)}"
                 tensor.copy_(self._broadcast_tensor(key, tensor.shape, tensor.dtype))
-        for name, parameter in self._trainable_parameters():
+        for name, parameter in self._list_trainable_parameters():
             shape = getattr(parameter, "ds_shape", parameter.shape)
             self._set(parameter, self._broadcast_tensor(f"model.{name}", shape), None)
             for kind in MOMENTS:
@@ -181,14 +183,14 @@ class DeepSpeed(Strategy):
                     parameter, self._broadcast_tensor(f"optimizer.{name}.{kind}", shape), kind
                 )
         step = self._broadcast_tensor(f"optimizer.{name}.step", ())
-        for piece in self._pieces():
+        for piece in self._list_weight_pieces():
             self._zero.optimizer.state[piece]["step"].copy_(step)
         # The model computes with copies of the float32 weights that were set above, so update the
         # copies.
         if self.config.zero_stage < 3:
             self._zero.update_lp_params()
         else:
-            for number in range(len(self._pieces())):
+            for number in range(len(self._list_weight_pieces())):
                 self._zero._reassign_or_swap_out_partitioned_parameters(number)
             # Small weights are whole on each rank; assemble them from the pieces again.
             kept_whole = self._zero.persistent_parameters
@@ -203,7 +205,7 @@ class DeepSpeed(Strategy):
         full_tensor = _gather_weight(tensor)
         return full_tensor.detach().cpu() if self.ranks.rank in keepers else None
 
-    def _trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
+    def _list_trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return name and parameter of the weights that DeepSpeed manages: those that are not
         frozen.
         """
@@ -222,7 +224,7 @@ class DeepSpeed(Strategy):
         dist.broadcast(full_tensor, 0)
         return full_tensor
 
-    def _pieces(self) -> list[Tensor]:
+    def _list_weight_pieces(self) -> list[Tensor]:
         """Return this rank's float32 weights, as the flat tensors that the optimizer uses."""
         if self.config.zero_stage < 3:
             return self._zero.single_partition_of_fp32_groups

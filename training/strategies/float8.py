@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
 from training.config import TrainConfig
-from training.strategies.fsdp_sharding import EXTENSION, parameters
+from training.strategies.fsdp_sharding import EXTENSION, iter_sharded_parameters
 from trainyard.common.errors import TrainingError
 
 # These loggers warn of kernels that need CUDA, which are not used here (torch's own are), and of an
@@ -92,7 +92,7 @@ def convert(
         convert_to_float8_training(nn.Identity())
     settings = replace(Float8LinearConfig.from_recipe_name(config.float8), emulate=emulate)
     widths, count = set[tuple[int, int]](), 0
-    for name, layer in _linear(blocks):
+    for name, layer in _iter_linear_layers(blocks):
         width = layer.out_features, layer.in_features
         widths.add(width)
         if any(size % MULTIPLE for size in width):
@@ -103,7 +103,7 @@ def convert(
                 f"{config.tensor_parallel} ranks in multiples of {MULTIPLE}: lower it, or set "
                 "float8 to none"
             )
-        _become(layer, settings)
+        _convert_layer(layer, settings)
         count += 1
     # A rank of a pipeline may have no block, and therefore no layer.
     if not count and (blocks or config.stages == 1):
@@ -116,7 +116,7 @@ def convert(
     log.info("float8 %s: %d linear layers%s", config.float8, count, how)
 
 
-def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
+def _iter_linear_layers(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
     """Yield each plain linear layer in the blocks once, with its name in its block."""
     seen_ids = set[int]()
     for block in blocks:
@@ -127,7 +127,7 @@ def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
                 yield name, module
 
 
-def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
+def _convert_layer(layer: nn.Linear, settings: Float8LinearConfig) -> None:
     """Change the layer's class but keep the object, so that its hooks and references to it
     remain.
     """
@@ -155,7 +155,7 @@ class Scales:
     def __init__(self, model: nn.Module, meshes: Sequence[DeviceMesh]) -> None:
         self._groups = [mesh.get_group() for mesh in meshes if mesh.size() > 1]
         self._casts = list[WeightWithDynamicFloat8CastTensor]()
-        for parameter in parameters(model):
+        for parameter in iter_sharded_parameters(model):
             layer, name = parameter._module_info.module, parameter._module_info.param_name
             if isinstance(layer, Linear) and name == "weight":
                 # Padded, as FSDP2 gathers it: the last rank may have fewer rows.

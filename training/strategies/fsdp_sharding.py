@@ -72,13 +72,13 @@ def shard(
     common: dict[str, Any] = {
         "mesh": mesh["replicate", "shard"] if hybrid else mesh["shard"],
         "offload_policy": offload if config.cpu_offload else OffloadPolicy(),
-        "ignored_params": {*scalars(model)},
+        "ignored_params": {*list_scalar_weights(model)},
     }
     follows = follows_weights(config, workload)
-    policy = _policy(config)
-    units = [*embeddings(model, workload), *blocks]
+    policy = _choose_mixed_precision(config)
+    units = [*list_embeddings(model, workload), *blocks]
     for number, unit in enumerate(units, 1):
-        reshard = _reshards(config, last=number == len(units))
+        reshard = _choose_resharding(config, last=number == len(units))
         # Shard the norms first, because the unit would otherwise include those that are in no unit.
         if policy.param_dtype and not follows:
             _shard_norms(unit, common | {"reshard_after_forward": reshard})
@@ -88,13 +88,13 @@ def shard(
         _shard_norms(model, common | {"reshard_after_forward": False})
     _check_types(model)
     fully_shard(model, mp_policy=policy, **common)
-    for unit in embeddings(model, workload):
+    for unit in list_embeddings(model, workload):
         assert isinstance(unit, FSDPModule)  # fully_shard changed its class
         unit.set_unshard_in_backward(False)  # the backward pass of a lookup does not need the table
-    _prefetch([model, *units], config)
+    _schedule_prefetch([model, *units], config)
 
 
-def scalars(model: nn.Module) -> list[nn.Parameter]:
+def list_scalar_weights(model: nn.Module) -> list[nn.Parameter]:
     """Return the weights without dimensions; each rank has them whole."""
     return [parameter for parameter in model.parameters() if not parameter.dim()]
 
@@ -129,7 +129,7 @@ def _check_types(unit: nn.Module) -> None:
     """
     names = {id(parameter): name for name, parameter in unit.named_parameters()}
     types: dict[torch.dtype, str] = {}
-    for module in (unit, *_outside_units(unit)):
+    for module in (unit, *_iter_free_modules(unit)):
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad and parameter.dim():
                 types.setdefault(parameter.dtype, names[id(parameter)])
@@ -143,16 +143,18 @@ def _check_types(unit: nn.Module) -> None:
 
 def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
     """Return whether the model computes in the type of its gathered weights, without autocast."""
-    return bool(_policy(config).param_dtype) and getattr(workload, "follows_weights", False)
+    return bool(_choose_mixed_precision(config).param_dtype) and getattr(
+        workload, "follows_weights", False
+    )
 
 
-def embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Module]:
+def list_embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Module]:
     """Return this rank's embedding tables that are used only for lookups."""
     method = getattr(workload, "embeddings", None)
     return [] if method is None else method(model)
 
 
-def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
+def _choose_mixed_precision(config: TrainConfig) -> MixedPrecisionPolicy:
     """Return FSDP2's types for gathering and reducing, according to the settings."""
     if config.strategy != "fsdp" or not config.half:
         return MixedPrecisionPolicy()
@@ -166,7 +168,7 @@ def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
     )
 
 
-def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
+def _choose_resharding(config: TrainConfig, *, last: bool) -> bool | int:
     """Return ``reshard_after_forward`` of a unit.
 
     Args:
@@ -187,20 +189,20 @@ def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
     """Shard those norms inside ``module`` that are in no unit yet as one unit, which computes in
     float32.
     """
-    inside: list[nn.Module] = [m for m in _outside_units(module) if isinstance(m, NORMS)]
+    inside: list[nn.Module] = [m for m in _iter_free_modules(module) if isinstance(m, NORMS)]
     if norms := [m for m in inside if [*m.parameters(recurse=False)]]:
         fully_shard(norms, **options)
 
 
-def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
+def _iter_free_modules(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules inside ``module`` that are in no unit yet."""
     for child in module.children():
         if not isinstance(child, FSDPModule):
             yield child
-            yield from _outside_units(child)
+            yield from _iter_free_modules(child)
 
 
-def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
+def _schedule_prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
     """Make each unit request the weights of the units that compute after it, before they need
     them.
     """
@@ -215,7 +217,7 @@ def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
 
 
 @contextmanager
-def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
+def defer_gradient_sync(model: nn.Module, config: TrainConfig) -> Iterator[None]:
     """Context for all backward passes of a step except the last."""
     is_sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
     # With ``sharded``, gradients are summed over ``shard`` in each pass, and over ``replicate`` in
@@ -229,7 +231,7 @@ def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
 
 
 @contextmanager
-def validating(model: nn.Module) -> Iterator[None]:
+def gather_in_stored_dtype(model: nn.Module) -> Iterator[None]:
     """Context in which weights are gathered in their stored type; at the end none is gathered.
 
     A forward pass without a backward one leaves some weights gathered. torch's units have one type,
@@ -238,7 +240,7 @@ def validating(model: nn.Module) -> Iterator[None]:
     """
     cast = [
         p
-        for p in parameters(model)
+        for p in iter_sharded_parameters(model)
         if getattr(p, "param_dtype", None) is not None
         or hasattr(p._sharded_local_tensor, EXTENSION[0])
     ]
@@ -251,7 +253,7 @@ def validating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         # The next training step must not find weights that were gathered in their stored type.
-        reshard(model)
+        reshard_weights(model)
         for parameter, before, extension in zip(cast, saved_attributes, extensions, strict=True):
             vars(parameter).pop("_unsharded_param", None)
             vars(parameter).update(before)
@@ -263,7 +265,7 @@ def _pop_attributes(target: Any, names: Sequence[str]) -> dict[str, Any]:
     return {name: vars(target).pop(name) for name in names if name in vars(target)}
 
 
-def parameters(model: nn.Module) -> Iterator[Any]:
+def iter_sharded_parameters(model: nn.Module) -> Iterator[Any]:
     """Yield FSDP2's object for each parameter that it has sharded."""
     for unit in model.modules():
         if not isinstance(unit, FSDPModule):
@@ -274,13 +276,13 @@ def parameters(model: nn.Module) -> Iterator[Any]:
             yield from group.fsdp_params if group is not None else ()
 
 
-def reshard(model: nn.Module) -> None:
+def reshard_weights(model: nn.Module) -> None:
     """Free weights that a forward pass without a backward one has left gathered."""
     for unit in model.modules():
         if isinstance(unit, FSDPModule):
             unit.reshard()
 
 
-def full(tensor: Tensor) -> Tensor:
+def gather_full_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor, which may be sharded, as a whole. Collective: call it on every rank."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -28,19 +28,19 @@ from training.microbatches import StageMicroBatches
 from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
-    accumulating,
     average_gradients,
+    defer_gradient_sync,
     follows_weights,
-    full,
-    scalars,
+    gather_full_tensor,
+    gather_in_stored_dtype,
+    list_scalar_weights,
     shard,
-    validating,
 )
 from training.strategies.pipeline_parallel import Pipeline, copy_modules_sharing_tensors
 from training.strategies.precision import scale
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Strategy, check, tie_again
-from training.weights.initial.initial_values import local
+from training.strategies.single import Batch, Strategy, check, retie_names
+from training.weights.initial.initial_values import to_local_tensor
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -58,14 +58,14 @@ def clip(
     rank.
     """
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    all_gradients = {n: gradient_of(p) for n, p in trainable.items()}
+    all_gradients = {n: align_gradient(p) for n, p in trainable.items()}
     if pipeline is not None:
         pipeline.add_up_shared(all_gradients)
     # Frozen and unused weights have no gradient, as with one process.
     gradients = {n: gradient for n, gradient in all_gradients.items() if gradient is not None}
     others = pipeline.not_counted if pipeline is not None else ()
     counted_gradients = [(p, gradients.get(n)) for n, p in trainable.items() if n not in others]
-    squares = norm(counted_gradients, device).square()
+    squares = compute_gradient_norm(counted_gradients, device).square()
     if pipeline is not None:
         dist.all_reduce(squares, group=pipeline.group)
     total = squares.sqrt()
@@ -74,7 +74,7 @@ def clip(
     return total
 
 
-def gradient_of(parameter: nn.Parameter) -> Tensor | None:
+def align_gradient(parameter: nn.Parameter) -> Tensor | None:
     """Return the gradient with the parameter's placements; autograd may leave a DTensor's in
     others.
     """
@@ -88,7 +88,9 @@ def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     return gradient
 
 
-def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.device) -> Tensor:
+def compute_gradient_norm(
+    pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.device
+) -> Tensor:
     """Return the L2 norm over all ranks of whole and sharded gradients, float64, 0-dim.
 
     Each distinct part counts once, and so does a replicated tensor. Collective: call it on every
@@ -104,7 +106,7 @@ def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.devi
         layout = (getattr(parameter, "device_mesh", None), getattr(parameter, "placements", ()))
         parts = parts_by_layout.setdefault(layout, [])
         if gradient is not None:
-            parts.append(local(gradient))
+            parts.append(to_local_tensor(gradient))
     # In float64, because a rank without gradients does not know their type.
     total = torch.zeros((), dtype=torch.float64, device=device)
     for (mesh, placements), parts in parts_by_layout.items():
@@ -116,7 +118,7 @@ def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.devi
     return total.sqrt()
 
 
-def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
+def create_context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
     """Return the mesh of the ranks that share this rank's sequences: every ``tensor``-th rank.
 
     Collective: call it on every rank.
@@ -158,7 +160,10 @@ class Mesh(Strategy):
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
-        self.data_world, self.contexts = config.data_parallel(ranks.world), config.context_parallel
+        self.data_world, self.contexts = (
+            config.count_data_parallel_ranks(ranks.world),
+            config.context_parallel,
+        )
         data = self.gradient_world
         shards = (config.shard_degree * self.contexts or data) if config.strategy == "fsdp" else 1
         shape = (config.pipeline_parallel, data // shards, shards, config.tensor_parallel)
@@ -169,7 +174,7 @@ class Mesh(Strategy):
         place, replica, part, slice_ = coordinate
         self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
         if self.contexts > 1:
-            self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
+            self.context_mesh = create_context_mesh(ranks, self.contexts, config.tensor_parallel)
         self.places = [stage % config.pipeline_parallel for stage in range(config.stages)]
         self.stages = [
             stage for stage, stage_place in enumerate(self.places) if stage_place == place
@@ -179,22 +184,24 @@ class Mesh(Strategy):
 
     def prepare(self, model: nn.Module) -> None:
         self.record_model(model)
-        parts = {stage: self._part(part, stage) for stage, part in self._cut(model).items()}
+        parts = {stage: self._prepare_part(part, stage) for stage, part in self._cut(model).items()}
         # Each stage and each part of the sequences draws different random numbers.
         stage_offset = self.config.stages * self.context
-        micros = {n: self.micro_batches(part, n + stage_offset) for n, part in parts.items()}
+        micros = {n: self.create_micro_batches(part, n + stage_offset) for n, part in parts.items()}
         self.parts = [*parts.values()]
         is_single = len(parts) == 1
         self.model = self.forward = self.parts[0] if is_single else nn.ModuleList(self.parts)
         self.micro = micros[self.stages[0]] if is_single else StageMicroBatches(micros)
-        self.scales = self._scales()
+        self.scales = self._compute_scales()
         self.pipeline = None
         if self.config.stages > 1:
             trainable = {self.names[name] for name, _ in model.named_parameters()}
             held_names = [names & trainable for names in self.stage_names]
             self.pipeline = Pipeline(self, self.mesh, parts, self.places, held_names)
         self.initial = None
-        trainable = [parameter for parameter in scalars(self.model) if parameter.requires_grad]
+        trainable = [
+            parameter for parameter in list_scalar_weights(self.model) if parameter.requires_grad
+        ]
         self.whole_weights = trainable if self.gradient_world > 1 else []
         self.optimizer = optimizers.build(self.config, self.model)
 
@@ -216,13 +223,13 @@ class Mesh(Strategy):
                 taken_ids |= {id(tensor) for tensor in (*part.parameters(), *part.buffers())}
         return parts
 
-    def _part(self, model: nn.Module, stage: int) -> nn.Module:
+    def _prepare_part(self, model: nn.Module, stage: int) -> nn.Module:
         """Return the model, or one stage of it, split, sharded and materialized for this rank."""
         config, workload = self.config, self.workload
         model = self.to_stored_dtype_and_device(model)
         if config.tensor_parallel > 1:
             tensor_parallel.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
-            tie_again(model, self.names)
+            retie_names(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
         # Before sharding, because FSDP2's hooks have to be outside of recomputed and compiled
@@ -233,7 +240,7 @@ class Mesh(Strategy):
         check(model, self.names)
         return self.materialize(model)
 
-    def _scales(self) -> "Scales | None":
+    def _compute_scales(self) -> "Scales | None":
         """Return the scales for casting weights to float8 before they are gathered, or None if
         they are not cast.
         """
@@ -248,17 +255,17 @@ class Mesh(Strategy):
         if self.scales is not None:
             self.scales.update()
 
-    def saved_name(self, name: str) -> str:
+    def find_saved_name(self, name: str) -> str:
         # The model is then a list of parts, whose index precedes the name.
         several = len(self.parts) > 1
-        return super().saved_name(name.partition(".")[2] if several else name)
+        return super().find_saved_name(name.partition(".")[2] if several else name)
 
-    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
+    def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
         if self.pipeline is None:
             return
         parameters = dict(self.model.named_parameters())
-        state = dict(optimizers.moments(self.optimizer))
-        for name, source_name in self.pipeline.copies():
+        state = dict(optimizers.iter_moments(self.optimizer))
+        for name, source_name in self.pipeline.iter_copies():
             parameters[name].detach().copy_(parameters[source_name].detach())
             for kind, moment in state.get(parameters[name], {}).items():
                 moment.copy_(state[parameters[source_name]][kind])
@@ -266,24 +273,28 @@ class Mesh(Strategy):
                 if name in average:
                     average[name].copy_(average[source_name])
 
-    def accumulating(self) -> AbstractContextManager:
-        return accumulating(self.model, self.config) if self.gradient_world > 1 else nullcontext()
+    def defer_gradient_sync(self) -> AbstractContextManager:
+        return (
+            defer_gradient_sync(self.model, self.config)
+            if self.gradient_world > 1
+            else nullcontext()
+        )
 
     @property
     def gradient_world(self) -> int:
         return self.data_world * self.contexts
 
-    def local_slice(self, batch: Batch) -> Batch:
-        batch = super().local_slice(batch)
+    def take_local_slice(self, batch: Batch) -> Batch:
+        batch = super().take_local_slice(batch)
         if self.contexts == 1:
             return batch
         return self.workload.part(batch, self.context, self.contexts)
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
-        with tensor_parallel.losses(self.workload):
+        with tensor_parallel.allow_sharded_logits(self.workload):
             if self.pipeline is None:
                 return super().backward(batches, units)
-            return self.pipeline.backward(batches, self.factor(units))
+            return self.pipeline.backward(batches, self.compute_loss_factor(units))
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss = partial(super().score, batch=batch)
@@ -294,31 +305,34 @@ class Mesh(Strategy):
         return nullcontext() if is_gathered else super().autocast()
 
     def validate(self, batch: Batch) -> Tensor:
-        with tensor_parallel.losses(self.workload), validating(self.model):
+        with (
+            tensor_parallel.allow_sharded_logits(self.workload),
+            gather_in_stored_dtype(self.model),
+        ):
             pipeline = self.pipeline
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 
     def clip(self) -> Tensor:
-        average_gradients(self.whole_weights, self.data_groups())
-        self.unscale()
+        average_gradients(self.whole_weights, self.list_data_groups())
+        self.unscale_gradients()
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 
-    def data_groups(self) -> Sequence[dist.ProcessGroup]:
+    def list_data_groups(self) -> Sequence[dist.ProcessGroup]:
         parts = [self.mesh[name] for name in ("replicate", "shard")]
         return [part.get_group() for part in parts if part.size() > 1]
 
-    def holders(self, name: str) -> Sequence[int]:
+    def list_holders(self, name: str) -> Sequence[int]:
         """Return the ranks of the first stage that has the tensor."""
         stage = next(n for n, names in enumerate(self.stage_names) if name in names)
         return self.mesh.mesh[self.places[stage]].flatten().tolist()
 
     def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
-        holders, rank = self.holders(name), self.ranks.rank
+        holders, rank = self.list_holders(name), self.ranks.rank
         others = [keeper for keeper in keepers if keeper not in holders]
         result = None
         if rank in holders:
             assert tensor is not None
-            full_tensor = full(tensor.detach())
+            full_tensor = gather_full_tensor(tensor.detach())
             if rank in keepers or (others and rank == holders[0]):
                 result = full_tensor.cpu().contiguous()
             # Free it, so that it does not occupy the device while it is sent.
@@ -327,6 +341,6 @@ class Mesh(Strategy):
             for other in others:
                 dist.send(result, other)
         elif rank in others:
-            result = torch.empty_like(self.meta_tensor(name), device="cpu")
+            result = torch.empty_like(self.make_meta_tensor(name), device="cpu")
             dist.recv(result, holders[0])
         return result if rank in keepers else None

@@ -23,9 +23,9 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from torch.distributed.tensor import DTensor
 
 from training.microbatches import StageMicroBatches
-from training.strategies.fsdp_sharding import reshard
+from training.strategies.fsdp_sharding import reshard_weights
 from training.strategies.single import Batch, Strategy
-from training.weights.initial.build_model import recorder_of
+from training.weights.initial.build_model import find_recorder
 from trainyard.common.errors import TrainingError
 
 HEADER = 64
@@ -71,14 +71,14 @@ def make_meta_tensors(numbers: Sequence[int]) -> tuple[Tensor, ...]:
     return tuple(tensors)
 
 
-def sendable(output: Any) -> Any:
+def make_sendable(output: Any) -> Any:
     """Return a stage's output in a form that can be sent: contiguous local tensors.
 
     Raises:
         TrainingError: the output is spread over tensor-parallel ranks.
     """
     if isinstance(output, (tuple, list)):
-        return tuple(sendable(element) for element in output)
+        return tuple(make_sendable(element) for element in output)
     if isinstance(output, DTensor):
         raise TrainingError(
             f"a pipeline stage gives a DTensor ({output.placements}): let Workload.tensor_parallel "
@@ -143,7 +143,7 @@ class Pipeline:
             targets = torch.zeros(len(batches))
             inputs: list[Tensor] = []
             if 0 in self.parts:  # the first stage gets the inputs of all micro-batches, joined
-                inputs_list = [self._strategy.inputs(batch) for batch in batches]
+                inputs_list = [self._strategy.prepare_inputs(batch) for batch in batches]
                 inputs = [torch.cat(tensors) for tensors in zip(*inputs_list, strict=True)]
             kwargs_list = [self._strategy.model_kwargs(batch) for batch in batches]
             kwargs = {  # every stage gets these
@@ -185,7 +185,7 @@ class Pipeline:
             for name, parameter in zip(names, own_parameters, strict=True):
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
-    def copies(self) -> Iterator[tuple[str, str]]:
+    def iter_copies(self) -> Iterator[tuple[str, str]]:
         """Yield (name, name of the same parameter in the last of this rank's stages that has
         it).
         """
@@ -197,7 +197,7 @@ class Pipeline:
         strategy = self._strategy
         own_names: dict[str, list[str]] = {}
         for name, _ in strategy.model.named_parameters():
-            own_names.setdefault(strategy.saved_name(name), []).append(name)
+            own_names.setdefault(strategy.find_saved_name(name), []).append(name)
         stages: dict[str, list[int]] = {}
         for stage, names in enumerate(stage_names):
             for name in names:
@@ -233,19 +233,19 @@ class Pipeline:
         Raises:
             TrainingError: the inputs have other shapes than in the first step.
         """
-        shapes = {self._shape_of(batch) for batch in batches}
+        shapes = {self._format_shapes(batch) for batch in batches}
         if self._schedule is None:
             on_gpu = [self.device] if self.device.type == "cuda" else []
             # This pass does not exist with one process, so it must not change what dropout draws.
             with torch.no_grad(), torch.random.fork_rng(on_gpu):
                 _, boundaries = self._pass_through(batches[0])
-            reshard(self._strategy.model)
+            reshard_weights(self._strategy.model)
             stages = [Stage(self, stage, self._count, *boundaries[stage]) for stage in self.parts]
             several = issubclass(self._kind, PipelineScheduleMulti)
             own_stages = stages if several else stages[0]
-            options = {"loss_fn": self._loss, "scale_grads": False}
+            options = {"loss_fn": self._compute_loss, "scale_grads": False}
             self._schedule = self._kind(own_stages, len(batches), **options)
-            self._shape = self._shape_of(batches[0])
+            self._shape = self._format_shapes(batches[0])
         if other := sorted(shapes - {self._shape}):
             raise TrainingError(
                 f"pipeline_parallel {self.group.size()}: a micro-batch has inputs {other[0]}, the "
@@ -254,9 +254,9 @@ class Pipeline:
             )
         return self._schedule
 
-    def _shape_of(self, batch: Batch) -> str:
+    def _format_shapes(self, batch: Batch) -> str:
         """Return the types and shapes of a batch's inputs as text."""
-        inputs = self._strategy.inputs(batch)
+        inputs = self._strategy.prepare_inputs(batch)
         return ", ".join(f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}" for tensor in inputs)
 
     @property
@@ -271,7 +271,7 @@ class Pipeline:
         else:
             self._strategy.micro.begin(number)
 
-    def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def _compute_loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Return the loss of the micro-batch that has just left the last stage; torch calls
         this.
         """
@@ -291,7 +291,7 @@ class Pipeline:
             The last output, or None on ranks without the last stage; and a mapping of each of this
             rank's stages to its input and output, on meta.
         """
-        tensors, requires_grad = self._strategy.inputs(batch), False
+        tensors, requires_grad = self._strategy.prepare_inputs(batch), False
         model_kwargs = self._strategy.model_kwargs(batch)
         boundaries: dict[int, tuple[Boundary, Boundary]] = {}
         for stage, part in self.parts.items():
@@ -301,7 +301,7 @@ class Pipeline:
                 stage_inputs = self._receive(stage, make_meta_tensors(header))
                 requires_grad = bool(header[0])
             outputs = part(*stage_inputs, **model_kwargs)
-            outputs = sendable(outputs) if stage + 1 < self._count else outputs
+            outputs = make_sendable(outputs) if stage + 1 < self._count else outputs
             tensors = outputs if isinstance(outputs, tuple) else (outputs,)
             before = make_meta_tensors(describe_tensors(stage_inputs, requires_grad=requires_grad))
             requires_grad = requires_grad or any(
@@ -311,17 +311,17 @@ class Pipeline:
             boundaries[stage] = before, make_meta_tensors(numbers)
             if stage + 1 < self._count and stage + 1 not in self.parts:
                 for tensor in [torch.tensor(numbers, device=self.device), *tensors]:
-                    dist.send(tensor, self._global(stage + 1), self.group)
+                    dist.send(tensor, self._find_global_rank(stage + 1), self.group)
         return tensors[0] if self._count - 1 in self.parts else None, boundaries
 
     def _receive(self, stage: int, metas: Boundary) -> Boundary:
         """Receive the previous stage's output, whose types and shapes are those of ``metas``."""
         tensors = [torch.empty(meta.shape, dtype=meta.dtype, device=self.device) for meta in metas]
         for tensor in tensors:
-            dist.recv(tensor, self._global(stage - 1), self.group)
+            dist.recv(tensor, self._find_global_rank(stage - 1), self.group)
         return tensors
 
-    def _global(self, stage: int) -> int:
+    def _find_global_rank(self, stage: int) -> int:
         """Return the global rank that has a stage of this rank's pipeline."""
         return dist.get_global_rank(self.group, self._owners[stage])
 
@@ -353,7 +353,7 @@ class Stage(PipelineStage):
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         output = super().forward_maybe_with_nosync(*args, **kwargs)
-        return output if self.is_last else sendable(output)
+        return output if self.is_last else make_sendable(output)
 
 
 def copy_modules_sharing_tensors(model: nn.Module, taken_ids: Collection[int]) -> nn.Module:
@@ -365,4 +365,4 @@ def copy_modules_sharing_tensors(model: nn.Module, taken_ids: Collection[int]) -
     tensors = [
         tensor for tensor in (*model.parameters(), *model.buffers()) if id(tensor) not in taken_ids
     ]
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*tensors, recorder_of(model))})
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*tensors, find_recorder(model))})

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.weights.initial.initial_values import local
+from training.weights.initial.initial_values import to_local_tensor
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
     """
     groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
-        groups.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
+        groups.setdefault((tensor.device, tensor.dtype), []).append(to_local_tensor(tensor))
     for (device, dtype), group in groups.items():
         torch._foreach_mul_(group, by.to(device, dtype))
 
@@ -151,7 +151,7 @@ class LossScale:
         """Tensors that a checkpoint contains; loading writes into them."""
         return {"scale": self.scale, "good_steps": self._good, "skipped_steps": self._skipped_steps}
 
-    def unscale(self, parameters: Iterable[nn.Parameter], rank_count: int) -> None:
+    def unscale_gradients(self, parameters: Iterable[nn.Parameter], rank_count: int) -> None:
         """Divide the gradients by the scale, in place.
 
         Args:

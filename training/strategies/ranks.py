@@ -224,7 +224,7 @@ def is_lost_peer(error: BaseException | None) -> bool:
     return False
 
 
-def started_key(attempt: int) -> str:
+def build_started_key(attempt: int) -> str:
     """Return the store's key under which the ranks of this attempt announce themselves."""
     return f"{attempt}/started"
 
@@ -243,8 +243,8 @@ def _keep_step() -> None:
     if not agent_keeps_store():
         return
     store = connect_watchdog_store()
-    store.set(started_key(attempt.number), "")
-    if attempt.another and store.check([started_key(attempt.number + 1)]):
+    store.set(build_started_key(attempt.number), "")
+    if attempt.another and store.check([build_started_key(attempt.number + 1)]):
         raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
 
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from training import optimizers
 from training.config import TrainConfig
-from training.microbatches import MicroBatches, StageMicroBatches, by_batch
+from training.microbatches import MicroBatches, StageMicroBatches, depends_on_micro_batch
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.precision import LossScale
 from training.strategies.ranks import Ranks
 from training.watching.clock import Clock
-from training.weights.initial.build_model import describe_costly, values
+from training.weights.initial.build_model import describe_costly, find_initial_values
 from training.weights.initial.initial_values import Value, fill
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -62,7 +62,7 @@ class Strategy:
         self.emulates_float8 = ranks.device.type != "cuda"
 
     @staticmethod
-    def backend() -> str | None:
+    def register_backend() -> str | None:
         """Register and return the process group's backend; None for gloo, or nccl with GPUs."""
         return None
 
@@ -89,17 +89,17 @@ class Strategy:
                 "all weights of the model are frozen (requires_grad=False), so there is nothing to "
                 "train: let Workload.model leave those that are to be trained unfrozen"
             )
-        self.names, self.initial = first_names(model), values(model)
+        self.names, self.initial = find_first_names(model), find_initial_values(model)
         self._shapes = {name: (t.shape, t.dtype) for name, t in model.state_dict().items()}
         self.from_base = getattr(model, "from_base", frozenset())
-        self._draws = by_batch(self.workload, model)
+        self._draws = depends_on_micro_batch(self.workload, model)
 
     def set_model(self, model: nn.Module) -> None:
         """Set this rank's part of the model, not yet wrapped."""
         self.model = self.forward = model
-        self.micro = self.micro_batches(model)
+        self.micro = self.create_micro_batches(model)
 
-    def micro_batches(self, model: nn.Module, stage: int = 0) -> MicroBatches:
+    def create_micro_batches(self, model: nn.Module, stage: int = 0) -> MicroBatches:
         """Create the ``MicroBatches`` of the model, or of one of its stages."""
         seed, size = self.config.seed, self.config.micro_batch
         return MicroBatches(model, seed, size, stage, draws=self._draws)
@@ -142,7 +142,7 @@ class Strategy:
         first = step * self.config.global_batch + self.data_rank * share
         self.micro.step(first, self.ranks.device)
 
-    def data_groups(self) -> Sequence[dist.ProcessGroup]:
+    def list_data_groups(self) -> Sequence[dist.ProcessGroup]:
         """Return process groups that together span the data-parallel ranks.
 
         A reduction over all of them is one group after the other.
@@ -157,24 +157,26 @@ class Strategy:
         """
         return self.data_world
 
-    def local_slice(self, batch: Batch) -> Batch:
+    def take_local_slice(self, batch: Batch) -> Batch:
         """Return this rank's part of a batch: all of it, unless ranks share each sequence."""
-        return {name: self._wide(tensor) for name, tensor in batch.items()}
+        return {name: self._widen_tensor(tensor) for name, tensor in batch.items()}
 
-    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+    def compute_outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch."""
-        return model(*self.inputs(batch), **self.model_kwargs(batch))
+        return model(*self.prepare_inputs(batch), **self.model_kwargs(batch))
 
-    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+    def prepare_inputs(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the inputs of the model's first stage."""
-        return tuple(map(self._wide, self.workload.inputs(batch)))
+        return tuple(map(self._widen_tensor, self.workload.inputs(batch)))
 
     def model_kwargs(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the keyword inputs of every stage of the model."""
         method = getattr(self.workload, "model_kwargs", None)
-        return {n: self._wide(tensor) for n, tensor in method(batch).items()} if method else {}
+        return (
+            {n: self._widen_tensor(tensor) for n, tensor in method(batch).items()} if method else {}
+        )
 
-    def _wide(self, tensor: Tensor) -> Tensor:
+    def _widen_tensor(self, tensor: Tensor) -> Tensor:
         """Return a tensor of samples, converted to float64 if the weights have that type."""
         wide = self.config.precision == "float64" and tensor.is_floating_point()
         return tensor.double() if wide else tensor
@@ -189,12 +191,12 @@ class Strategy:
             The sum of the losses of this rank's micro-batches, float64, 0-dim, on the device.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
-        scale = self.factor(units)
+        scale = self.compute_loss_factor(units)
         assert isinstance(self.micro, MicroBatches)  # this strategy has no pipeline stages
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
-            with nullcontext() if number == len(batches) else self.accumulating():
-                loss = self.loss(self.forward, batch)
+            with nullcontext() if number == len(batches) else self.defer_gradient_sync():
+                loss = self.compute_loss(self.forward, batch)
                 scaled_loss = loss * scale.to(loss.dtype)
                 if number == len(batches):
                     scaled_loss.register_hook(self._note_waiting)
@@ -204,12 +206,12 @@ class Strategy:
             total += loss.detach()
         return total
 
-    def factor(self, units: Tensor) -> Tensor:
+    def compute_loss_factor(self, units: Tensor) -> Tensor:
         """Return the factor by which a loss is multiplied before its backward pass.
 
         Ranks average their gradients; multiplied by the number of ranks, the average is the sum
-        again. For a scaled loss ``unscale`` does that multiplication, so that float16 rounding does
-        not depend on the number.
+        again. For a scaled loss ``unscale_gradients`` does that multiplication, so that float16
+        rounding does not depend on the number.
         """
         return (
             self.gradient_world / units
@@ -217,10 +219,10 @@ class Strategy:
             else self.loss_scale.scale / units
         )
 
-    def unscale(self) -> None:
+    def unscale_gradients(self) -> None:
         """Remove ``loss_scale`` from the gradients after the backward passes."""
         if self.loss_scale is not None:
-            self.loss_scale.unscale(self.model.parameters(), self.gradient_world)
+            self.loss_scale.unscale_gradients(self.model.parameters(), self.gradient_world)
 
     def _note_waiting(self, gradient: Tensor) -> None:
         """Mark the time when this rank has computed its gradients; called at the start of a
@@ -232,16 +234,16 @@ class Strategy:
         engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(lambda: self.clock.mark("forward_backward"))
 
-    def accumulating(self) -> AbstractContextManager:
+    def defer_gradient_sync(self) -> AbstractContextManager:
         """Context for backward passes after which gradients need not be summed over the ranks
         yet.
         """
         return nullcontext()
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def compute_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the sum of the losses of a micro-batch."""
         with self.autocast():
-            return self.score(self.outputs(model, batch), batch)
+            return self.score(self.compute_outputs(model, batch), batch)
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the loss of ``outputs``, computed in float32 or wider."""
@@ -256,7 +258,7 @@ class Strategy:
 
     def validate(self, batch: Batch) -> Tensor:
         """Return the sum of the losses of a batch in full precision, without gradients."""
-        return self.score(self.outputs(self.model, batch), batch)
+        return self.score(self.compute_outputs(self.model, batch), batch)
 
     def clip(self) -> Tensor:
         """Return the gradient's global L2 norm, 0-dim, and scale the gradient down to
@@ -264,7 +266,7 @@ class Strategy:
 
         ``loss_scale`` is removed from the gradient first.
         """
-        self.unscale()
+        self.unscale_gradients()
         return nn.utils.clip_grad_norm_(list(self.model.parameters()), self.config.grad_clip)
 
     def update(self, rate: float, finite: Tensor) -> None:
@@ -283,49 +285,49 @@ class Strategy:
         """Return the elementwise sum over the data-parallel ranks, on every rank."""
         return self.ranks.sum(values if self.scores else torch.zeros_like(values))
 
-    def state(self) -> dict[str, Tensor]:
+    def collect_state(self) -> dict[str, Tensor]:
         """Return everything needed to resume, as a mapping of name to tensor, as this rank holds
         it.
 
         The names do not depend on the strategy. Loading a checkpoint writes into these tensors.
         """
         parameters = self.model.named_parameters()
-        names: dict[Tensor, str] = {p: self.saved_name(name) for name, p in parameters}
+        names: dict[Tensor, str] = {p: self.find_saved_name(name) for name, p in parameters}
         state = {
-            f"model.{self.saved_name(name)}": tensor
+            f"model.{self.find_saved_name(name)}": tensor
             for name, tensor in self.model.state_dict().items()
             if name not in self.from_base
         }
-        for parameter, moments in optimizers.moments(self.optimizer):
+        for parameter, moments in optimizers.iter_moments(self.optimizer):
             for kind, tensor in moments.items():
                 state[f"optimizer.{names[parameter]}.{kind}"] = tensor
         return state
 
-    def saved_name(self, name: str) -> str:
+    def find_saved_name(self, name: str) -> str:
         """Return the name of the model's tensor ``name`` in a checkpoint."""
         return self.names.get(name, name)
 
-    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
-        """React to values that were loaded into ``state``'s tensors and into these averages
+    def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
+        """React to values that were loaded into ``collect_state``'s tensors and into these averages
         (tensors by name).
         """
 
-    def meta_tensors(self) -> dict[str, Tensor]:
+    def make_meta_tensors(self) -> dict[str, Tensor]:
         """Return a mapping of every name in the whole model's state to a tensor on meta of its type
         and shape.
 
         A tensor with several names is a single object in the mapping, too.
         """
-        tensors = {first: self.meta_tensor(first) for first in self.names.values()}
+        tensors = {first: self.make_meta_tensor(first) for first in self.names.values()}
         return {name: tensors[first] for name, first in self.names.items()}
 
-    def meta_tensor(self, name: str) -> Tensor:
+    def make_meta_tensor(self, name: str) -> Tensor:
         """Return a tensor on meta with the type and shape of the whole tensor ``name``."""
         shape, kind = self._shapes[name]
         wide = self.config.precision == "float64" and kind.is_floating_point
         return torch.empty(shape, dtype=torch.float64 if wide else kind, device="meta")
 
-    def holders(self, name: str) -> Sequence[int]:
+    def list_holders(self, name: str) -> Sequence[int]:
         """Return the ranks that hold a tensor, given by its saved name, in whole or in part."""
         return range(self.ranks.world)
 
@@ -339,7 +341,7 @@ class Strategy:
         """
         state = self.model.state_dict(keep_vars=True)
         # Reversed, so that of a tensor's several names in this model the first one counts.
-        tensors = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
+        tensors = {self.find_saved_name(name): tensor for name, tensor in reversed(state.items())}
         for name, keepers in requests:
             yield self.gather(name, tensors.get(name), keepers)
 
@@ -356,20 +358,20 @@ class Strategy:
 # Tied names are one weight: it is saved once, under the first of its names in the whole model.
 
 
-def first_names(model: nn.Module) -> dict[str, str]:
+def find_first_names(model: nn.Module) -> dict[str, str]:
     """Return a mapping of every name in the model's state to the first name of the same tensor."""
     first: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: first.setdefault(id(tensor), name) for name, tensor in state.items()}
 
 
-def tie_again(model: nn.Module, names: Mapping[str, str]) -> None:
+def retie_names(model: nn.Module, names: Mapping[str, str]) -> None:
     """Tie names again whose weights became separate parameters by splitting, but have the same
     layout.
     """
     for first, name in _find_untied(model, names):
         parameters = dict(model.named_parameters(remove_duplicate=False))
-        if _layout(parameters[first]) == _layout(parameters[name]):
+        if _read_layout(parameters[first]) == _read_layout(parameters[name]):
             module, _, last = name.rpartition(".")
             setattr(model.get_submodule(module), last, parameters[first])
 
@@ -398,6 +400,6 @@ def _find_untied(model: nn.Module, names: Mapping[str, str]) -> list[tuple[str, 
     ]
 
 
-def _layout(parameter: nn.Parameter) -> tuple[object, object]:
+def _read_layout(parameter: nn.Parameter) -> tuple[object, object]:
     """Return the mesh and placements of a parameter: how it is laid out over the ranks."""
     return getattr(parameter, "device_mesh", None), getattr(parameter, "placements", None)

@@ -13,7 +13,7 @@ class Smddp(Ddp):
     """DDP with another backend for the process group."""
 
     @staticmethod
-    def backend() -> str:
+    def register_backend() -> str:
         try:
             import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401  registers smddp
         except ModuleNotFoundError as error:

@@ -69,20 +69,20 @@ class Smp(Strategy):
             use_orig_params=True,  # the optimizer's two groups need the original parameters
         )
 
-    def accumulating(self) -> AbstractContextManager:
+    def defer_gradient_sync(self) -> AbstractContextManager:
         return self.forward.no_sync()
 
     def validate(self, batch: Batch) -> Tensor:
-        return self.workload.loss(self.outputs(self.forward, batch), batch)
+        return self.workload.loss(self.compute_outputs(self.forward, batch), batch)
 
     def clip(self) -> Tensor:
         return self.forward.clip_grad_norm_(self.config.grad_clip)
 
-    def state(self) -> dict[str, Tensor]:
+    def collect_state(self) -> dict[str, Tensor]:
         """Return whole tensors, on rank 0's CPU only. Collective: call it on every rank."""
         from torch.distributed.checkpoint import state_dict
 
-        options = self._full_state_options()
+        options = self._make_full_state_options()
         # Whole states contain only tensors; torch's annotations allow more.
         model: dict[str, Any] = state_dict.get_model_state_dict(self.forward, options=options)
         optimizer: dict[str, Any] = state_dict.get_optimizer_state_dict(
@@ -96,8 +96,10 @@ class Smp(Strategy):
             for kind, tensor in kinds.items()
         }
 
-    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
-        """Send what was loaded into ``state``'s tensors from rank 0; each rank takes its shard."""
+    def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
+        """Send what was loaded into ``collect_state``'s tensors from rank 0; each rank takes its
+        shard.
+        """
         from torch.distributed.checkpoint import state_dict
 
         options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
@@ -108,7 +110,7 @@ class Smp(Strategy):
         )
         del self._handed_out
 
-    def holders(self, name: str) -> Sequence[int]:
+    def list_holders(self, name: str) -> Sequence[int]:
         """Return rank 0, because FSDP provides whole tensors only there."""
         return (0,)
 
@@ -118,12 +120,12 @@ class Smp(Strategy):
         from torch.distributed.checkpoint import state_dict
 
         state: dict[str, Any] = state_dict.get_model_state_dict(
-            self.forward, options=self._full_state_options()
+            self.forward, options=self._make_full_state_options()
         )
         for name, keepers in requests:
             yield state[name] if self.ranks.rank in keepers else None
 
-    def _full_state_options(self) -> "StateDictOptions":
+    def _make_full_state_options(self) -> "StateDictOptions":
         """Return options for whole tensors; with GPUs only rank 0 receives them, on its CPU.
 
         On CPUs FSDP's offloading would return views of memory that it frees, so it is not used

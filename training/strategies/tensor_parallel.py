@@ -31,9 +31,9 @@ def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool
             parameter.requires_grad_(False)
 
 
-def losses(workload: Workload) -> AbstractContextManager:
+def allow_sharded_logits(workload: Workload) -> AbstractContextManager:
     """Context for forward and backward passes in which logits may be sharded over the classes."""
-    return loss_parallel() if _takes_parts(workload) else nullcontext()
+    return loss_parallel() if _accepts_sharded_logits(workload) else nullcontext()
 
 
 def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
@@ -42,11 +42,11 @@ def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor)
     A workload's ``loss`` gets the outputs as they are if it declares support for that
     (``loss_parallel``), otherwise whole.
     """
-    if isinstance(outputs, DTensor) and not _takes_parts(workload):
+    if isinstance(outputs, DTensor) and not _accepts_sharded_logits(workload):
         outputs = outputs.full_tensor()
     result = loss(outputs)
     return result.full_tensor() if isinstance(result, DTensor) else result
 
 
-def _takes_parts(workload: Workload) -> bool:
+def _accepts_sharded_logits(workload: Workload) -> bool:
     return getattr(workload, "loss_parallel", False)

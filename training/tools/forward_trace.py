@@ -50,7 +50,7 @@ def _is_free(operator: Any) -> bool:
     return getattr(operator, "is_view", False) or operator.name().startswith(FREE_OPERATORS)
 
 
-def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+def _count_flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
     packet = getattr(operator, "overloadpacket", None)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result))
@@ -60,7 +60,7 @@ def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result
     return 0
 
 
-def _size(tensor: Tensor) -> int:
+def _count_bytes(tensor: Tensor) -> int:
     """Return the bytes of a tensor's elements; of an expanded tensor, only those that are
     stored.
     """
@@ -104,7 +104,7 @@ class Part:
         Operations are as torch's FlopCounterMode counts them: two for a multiplication and an
         addition, none left out for being causal.
         """
-        name, flops = operator.name(), _flops(operator, args, kwargs, result)
+        name, flops = operator.name(), _count_flops(operator, args, kwargs, result)
         # Before the products: attention has flops, too.
         if any(part in name for part in (*ATTENTION, *BATCHED_PRODUCTS)):
             self.attention_flops += flops
@@ -115,7 +115,7 @@ class Part:
             read = result if name == LOOKED_UP else (args, kwargs)
             leaves = tree_leaves((read, result))
             self.elementwise_bytes += sum(
-                _size(leaf) for leaf in leaves if isinstance(leaf, Tensor)
+                _count_bytes(leaf) for leaf in leaves if isinstance(leaf, Tensor)
             )
 
 
@@ -147,9 +147,11 @@ class Parts(TorchDispatchMode):
         super().__init__()
         self.parts = [Part() for _ in range(count)]
         self.current, self.tied, self._has_ended = 0, False, False
-        self._weights = {_storage(parameter)._cdata: parameter for parameter in model.parameters()}
+        self._weights = {
+            _find_storage(parameter)._cdata: parameter for parameter in model.parameters()
+        }
         self._ignored_storages = {
-            _storage(tensor)._cdata for tensor in (*model.parameters(), *model.buffers())
+            _find_storage(tensor)._cdata for tensor in (*model.parameters(), *model.buffers())
         }
         self._owners: dict[int, int] = {}  # a weight's storage → the part that read it first
         self._alive: dict[int, list[int]] = {}  # a storage → its part and its bytes
@@ -186,7 +188,7 @@ class Parts(TorchDispatchMode):
         """
         total = 0
         for tensor in tensors:
-            if isinstance(tensor, Tensor) and (key := _storage(tensor)._cdata) in self._alive:
+            if isinstance(tensor, Tensor) and (key := _find_storage(tensor)._cdata) in self._alive:
                 self._alive[key][0] = part
                 total += self._alive[key][1]
         return total
@@ -195,14 +197,14 @@ class Parts(TorchDispatchMode):
         """Count bytes that an operation moves and torch does not report."""
         self.parts[self.current].elementwise_bytes += size
 
-    def ends(self, outputs: Tensor) -> None:
+    def end_model_part(self, outputs: Tensor) -> None:
         """End the model's part of the pass.
 
         The loss's inputs count for the last part. What the loss itself keeps is not counted,
         because it depends on how the loss is computed.
         """
         self._has_ended = True
-        self.parts[-1].output = _storage(outputs).nbytes()
+        self.parts[-1].output = _find_storage(outputs).nbytes()
 
     def finish(self, *outputs: Tensor) -> None:
         """End the pass: count what is still alive as kept. Call it once everything else has been
@@ -213,7 +215,7 @@ class Parts(TorchDispatchMode):
         """
         # Free what only a cycle of references keeps alive.
         gc.collect()
-        left_out = {_storage(tensor)._cdata for tensor in outputs}
+        left_out = {_find_storage(tensor)._cdata for tensor in outputs}
         for key, (part, size) in self._alive.items():
             if key not in left_out:
                 self.parts[part].kept_bytes += size
@@ -226,7 +228,7 @@ class Parts(TorchDispatchMode):
             owner.replicated_parameters += count * (not is_shared)
 
     def _is_weight(self, tensor: Tensor) -> bool:
-        return _storage(tensor)._cdata in self._weights
+        return _find_storage(tensor)._cdata in self._weights
 
     def _leave_out(self, storage: torch.UntypedStorage) -> None:
         """Exclude a weight converted to another type, or a view of it, because it is not an
@@ -295,11 +297,16 @@ def trace_forward(
     with nullcontext() if real else fake:
         take_memory(model)
         counter = Parts(model, len(blocks) + 2 if blocks else 1)
-        with counter, cuda_kernels(counter.count_bytes), _notify_blocks(blocks, counter), autocast:
+        with (
+            counter,
+            imitate_cuda_kernels(counter.count_bytes),
+            _notify_blocks(blocks, counter),
+            autocast,
+        ):
             outputs = model(
                 *map(convert, inputs), **{n: convert(tensor) for n, tensor in model_kwargs.items()}
             )
-            counter.ends(outputs)
+            counter.end_model_part(outputs)
             if mesh is None:
                 wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
                 loss = workload.loss(
@@ -326,7 +333,9 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
 
     def end_block(module: nn.Module, args: tuple, output: Any) -> None:
         tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-        counter.parts[counter.current].output = sum(_storage(tensor).nbytes() for tensor in tensors)
+        counter.parts[counter.current].output = sum(
+            _find_storage(tensor).nbytes() for tensor in tensors
+        )
         counter.current += 1  # what follows counts for the next part, until the next block begins
         counter.take(tensors, counter.current)
 
@@ -352,7 +361,7 @@ def _retype_tensor(tensor: Tensor, weights: torch.dtype, device: str | None) -> 
     )
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage:
+def _find_storage(tensor: Tensor) -> torch.UntypedStorage:
     return getattr(tensor, "_local_tensor", tensor).untyped_storage()
 
 
@@ -363,30 +372,30 @@ def take_memory(model: nn.Module) -> None:
     fake tensors can.
     """
     initial_values.replace(
-        model, lambda tensor: _empty(tensor) if isinstance(tensor, DTensor) else tensor
+        model, lambda tensor: _make_empty(tensor) if isinstance(tensor, DTensor) else tensor
     )
     replacements: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and parameter.is_meta and id(parameter) not in replacements:
                 replacements[id(parameter)] = nn.Parameter(
-                    _empty(parameter), requires_grad=parameter.requires_grad
+                    _make_empty(parameter), requires_grad=parameter.requires_grad
                 )
             if parameter is not None and parameter.is_meta:
                 module._parameters[name] = replacements[id(parameter)]
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_meta:
-                module._buffers[name] = _empty(buffer)
+                module._buffers[name] = _make_empty(buffer)
 
 
-def _empty(tensor: Tensor) -> Tensor:
+def _make_empty(tensor: Tensor) -> Tensor:
     if isinstance(tensor, DTensor):
         return torch.empty_like(tensor, device="cpu")
     return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 @contextmanager
-def standing_for(rank: int, world: int) -> Iterator[Ranks]:
+def act_as_rank(rank: int, world: int) -> Iterator[Ranks]:
     """Context in which this process acts as ``rank`` of ``world``; no other process is needed.
 
     torch's ``fake`` backend completes each collective at once and leaves the tensors as they are.
@@ -426,7 +435,7 @@ class FusedRmsNorm(torch.autograd.Function):
 
 
 @contextmanager
-def cuda_kernels(count_bytes: Callable[[int], None] = lambda size: None) -> Iterator[None]:
+def imitate_cuda_kernels(count_bytes: Callable[[int], None] = lambda size: None) -> Iterator[None]:
     """Context in which operations keep the tensors that they would keep on a CUDA device.
 
     Args:

@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from training.command_line import run
 from training.data.dataset import Dataset
 from training.data.loader import Preparation
-from training.tools.forward_trace import ForwardTrace, standing_for, trace_forward
+from training.tools.forward_trace import ForwardTrace, act_as_rank, trace_forward
 from training.workloads import Workload, load, read_settings
 from trainyard.common.errors import TrainingError
 
@@ -50,13 +50,15 @@ def main(
     loaded_workload = load(workload, read_settings(workload_config), data)
     print(
         json.dumps(
-            shapes(loaded_workload, batch(loaded_workload, data, samples), samples, precision),
+            trace_shapes(
+                loaded_workload, load_batch(loaded_workload, data, samples), samples, precision
+            ),
             indent=1,
         )
     )
 
 
-def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
+def load_batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
     """Return the first samples of a folder of shards, or zeros if no folder is given.
 
     Raises:
@@ -65,7 +67,7 @@ def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tens
     if data is not None:
         dataset = Dataset(data)
         workload.fit(dataset)
-        return Preparation.from_workload(workload).batch(dataset.read(range(samples)))
+        return Preparation.from_workload(workload).make_batch(dataset.read(range(samples)))
     fields = workload.packing.fields
     ragged_names = [name for name, field in fields.items() if field.shape is None]
     if ragged_names or hasattr(workload, "prepare"):
@@ -83,7 +85,7 @@ def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tens
     }
 
 
-def shapes(
+def trace_shapes(
     workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
 ) -> dict[str, Any]:
     """Return the document that ``trainyard.foresight.model_shapes.read`` reads.
@@ -93,7 +95,9 @@ def shapes(
     """
     sequence = max(1, round(float(workload.units(batch)) / samples))
     tokens = samples * sequence
-    single_traces = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
+    single_traces = {
+        policy: _trace_single_rank(workload, batch, precision, policy) for policy in POLICIES
+    }
     shared_traces = {
         policy: _trace_tensor_parallel_rank(workload, batch, precision, policy)
         for policy in POLICIES
@@ -111,7 +115,7 @@ def shapes(
             "attention_flops": part.attention_flops / tokens,
             "elementwise_bytes": part.elementwise_bytes / tokens,
             "kept": {
-                p: _share_kept_bytes(single_traces[p], shared_traces[p], number, tokens)
+                p: _split_kept_bytes(single_traces[p], shared_traces[p], number, tokens)
                 for p in POLICIES
             },
             "output_bytes": part.output / tokens,
@@ -132,7 +136,7 @@ def _name(number: int, count: int) -> str:
     return "embedding" if number == 0 else "head" if number == count - 1 else "block"
 
 
-def _share_kept_bytes(
+def _split_kept_bytes(
     single_trace: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
 ) -> dict[str, float]:
     """Return the bytes that each of two ranks keeps whole, and those that they share, per token.
@@ -146,7 +150,7 @@ def _share_kept_bytes(
     return {"whole": (single_bytes - split) / tokens, "split": split / tokens}
 
 
-def _trace(
+def _trace_single_rank(
     workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
 ) -> ForwardTrace:
     """Trace the model on one rank; in real memory if it reads values."""
@@ -164,7 +168,7 @@ def _trace_tensor_parallel_rank(
     """Trace one of two tensor-parallel ranks, or return None if the workload's model cannot be
     split.
     """
-    with standing_for(0, 2):
+    with act_as_rank(0, 2):
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tensor",))
         try:
             return trace_forward(

@@ -40,7 +40,7 @@ class Trace:
         self._profiler: Any = None
 
     @contextmanager
-    def around(self, step: int) -> Iterator[None]:
+    def record_step(self, step: int) -> Iterator[None]:
         """Context around one step; after the last one the file is written."""
         if step == self._first <= self._last:
             from torch.profiler import profile
@@ -69,13 +69,13 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
-        self._last = self._now()
+        self._last = self._read_clock()
         self._spans: list[tuple[str, Any, Any]] = []
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def mark(self, part: str) -> None:
         """Add the time since the last mark to ``part``."""
-        now = self._now()
+        now = self._read_clock()
         if self._cuda:
             self._spans.append((part, self._last, now))
         else:
@@ -84,7 +84,7 @@ class Clock:
 
     def skip(self) -> None:
         """Ignore the time since the last mark."""
-        self._last = self._now()
+        self._last = self._read_clock()
 
     def read(self) -> dict[str, float]:
         """Return the seconds of each part since the last reading, after waiting for the device."""
@@ -97,7 +97,7 @@ class Clock:
         self._seconds.clear()
         return seconds
 
-    def _now(self) -> Any:
+    def _read_clock(self) -> Any:
         """Return an event on CUDA, and seconds on other devices."""
         if not self._cuda:
             return time.perf_counter()

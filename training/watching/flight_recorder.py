@@ -59,10 +59,10 @@ def record(folder: Path | None = None, environment: MutableMapping[str, str] = o
     # Gloo has no monitor that would write a record.
     if folder is not None and torch.cuda.is_available():
         folder.mkdir(parents=True, exist_ok=True)  # torch does not create it
-        _ask(environment, PLACE, str(folder / trace_prefix()))
+        _ask(environment, PLACE, str(folder / build_trace_prefix()))
 
 
-def trace_prefix() -> str:
+def build_trace_prefix() -> str:
     """Return the prefix of a trace's file name in this attempt; the rank follows."""
     return f"attempt-{Attempt.read().number}-trace-rank-"
 
@@ -81,33 +81,33 @@ class Whereabouts:
     """Age of the oldest collective that has not ended; 0 if torch records none."""
 
 
-def whereabouts() -> Whereabouts:
+def find_whereabouts() -> Whereabouts:
     """Return what the main thread of this rank is doing; call it from another thread.
 
     The recorder knows the collectives, including those that run at the same time as the main
     thread; gloo's sends and receives are only on the stack.
     """
     frames = [*walk_stack(sys._current_frames()[threading.main_thread().ident or 0])]
-    content = _json()
+    content = _read_record()
     # Before the first collective torch's recorder has no entries.
     entries = [] if content is None else json.loads(content).get("entries", [])
     running = [e for e in entries if not e["retired"] and e["state"] != "completed"]
     if not running:
         call = _call(frames)
-        return Whereabouts(bool(call), f"{call} {_lines(frames)}".strip())
+        return Whereabouts(bool(call), f"{call} {_format_frames(frames)}".strip())
     oldest = min(running, key=itemgetter("time_created_ns"))
     name = oldest["profiling_name"].partition(":")[2]  # e.g. gloo:all_reduce
     operation = (
         f"in {name} {oldest['collective_seq_id']} of group {' '.join(oldest['process_group'])},"
     )
     seconds = max(0.0, time.time() - oldest["time_created_ns"] / 1e9)
-    return Whereabouts(True, f"{operation} {_lines(frames)}", seconds)
+    return Whereabouts(True, f"{operation} {_format_frames(frames)}", seconds)
 
 
-def failed_at(error: BaseException) -> Whereabouts:
+def locate_failure(error: BaseException) -> Whereabouts:
     """Return where this rank waited until a collective failed with ``error``."""
     frames = [*walk_tb(error.__traceback__)][::-1]
-    return Whereabouts(True, f"{_call(frames)} {_lines(frames)}".strip())
+    return Whereabouts(True, f"{_call(frames)} {_format_frames(frames)}".strip())
 
 
 TORCH = Path(torch.__file__).parent
@@ -130,7 +130,7 @@ def _call(frames: Iterable[tuple[FrameType, int]]) -> str:
     return ""
 
 
-def _lines(frames: Iterable[tuple[FrameType, int]]) -> str:
+def _format_frames(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return ``at loop.py:181 in _units_of, of loop.py:150 in _train_step: code``."""
     own_frames = [
         (Path(frame.f_code.co_filename), line, frame.f_code.co_name)
@@ -144,19 +144,19 @@ def _lines(frames: Iterable[tuple[FrameType, int]]) -> str:
     return f"at {', of '.join(descriptions)}: {code}"
 
 
-def _json() -> bytes | None:
+def _read_record() -> bytes | None:
     """Return the recorder's content, or None if torch has no recorder.
 
     torch has a recorder for NCCL and one for gloo, whose collectives are not recorded before 2.8.
     """
-    name = f"{_kind()}_json"
+    name = f"{_find_record_function()}_json"
     if not hasattr(c10d, name):
         return None
     content = getattr(c10d, name)()
     return content.encode() if isinstance(content, str) else content
 
 
-def _kind() -> str:
+def _find_record_function() -> str:
     """Return the name of torch's function that returns the record: NCCL's or the general one."""
     nccl = torch.cuda.is_available() and hasattr(c10d, "_dump_nccl_trace")
     return "_dump_nccl_trace" if nccl else "_dump_fr_trace"
@@ -166,18 +166,18 @@ def dump(folder: Path, rank: int) -> Path | None:
     """Write this rank's last collectives; return the readable file, or None if torch has no
     recorder.
     """
-    content = _json()
+    content = _read_record()
     if content is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     readable = folder / f"attempt-{Attempt.read().number}-rank-{rank}.json"
     atomic_file.write(readable, content)
-    trace = folder / f"{trace_prefix()}{rank}"
+    trace = folder / f"{build_trace_prefix()}{rank}"
     # torchfrtrace cannot read the trace of torch 2.13's gloo, which does not say which ranks a
     # group has.
     # If it exists, the monitor has written it.
-    if _kind() == "_dump_nccl_trace" and not trace.exists():
-        atomic_file.write(trace, getattr(c10d, _kind())())
+    if _find_record_function() == "_dump_nccl_trace" and not trace.exists():
+        atomic_file.write(trace, getattr(c10d, _find_record_function())())
     return readable
 
 

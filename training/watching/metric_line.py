@@ -66,7 +66,7 @@ SageMaker allows at most 40.
 """
 
 
-def metric_line(metrics: Mapping[str, float]) -> str:
+def format_metric_line(metrics: Mapping[str, float]) -> str:
     """Return ``key=value`` pairs separated by spaces; floats with six significant digits,
     integers whole.
     """

@@ -21,7 +21,7 @@ from training.step_numbers import Step
 from training.strategies.ranks import Ranks
 from training.watching.clock import PARTS, Clock
 from training.watching.rules.stalled_rank import LINES, RATIO, RECENT_LINES
-from training.weights.initial.initial_values import local
+from training.weights.initial.initial_values import to_local_tensor
 
 # A step takes as long as its slowest rank, so its time does not show which rank that is;
 # the time before a rank waits for others does. Ranks are compared with those of the same
@@ -50,12 +50,12 @@ Table = Sequence[Sequence[float]]
 """Each rank's seconds in each of ``PARTS``, over the steps of a metric line."""
 
 
-def own_seconds(table: Table) -> list[float]:
+def compute_own_seconds(table: Table) -> list[float]:
     """Return the seconds of each rank's own work."""
     return [sum(_select_own(row)) for row in table]
 
 
-def ratios(table: Table, stages: int = 1) -> list[float]:
+def compute_ratios(table: Table, stages: int = 1) -> list[float]:
     """Return each rank's own work divided by the median of the ranks of its pipeline stage.
 
     For an even number the median is the lower of the two in the middle: so of two ranks the slower
@@ -65,8 +65,8 @@ def ratios(table: Table, stages: int = 1) -> list[float]:
         stages: number of pipeline stages; the ranks of one are consecutive
             (``training.strategies.mesh``).
     """
-    own_times = own_seconds(table)
-    middles = _medians(own_times, stages)
+    own_times = compute_own_seconds(table)
+    middles = _compute_medians(own_times, stages)
     return [
         own_time / middle if middle else 1.0
         for own_time, middle in zip(own_times, middles, strict=True)
@@ -84,7 +84,7 @@ class Stragglers:
         """Add a line; return the ranks that are now persistently slow. A rank is named again only
         after ``OF`` lines in which it was not slow.
         """
-        rank_ratios = ratios(table, self._stages)
+        rank_ratios = compute_ratios(table, self._stages)
         self._slow.append({rank for rank, ratio in enumerate(rank_ratios) if ratio >= RATIO})
         recent_ranks = set().union(*self._slow)
         late = {rank for rank in recent_ranks if sum(rank in line for line in self._slow) >= LINES}
@@ -93,20 +93,21 @@ class Stragglers:
         return new
 
 
-def straggler_line(table: Table, rank: int, host: str, steps: int, stages: int = 1) -> str:
+def format_straggler_line(table: Table, rank: int, host: str, steps: int, stages: int = 1) -> str:
     """Return the log line: the rank beside its stage's median, and the part in which it is slow.
 
     Args:
         steps: number of steps in the metric line that names it.
     """
     own_parts = list(zip(*map(_select_own, table), strict=True))
-    more = [column[rank] - _medians(column, stages)[rank] for column in own_parts]
-    own_times = own_seconds(table)
-    late = own_times[rank] - _medians(own_times, stages)[rank]
+    more = [column[rank] - _compute_medians(column, stages)[rank] for column in own_parts]
+    own_times = compute_own_seconds(table)
+    late = own_times[rank] - _compute_medians(own_times, stages)[rank]
     part = OWN_PARTS[more.index(max(more))]
     return (
         f"rank {rank} on {host} is slower than the others in {LINES} of the last "
-        f"{RECENT_LINES} metric lines: its own work takes {ratios(table, stages)[rank]:.2f} times "
+        f"{RECENT_LINES} metric lines: its own work takes "
+        f"{compute_ratios(table, stages)[rank]:.2f} times "
         f"the median's, and they wait {late / steps:.3g} s a step for it, most of all in its "
         f"{part}: {ADVICE[part]}"
     )
@@ -116,8 +117,8 @@ def _select_own(row: Sequence[float]) -> list[float]:
     return [row[PARTS.index(part)] for part in OWN_PARTS]
 
 
-def _medians(values: Sequence[float], stages: int) -> list[float]:
-    """Return for each rank the median of its stage; see ``ratios``."""
+def _compute_medians(values: Sequence[float], stages: int) -> list[float]:
+    """Return for each rank the median of its stage; see ``compute_ratios``."""
     size, medians = len(values) // stages, list[float]()
     for first in range(0, len(values), size):
         medians += [median_low(values[first : first + size])] * size
@@ -166,9 +167,9 @@ class Progress:
 
     def measure_own(self) -> list[float]:
         """Return what a rank sends to the others: its seconds of each part, and its memory."""
-        return [*self._clock.read().values(), peak_memory(self._ranks.device)]
+        return [*self._clock.read().values(), read_peak_memory(self._ranks.device)]
 
-    def line(
+    def collect_metrics(
         self, numbers: Step, rate: float, stall_seconds: float, order: Order | None
     ) -> dict[str, float]:
         """Return the metrics since the last line, from what all ranks sent.
@@ -185,23 +186,23 @@ class Progress:
             "step": numbers.number,
             "loss": numbers.loss / numbers.units,
             "learning_rate": rate,
-            **self._gradient_metrics(numbers),
+            **self._compute_gradient_metrics(numbers),
             "samples_per_second": samples / duration,
             "units_per_second": units,
             "units_per_second_per_rank": units / world,
             "step_seconds": duration / steps,
             **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
-            **self._straggler_metrics(numbers.by_rank, steps),
+            **self._compute_straggler_metrics(numbers.by_rank, steps),
             "data_stall": (stall_seconds - self._earlier_stall) / duration,
             "memory_mb": max(memory),
             **_count_samples(order, numbers.number * self._config.global_batch),
         }
         if self._peak:
-            metrics["mfu"] = utilisation(units, self._flops, world, self._peak)
+            metrics["mfu"] = compute_utilisation(units, self._flops, world, self._peak)
         self._began, self._steps, self._units, self._earlier_stall = now, 0, 0.0, stall_seconds
         return metrics
 
-    def _gradient_metrics(self, numbers: Step) -> dict[str, float]:
+    def _compute_gradient_metrics(self, numbers: Step) -> dict[str, float]:
         """Return the gradient's norm and the updates that it caused (none if the step was left
         out); with float16 also the loss scale and the number of steps left out so far.
         """
@@ -210,7 +211,7 @@ class Progress:
         scale_metrics = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped_steps}
         return ({} if numbers.left_out else counts) | (scale_metrics if numbers.scale else {})
 
-    def _straggler_metrics(self, table: Table, steps: int) -> dict[str, float]:
+    def _compute_straggler_metrics(self, table: Table, steps: int) -> dict[str, float]:
         """Return how slow the slowest rank is, if several do the same work, and the seconds of each
         rank's own work in a step; a persistently slow rank is logged.
         """
@@ -220,8 +221,10 @@ class Progress:
             return {}
         for rank in self._stragglers.add(table):
             if self._ranks.rank == 0:
-                log.warning("%s", straggler_line(table, rank, self._hosts[rank], steps, stages))
-        own_times, rank_ratios = own_seconds(table)[:RANKS], ratios(table, stages)
+                log.warning(
+                    "%s", format_straggler_line(table, rank, self._hosts[rank], steps, stages)
+                )
+        own_times, rank_ratios = compute_own_seconds(table)[:RANKS], compute_ratios(table, stages)
         rank_seconds = {
             f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own_times)
         }
@@ -277,15 +280,15 @@ def peak(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    return peak_of(name)
+    return find_peak_by_name(name)
 
 
-def peak_of(name: str) -> float | None:
+def find_peak_by_name(name: str) -> float | None:
     """Return the peak for a device's name as given by its driver."""
     return next((value for pattern, value in PEAKS if re.search(pattern, name)), None)
 
 
-def utilisation(units_per_second: float, flops: float, world: int, most: float) -> float:
+def compute_utilisation(units_per_second: float, flops: float, world: int, most: float) -> float:
     """Return the model FLOPs utilisation: units per second of all ranks × operations per unit,
     forward and backward, of the whole model / (ranks × a device's peak). Recomputed operations
     count once (Chowdhery et al. 2022, PaLM, appendix B).
@@ -293,7 +296,7 @@ def utilisation(units_per_second: float, flops: float, world: int, most: float) 
     return units_per_second * flops / (world * most)
 
 
-def peak_memory(device: torch.device) -> float:
+def read_peak_memory(device: torch.device) -> float:
     """Return this process's peak memory in megabytes: tensors on a CUDA device, else resident
     memory.
     """
@@ -329,14 +332,16 @@ def measure_updates(optimizer: torch.optim.Optimizer, device: torch.device) -> T
     The update is the last one, without weight decay. NaN if this rank holds no part of
     a matrix that AdamW or LAMB updates.
     """
-    ratios = [ratio for group in optimizer.param_groups for ratio in _ratios(optimizer, group)]
+    ratios = [
+        ratio for group in optimizer.param_groups for ratio in _iter_update_ratios(optimizer, group)
+    ]
     if not ratios:
         return torch.full((1,), torch.nan, dtype=torch.float64, device=device)
     # One by one: with cpu_offload some weights are the host's, and others the device's.
     return torch.stack([ratio.to(device) for ratio in ratios]).nanmedian()[None]
 
 
-def _ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
+def _iter_update_ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
     """Yield the update's ratio of each matrix; NaN if its weights are 0."""
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     for weight in group["params"]:
@@ -363,7 +368,7 @@ def _ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
 
 def _sample(tensor: Tensor) -> Tensor:
     """Return evenly spaced pieces of this rank's part; copied only if it is not contiguous."""
-    part = local(tensor)
+    part = to_local_tensor(tensor)
     flat, stride = part.reshape(-1), -(-part.numel() // SAMPLED_ELEMENTS)
     if stride <= 1:
         return flat

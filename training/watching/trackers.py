@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training.config import TrainConfig
-from training.watching.metric_line import NAMES, metric_line
+from training.watching.metric_line import NAMES, format_metric_line
 from training.watching.watcher import Event
 from trainyard.common import atomic_file
 from trainyard.common.atomic_file import storage_errors
@@ -47,14 +47,14 @@ class Tracker(Protocol):
     def close(self, *, has_failed: bool) -> None: ...
 
 
-def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
+def find_tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
     """Return MLflow's tracking URI, ``local`` for a file of the job, or None without MLflow."""
     if config.mlflow_tracking_uri == "environment":
         return environment.get(URI) or None
     return None if config.mlflow_tracking_uri == "off" else config.mlflow_tracking_uri
 
 
-def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
+def list_packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
     """Return a mapping of each module that the trackers need to the pip requirement that
     provides it.
     """
@@ -69,7 +69,9 @@ def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
     return requirements
 
 
-def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any]) -> list[Tracker]:
+def create_trackers(
+    config: TrainConfig, root: Path, name: str, job: Mapping[str, Any]
+) -> list[Tracker]:
     """Return the trackers that the configuration enables; nothing is imported or contacted yet.
 
     Args:
@@ -80,9 +82,9 @@ def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any])
     Raises:
         TrainingError: a package that they need is missing.
     """
-    uri = tracking_uri(config, os.environ)
+    uri = find_tracking_uri(config, os.environ)
     missing = {
-        package for module, package in packages(config, uri).items() if not find_spec(module)
+        package for module, package in list_packages(config, uri).items() if not find_spec(module)
     }
     if missing:
         raise TrainingError(
@@ -244,13 +246,13 @@ class Reports:
             tracker.begin(self.history)
             self._open_trackers.append(tracker)
 
-    def line(self, metrics: Mapping[str, float]) -> None:
+    def report_metrics(self, metrics: Mapping[str, float]) -> None:
         """Report a metric line; one of the metrics must be ``step``."""
         if not self._first:
             return
-        self._add(metric_line(metrics), metrics)
+        self._add(format_metric_line(metrics), metrics)
 
-    def event(self, event: Event) -> None:
+    def report_event(self, event: Event) -> None:
         """Report what a rule has found; call it on rank 0 only."""
         self._add(event.line, event.metrics)
 

@@ -44,13 +44,13 @@ class History:
     lines: list[Line] = field(default_factory=list)
     """Lines of training steps; they have a loss."""
 
-    def last(self, key: str, count: int) -> list[float]:
+    def list_last_values(self, key: str, count: int) -> list[float]:
         """Return the values of a metric in the last ``count`` lines, from those lines that have
         it.
         """
         return [line[key] for line in self.lines[-count:] if key in line]
 
-    def warm(self, count: int, plan: Plan) -> bool:
+    def has_warm_lines(self, count: int, plan: Plan) -> bool:
         """Return whether there are ``count`` lines, all of them after the warm-up.
 
         Before that, the learning rate is not at its peak, and weights that begin at 0 have barely

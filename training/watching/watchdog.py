@@ -35,13 +35,13 @@ from training.in_place_restart import Attempt
 from training.strategies.ranks import (
     Ranks,
     agent_keeps_store,
+    build_started_key,
     connect_watchdog_store,
     is_lost_peer,
     read_ranks,
-    started_key,
 )
 from training.watching import flight_recorder
-from training.watching.flight_recorder import Whereabouts, failed_at, whereabouts
+from training.watching.flight_recorder import Whereabouts, find_whereabouts, locate_failure
 from trainyard.common.errors import LostRankError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ MOST_NAMED = 8  # ranks that a message lists at most
 WARNING_SHARE = 0.8
 
 
-def training_has_ended() -> bool:
+def has_training_ended() -> bool:
     """Return whether every rank of the previous attempt ended successfully.
 
     In that case torchrun started this attempt for a process that died later, and ranks of other
@@ -117,7 +117,7 @@ class Watch:
         if not self._watches:
             return
         lost_peer = isinstance(error, Exception) and is_lost_peer(error)
-        self._broken = failed_at(error) if lost_peer else None
+        self._broken = locate_failure(error) if lost_peer else None
         self._ending.set()
         try:
             if not lost_peer:
@@ -133,7 +133,7 @@ class Watch:
             signal.signal(signal.SIGTERM, self._previous_handler)
         raise lost from error
 
-    def previous(self) -> str:
+    def explain_restart(self) -> str:
         """Return why the ranks were restarted; empty at the first start, or without torchrun."""
         if not self._watches or not self._attempt.number:
             return ""
@@ -175,7 +175,7 @@ class Watch:
                 self._answer(self._store.add(self._question_key, 0))
                 # The ranks of another machine have already been restarted.
                 if self._attempt.another and self._store.check(
-                    [started_key(self._attempt.number + 1)]
+                    [build_started_key(self._attempt.number + 1)]
                 ):
                     return self._follow()
                 if reason := self._read_lost():
@@ -243,7 +243,7 @@ class Watch:
         last_beats: dict[int, float] = {}
         spoke: dict[int, float] = {}
         while (now := time.monotonic()) - start < STORE_BEATS * BEAT:
-            beats = self._beats(looking=True)
+            beats = self._read_beats(looking=True)
             spoke = {r: spoke[r] if last_beats.get(r) == beat else now for r, beat in beats.items()}
             last_beats = beats
             if all(now - moment >= PATIENCE * BEAT for moment in spoke.values()):
@@ -254,16 +254,16 @@ class Watch:
         """Return the ranks that have not ended, and gave no sign of life for ``seconds`` and
         during this call.
         """
-        before = self._beats()
+        before = self._read_beats()
         late = [rank for rank, beat in before.items() if time.time() - beat >= seconds]
         if late:
             # Compare twice, because the machines' clocks differ.
             self._done_event.wait(PATIENCE * BEAT)
-            after = self._beats()
+            after = self._read_beats()
             late = [rank for rank in late if after.get(rank) == before[rank]]
         return late
 
-    def _beats(self, *, looking: bool = False) -> dict[int, float]:
+    def _read_beats(self, *, looking: bool = False) -> dict[int, float]:
         """Return a mapping of each other rank that has not ended to the time of its last beat.
 
         Args:
@@ -320,7 +320,7 @@ class Watch:
         """
         if question <= self._last_answer:
             return
-        self._last_answer, state = question, self._broken or whereabouts()
+        self._last_answer, state = question, self._broken or find_whereabouts()
         answer = {"asked": question, "waits": state.waits, "at": state.location}
         self._store.set(f"{self._attempt.number}/at-{self._ranks.rank}", json.dumps(answer))
         if not state.waits:
@@ -349,7 +349,7 @@ class Watch:
         """Log, once, which rank this rank waits for, before NCCL ends the processes without a
         message.
         """
-        seconds = 0.0 if self._has_warned else whereabouts().seconds
+        seconds = 0.0 if self._has_warned else find_whereabouts().seconds
         if seconds > WARNING_SHARE * self._timeout:
             self._has_warned, answers = True, self._ask()
             waiting = [rank for rank, answer in answers.items() if answer["waits"]]

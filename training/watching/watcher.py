@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from training.watching.metric_line import metric_line
+from training.watching.metric_line import format_metric_line
 from training.watching.rules import RULES
 from training.watching.rules.cost_beyond_plan import CostBeyondPlan
 from training.watching.watch_rule import Action, Finding, History, Line, Plan, RuleSettings
@@ -82,7 +82,7 @@ class Event:
     @property
     def line(self) -> str:
         """The event as a log line: a metric line, followed by its meaning and a fix."""
-        text = metric_line({**self.metrics, "threshold": float(self.finding.threshold)})
+        text = format_metric_line({**self.metrics, "threshold": float(self.finding.threshold)})
         return f"{text} action={self.action}: {self.finding.says}; {self.finding.fix}"
 
     @property

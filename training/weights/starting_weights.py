@@ -88,7 +88,7 @@ class StartFrom(BaseModel):
         # Without the slash the prefix of step-5 would also match step-50.
         return folder and folder.rstrip("/") + "/"
 
-    def words(self) -> str:
+    def describe_start(self) -> str:
         """Describe the setting in words."""
         if self.checkpoint is None:
             hash_note = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
@@ -194,16 +194,16 @@ def _open_model(start_from: StartFrom, channel: Path) -> Start:
                 f"start_from.hugging_face {start_from.hugging_face}: holds no "
                 f"{hugging_face_folder.CONFIG}, but {json.dumps(names)}; name the folder itself"
             )
-        digest = hugging_face_folder.sha256(channel)
+        digest = hugging_face_folder.hash_folder(channel)
     else:
-        if not hugging_face_folder.archive_in(channel) and not hugging_face_folder.is_unpacked(
+        if not hugging_face_folder.find_archive(channel) and not hugging_face_folder.is_unpacked(
             channel
         ):
             raise DataError(
                 f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or "
                 "the folder with a train step's model"
             )
-        digest = hugging_face_folder.model_files_sha256(channel)
+        digest = hugging_face_folder.hash_model_files(channel)
     if start_from.model_sha256 not in (None, digest):
         raise TrainingError(
             f"start_from: the SHA-256 of {start_from.uri} is {digest}, expected "
@@ -220,7 +220,9 @@ def _find_newest(start_from: StartFrom, channel: Path) -> Start:
     if (channel / marker.NAME).is_file():
         folders = [channel]
     else:
-        folders = [marker.folder_of(channel, step) for step in reversed(marker.steps(channel))]
+        folders = [
+            marker.build_folder_path(channel, step) for step in reversed(marker.list_steps(channel))
+        ]
     damage = ""
     for folder in folders:
         try:
@@ -277,7 +279,7 @@ def check_differences(start: Start, parts: Parts) -> dict[str, str]:
     if start.lineage is None:
         return {}
     before = start.lineage.parts
-    differences = parts.differences(before)
+    differences = parts.describe_differences(before)
     differences.pop("start", None)  # start_from itself causes this difference
     may_differ = start.start_from.may_differ
     if start.metadata and _list_phases(parts, start.metadata.step) == _list_phases(

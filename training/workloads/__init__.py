@@ -337,13 +337,13 @@ def takes_share(workload: Workload) -> bool:
     return "share" in signature(workload.scores).parameters
 
 
-def spec(name: str) -> WorkloadSpec:
+def load_spec(name: str) -> WorkloadSpec:
     """Return the torch-free description of a workload.
 
     Raises:
         TrainingError: the workload does not exist.
     """
-    return _part(name, "config", "SPEC")
+    return _load_attribute(name, "config", "SPEC")
 
 
 def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Packing:
@@ -353,14 +353,14 @@ def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = Non
         TrainingError: the workload does not exist, or a setting is wrong.
     """
     try:
-        settings = spec(name).config.model_validate(config)
+        settings = load_spec(name).config.model_validate(config)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise TrainingError(
             f"workload_config.{field}: is {first['input']!r}; {first['msg']}"
         ) from None
-    return _part(name, "packing", "Packing")(settings, assets)
+    return _load_attribute(name, "packing", "Packing")(settings, assets)
 
 
 def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
@@ -369,7 +369,7 @@ def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Wo
     Raises:
         TrainingError: the workload does not exist, or a setting is wrong.
     """
-    return _part(name, "workload", "Workload")(load_packing(name, config, assets))
+    return _load_attribute(name, "workload", "Workload")(load_packing(name, config, assets))
 
 
 def read_settings(text: str) -> dict[str, Any]:
@@ -387,7 +387,7 @@ def read_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _part(name: str, part: str, attribute: str) -> Any:
+def _load_attribute(name: str, part: str, attribute: str) -> Any:
     """Return the workload's ``attribute``, from its module ``part`` or that of its Workload.
 
     Raises:

@@ -3,7 +3,7 @@
 ``number``     as a number of the column's ``dtype``; a missing one as NaN (integers have none)
 ``list``       as an array of such numbers, of the column's ``length`` or of any
 ``timestamp``  as microseconds since 1970, int64
-``category``   as 64 bits that identify the value (``value_hashes``)
+``category``   as 64 bits that identify the value (``hash_values``)
 ``text``       as its UTF-8 bytes, uint8, of any number
 ``bytes``      as they are, uint8, of any number
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from training.data.manifest import Field, Samples, no_samples
+from training.data.manifest import Field, Samples, create_empty_samples
 from training.workloads import Column
 from trainyard.common.errors import DataError, TrainingError
 
@@ -63,7 +63,7 @@ class Packing:
 
     def flush(self) -> Samples:
         """Return no samples, because none are held back."""
-        return no_samples(self.fields)
+        return create_empty_samples(self.fields)
 
     def statistics(self) -> dict[str, Any]:
         """Return no statistics."""
@@ -110,7 +110,7 @@ def _limit_column(name: str, column: Column) -> Column:
     return replace(column, limit=min(column.limit, TOO_LARGE)) if dtype == np.float32 else column
 
 
-def _number(packing: Packing, name: str, values: pa.Array) -> Samples:
+def _pack_number(packing: Packing, name: str, values: pa.Array) -> Samples:
     return {name: _convert_numbers(packing, name, values)}
 
 
@@ -135,7 +135,7 @@ def _convert_numbers(packing: Packing, name: str, numbers: pa.Array) -> np.ndarr
     dtype = np.dtype(packing.columns[name].dtype)
     if dtype.kind == "f":
         return numbers.to_numpy(zero_copy_only=False).astype(dtype)
-    integers, _ = whole_numbers(numbers, str(dtype))
+    integers, _ = convert_whole_numbers(numbers, str(dtype))
     if integers.null_count:
         value = numbers[integers.is_null().to_pylist().index(True)].as_py()
         kind = packing.columns[name].kind
@@ -146,23 +146,23 @@ def _convert_numbers(packing: Packing, name: str, numbers: pa.Array) -> np.ndarr
     return integers.to_numpy()
 
 
-def _timestamp(packing: Packing, name: str, values: pa.Array) -> Samples:
+def _pack_timestamp(packing: Packing, name: str, values: pa.Array) -> Samples:
     return {name: values.fill_null(0).to_numpy()}
 
 
-def _category(packing: Packing, name: str, values: pa.Array) -> Samples:
+def _pack_category(packing: Packing, name: str, values: pa.Array) -> Samples:
     return {name: packing.codes.encode_column(name, values).hashes}
 
 
-def _text(packing: Packing, name: str, values: pa.Array) -> Samples:
-    return _pieces(name, [(text or "").encode() for text in values.to_pylist()])
+def _pack_text(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return _pack_pieces(name, [(text or "").encode() for text in values.to_pylist()])
 
 
-def _bytes(packing: Packing, name: str, values: pa.Array) -> Samples:
-    return _pieces(name, [content or b"" for content in values.to_pylist()])
+def _pack_bytes(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return _pack_pieces(name, [content or b"" for content in values.to_pylist()])
 
 
-def _pieces(name: str, pieces: list[bytes]) -> Samples:
+def _pack_pieces(name: str, pieces: list[bytes]) -> Samples:
     """Return byte strings as a variable-width field: their bytes one after the other, and
     offsets.
     """
@@ -171,17 +171,17 @@ def _pieces(name: str, pieces: list[bytes]) -> Samples:
 
 
 KINDS: dict[str, Kind] = {
-    "number": Kind(lambda column: Field(dtype=column.dtype), _number),
+    "number": Kind(lambda column: Field(dtype=column.dtype), _pack_number),
     "list": Kind(
         lambda column: Field(
             dtype=column.dtype, shape=None if column.length is None else (column.length,)
         ),
         _list,
     ),
-    "timestamp": Kind(lambda column: Field(dtype="int64"), _timestamp),
-    "category": Kind(lambda column: Field(dtype="int64"), _category),
-    "text": Kind(lambda column: Field(dtype="uint8", shape=None), _text),
-    "bytes": Kind(lambda column: Field(dtype="uint8", shape=None), _bytes),
+    "timestamp": Kind(lambda column: Field(dtype="int64"), _pack_timestamp),
+    "category": Kind(lambda column: Field(dtype="int64"), _pack_category),
+    "text": Kind(lambda column: Field(dtype="uint8", shape=None), _pack_text),
+    "bytes": Kind(lambda column: Field(dtype="uint8", shape=None), _pack_bytes),
 }
 
 
@@ -195,7 +195,7 @@ CATEGORY = pa.dictionary(pa.int32(), pa.string())
 BITS = np.finfo(np.float64).nmant + 1
 
 
-def number_type(dtype: str) -> pa.DataType:
+def choose_number_type(dtype: str) -> pa.DataType:
     """Return the type of a column's numbers in record batches: an integer dtype itself,
     otherwise float64.
     """
@@ -206,9 +206,9 @@ def number_type(dtype: str) -> pa.DataType:
 TYPES: dict[str, Callable[[Column], pa.DataType]] = {
     "text": lambda column: pa.string(),
     "category": lambda column: CATEGORY,
-    "number": lambda column: number_type(column.dtype),
+    "number": lambda column: choose_number_type(column.dtype),
     "bytes": lambda column: pa.binary(),
-    "list": lambda column: pa.list_(number_type(column.dtype)),
+    "list": lambda column: pa.list_(choose_number_type(column.dtype)),
     "timestamp": lambda column: pa.int64(),
 }
 
@@ -218,7 +218,7 @@ def record_type(column: Column) -> pa.DataType:
     return TYPES[column.kind](column)
 
 
-def whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> int:
+def convert_whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> int:
     """Return the value as an integer that ``dtype`` can hold; a text must be a decimal number.
 
     A float, or a text written like one, is accepted only below 2**bits: from there on its writer
@@ -244,14 +244,14 @@ def whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> 
     return int(exact)
 
 
-def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str]]:
+def convert_whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str]]:
     """Return numbers of any Arrow type as ``dtype``, and a mapping of index to what is expected
     there.
 
     The mapping has the indices of bad numbers, which become null. A float that is not finite counts
     as missing.
     """
-    kind, bits, precise = number_type(dtype), BITS, True
+    kind, bits, precise = choose_number_type(dtype), BITS, True
     if pa.types.is_floating(values.type):
         bits = np.finfo(values.type.to_pandas_dtype()).nmant + 1
         values = pc.if_else(pc.is_finite(values), values, None)
@@ -266,7 +266,7 @@ def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str
     reasons: dict[int, str] = {}
     for place, value in enumerate(values.to_pylist()):
         try:
-            integers.append(None if value is None else whole_number(value, dtype, bits))
+            integers.append(None if value is None else convert_whole_number(value, dtype, bits))
         except ValueError as error:
             integers.append(None)
             reasons[place] = str(error)
@@ -303,7 +303,7 @@ class Codes:
     """
 
     def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
-        self._encode = encode or value_hashes
+        self._encode = encode or hash_values
         self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
         """Mapping of column to its last dictionary, that dictionary with a null appended, and
         their hashes.
@@ -325,7 +325,7 @@ class Codes:
         return EncodedColumn(values, codes, indices.to_numpy())
 
 
-def value_hashes(values: list[str]) -> np.ndarray:
+def hash_values(values: list[str]) -> np.ndarray:
     """Return the values' hashes as samples store them: SipHash-2-4 with pandas' key, as int64."""
     # Imported here: importing pandas takes half a second per rank.
     from pandas.util import hash_array

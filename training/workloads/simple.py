@@ -121,15 +121,15 @@ class Simple(Complete):
 
     def model(self) -> "nn.Module":
         """Return the model with fresh weights."""
-        raise self._unwritten("model")
+        raise self._make_unwritten_error("model")
 
     def inputs(self, batch: "Batch") -> "tuple[Tensor, ...]":
         """Return the model's inputs."""
-        raise self._unwritten("inputs")
+        raise self._make_unwritten_error("inputs")
 
     def loss(self, outputs: "Tensor", batch: "Batch") -> "Tensor":
         """Return the loss, summed over the samples."""
-        raise self._unwritten("loss")
+        raise self._make_unwritten_error("loss")
 
     def measure(
         self, outputs: "Tensor", batch: "Batch"
@@ -140,7 +140,7 @@ class Simple(Complete):
         """
         from training.defaults import default_scores
 
-        return default_scores.losses(self, outputs, batch)
+        return default_scores.compute_losses(self, outputs, batch)
 
     def fit(self, train: "Dataset") -> None:
         """Keep a training sample for ``flops``."""
@@ -167,10 +167,10 @@ class Simple(Complete):
         return ()
 
     def tensor_parallel(self, model: "nn.Module", mesh: "DeviceMesh") -> None:
-        raise self._unsplit("tensor_parallel")
+        raise self._make_unsplit_error("tensor_parallel")
 
     def stage(self, model: "nn.Module", index: int, count: int) -> "nn.Module":
-        raise self._unsplit("pipeline_parallel", "stage")
+        raise self._make_unsplit_error("pipeline_parallel", "stage")
 
     def export(
         self, weights: "Mapping[str, Tensor]"
@@ -198,19 +198,19 @@ class Simple(Complete):
         """
         from training.defaults import default_scores
 
-        return default_scores.scores(self, model, test, slices, share)
+        return default_scores.score_samples(self, model, test, slices, share)
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Return Σ sum / Σ weight of each metric."""
-        from training.scores import ratios
+        from training.scores import compute_ratios
 
-        return ratios(blocks)
+        return compute_ratios(blocks)
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
         """Yield a hash of each sample, over all its fields."""
         from training.defaults import default_scores
 
-        for _, identity in default_scores.rows(self, dataset):
+        for _, identity in default_scores.iter_rows(self, dataset):
             yield identity if self.group else {"example": identity["example"]}
 
     def baselines(
@@ -228,7 +228,7 @@ class Simple(Complete):
         """Return the columns that ``inputs`` reads, or all if the workload prepares samples."""
         from training.defaults import request_batch
 
-        return request_batch.used_columns(self)
+        return request_batch.find_used_columns(self)
 
     def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"record": record}
@@ -242,15 +242,15 @@ class Simple(Complete):
         """
         from training.defaults import request_batch
 
-        batch = request_batch.batch_of(self, requests, next(model.parameters()).device)
+        batch = request_batch.build_batch(self, requests, next(model.parameters()).device)
         outputs = model(*self.inputs(batch))[: len(requests)]
         return [{"outputs": values} for values in outputs.tolist()]
 
-    def _unwritten(self, method: str) -> NotImplementedError:
+    def _make_unwritten_error(self, method: str) -> NotImplementedError:
         """Return the error for a required method that the workload does not define."""
         return NotImplementedError(f"{type(self).__module__}: Workload has no {method}()")
 
-    def _unsplit(self, setting: str, method: str = "") -> TrainingError:
+    def _make_unsplit_error(self, setting: str, method: str = "") -> TrainingError:
         """Return the error for a method that would split the model."""
         return TrainingError(
             f"{type(self).__module__}: Workload has no {method or setting}(), so its model is not "

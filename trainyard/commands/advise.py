@@ -21,10 +21,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard.common.errors import RecipeError, nearest
+from trainyard.common.errors import RecipeError, suggest_nearest
 from trainyard.foresight import advice_display, measured_corrections, model_shapes
 from trainyard.foresight.advice import Advice, advise
-from trainyard.foresight.advice_display import picture
+from trainyard.foresight.advice_display import render_advice
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, get_model
 from trainyard.foresight.question import (
@@ -32,14 +32,14 @@ from trainyard.foresight.question import (
     Question,
     answer_file,
     choose_offers,
-    dollars,
-    hours,
-    multiplying,
-    number,
+    filter_by_precision,
+    parse_hours,
+    parse_number,
+    parse_usd,
 )
 from trainyard.foresight.setting import ENDS, Setting
 from trainyard.foresight.transformer_formulas import Shapes
-from trainyard.terminal import Need, console, needs, pairs
+from trainyard.terminal import Need, console, needs, parse_pairs
 from trainyard.validate.all_checks import JsonOption
 
 NOTHING_FITS = 3
@@ -124,7 +124,7 @@ def main(
     ] = None,
     deadline: Annotated[str | None, typer.Option(help="Time limit at p90: 36h, 30d, 2w.")] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Cost limit at p90 in USD, such as 250k.", parser=dollars)
+        float | None, typer.Option(help="Cost limit at p90 in USD, such as 250k.", parser=parse_usd)
     ] = None,
     instances: Annotated[
         str | None,
@@ -182,7 +182,7 @@ def main(
     if learn_from is not None:
         if setting_of is None:
             assert setting is not None  # noqa: S101 (the verb needs it)
-            fixed_setting = _setting(setting)
+            fixed_setting = _read_setting(setting)
             setting_of = lambda job: fixed_setting  # noqa: E731
         # Imported here, because it loads boto3, which nothing else here needs.
         from trainyard.runs.training_speed import calibrate
@@ -192,7 +192,7 @@ def main(
         raise typer.Exit
     question: dict[str, Any] = {
         "max_nodes": max_nodes or MOST_NODES,
-        "deadline": None if deadline is None else hours("--deadline", deadline),
+        "deadline": None if deadline is None else parse_hours("--deadline", deadline),
         "budget": budget,
         "how": "spot" if spot else "on demand",
     }
@@ -205,20 +205,26 @@ def main(
         )
         architecture = get_model(model) if model else None
         options = {"layers": layers, "hidden": hidden, "sequence": sequence}
-        question |= _model(
-            architecture, _shapes(shapes), given, options, question["offers"], tokens, fine_tune
+        question |= _build_model_fields(
+            architecture,
+            _read_shapes(shapes),
+            given,
+            options,
+            question["offers"],
+            tokens,
+            fine_tune,
         )
         question["global_batch"] = global_batch or question["global_batch"]
     advice = advise(Question(**question, **_read_corrections(question["offers"])))
     if as_json:
         print(json.dumps(advice_display.as_json(advice), indent=1))
     else:
-        console.print(picture(advice), highlight=False, markup=False)
+        console.print(render_advice(advice), highlight=False, markup=False)
     conclude(advice)
     raise typer.Exit(0 if advice.ranking else NOTHING_FITS)
 
 
-def _model(
+def _build_model_fields(
     architecture: Model | None,
     shapes: Shapes | None,
     settings: Sequence[str],
@@ -228,10 +234,10 @@ def _model(
     fine_tune: bool,
 ) -> dict[str, Any]:
     """Return the question's fields for a published model, for shapes, or for a model's size."""
-    fields, layout = _fields(settings)
-    offers = multiplying(offers, layout.get("precision", "bf16").split(","))
+    fields, layout = _split_assignments(settings)
+    offers = filter_by_precision(offers, layout.get("precision", "bf16").split(","))
     model = _make_setting({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
-    space = _space(layout)
+    space = _parse_space(layout)
     if (stages := min(space.pipeline) * min(space.interleave)) > model.layers + ENDS:
         raise RecipeError(
             f"--set pipeline={layout.get('pipeline', '1')}: is {stages} stages or more; expected "
@@ -247,7 +253,7 @@ def _model(
         batch = 2 ** max(0, round(log2((published_tokens or BATCH_TOKENS) / model.sequence)))
     return {
         "model": model,
-        "tokens": _tokens(tokens, None if tunes else architecture),
+        "tokens": _choose_tokens(tokens, None if tunes else architecture),
         "global_batch": batch,
         "offers": offers,
         "space": space,
@@ -255,9 +261,9 @@ def _model(
     }
 
 
-def _fields(assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _split_assignments(assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return (fields of the training, choices of layouts) from the values of --set."""
-    values = pairs("--set", assignments)
+    values = parse_pairs("--set", assignments)
     layout = {name: values.pop(name) for name in [*values] if name in LAYOUT_FIELDS}
     for name in values:
         if name in DERIVED_FIELDS:
@@ -282,25 +288,25 @@ def _make_setting(
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(model.shape) if model else model_shapes.widths(read) if read else {}
+    base = dict(model.shape) if model else model_shapes.compute_widths(read) if read else {}
     given_fields = {name: value for name, value in fields.items() if value is not None}
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **given_fields})
     except ValidationError as error:
-        raise RecipeError(first_problem(error, [*Setting.model_fields])) from None
+        raise RecipeError(explain_first_problem(error, [*Setting.model_fields])) from None
 
 
-def _setting(place: Path) -> Setting:
+def _read_setting(place: Path) -> Setting:
     """Read the setting of the training to learn from, for jobs from which it cannot be read."""
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise RecipeError(first_problem(error, [*Setting.model_fields])) from None
+        raise RecipeError(explain_first_problem(error, [*Setting.model_fields])) from None
     except OSError as error:
         raise RecipeError(f"--setting {place}: cannot be read: {error}") from None
 
 
-def _shapes(place: Path | None) -> Shapes | None:
+def _read_shapes(place: Path | None) -> Shapes | None:
     if place is None:
         return None
     try:
@@ -312,10 +318,10 @@ def _shapes(place: Path | None) -> Shapes | None:
         ) from None
 
 
-def _tokens(text: str | None, model: Model | None) -> float:
+def _choose_tokens(text: str | None, model: Model | None) -> float:
     """Return the number of tokens to train on: those given, or those of the published model."""
     if text is not None:
-        return number("--tokens", text)
+        return parse_number("--tokens", text)
     assert model is not None  # noqa: S101 (else the verb needs --tokens)
     assert model.tokens is not None  # noqa: S101
     return model.tokens
@@ -337,7 +343,7 @@ def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
     }
 
 
-def _space(assignments: Mapping[str, str]) -> Space:
+def _parse_space(assignments: Mapping[str, str]) -> Space:
     """Return the layouts to choose from; values that are given for a field (``4,8``) are sorted.
 
     Raises:
@@ -346,7 +352,7 @@ def _space(assignments: Mapping[str, str]) -> Space:
     try:
         read = _SPACE.validate_python({name: text.split(",") for name, text in assignments.items()})
     except ValidationError as error:
-        raise RecipeError(first_problem(error, LAYOUT_FIELDS)) from None
+        raise RecipeError(explain_first_problem(error, LAYOUT_FIELDS)) from None
     order = {"shard": Space().shard, "recompute": Space().recompute}
     choices: dict[str, Any] = {
         name: sorted(getattr(read, name), key=order[name].index if name in order else None)
@@ -358,13 +364,15 @@ def _space(assignments: Mapping[str, str]) -> Space:
     return replace(read, **choices)
 
 
-def first_problem(error: ValidationError, valid_names: Sequence[str] | frozenset[str]) -> str:
+def explain_first_problem(
+    error: ValidationError, valid_names: Sequence[str] | frozenset[str]
+) -> str:
     """Return a message about the first invalid field of ``--set``."""
     problem = error.errors()[0]
     name = str(problem["loc"][0]) if problem["loc"] else ""
     if problem["type"] == "missing":
         return f"--{name}: is missing; give it, --model NAME or --shapes FILE"
     if problem["type"] == "extra_forbidden":
-        return f"--set {name}: unknown field; {nearest(name, sorted(valid_names))}"
+        return f"--set {name}: unknown field; {suggest_nearest(name, sorted(valid_names))}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"--set {name}={problem['input']}: {message}" if name else message

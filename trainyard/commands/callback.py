@@ -12,7 +12,7 @@ import typer
 from trainyard.common.errors import RecipeError
 from trainyard.local_state import serve_local_state
 from trainyard.runs import execution
-from trainyard.terminal import Need, console, needs, pairs
+from trainyard.terminal import Need, console, needs, parse_pairs
 
 
 @needs(
@@ -38,7 +38,7 @@ def main(
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (
-        execution.report_success(token, pairs("--output", output or []))
+        execution.report_success(token, parse_pairs("--output", output or []))
         if fail is None
         else execution.report_failure(token, fail)
     )
@@ -47,7 +47,7 @@ def main(
 
 @serve_local_state()
 def _list() -> None:
-    callbacks = list(execution.waiting())
+    callbacks = list(execution.iter_waiting_callbacks())
     for callback in callbacks:
         since = f" since {callback.since:%Y-%m-%d %H:%M}" if callback.since else ""
         stopping = "; its execution waits for the answer to stop" if callback.stopping else ""

@@ -16,7 +16,7 @@ import typer
 
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
-from trainyard.console.web_server import serving
+from trainyard.console.web_server import serve_console
 from trainyard.local_state import serve_local_state
 from trainyard.terminal import console
 
@@ -42,6 +42,6 @@ def main(
         signal.signal(number, lambda *_: stop_event.set())
     account = Account(region)
     account.may_write = write or account.is_emulator
-    with serving(account, secrets.token_urlsafe(24), port, application) as address:
+    with serve_console(account, secrets.token_urlsafe(24), port, application) as address:
         console.print(f"console on {address}", highlight=False)
         stop_event.wait()

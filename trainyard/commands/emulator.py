@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 
 from trainyard.common.process import exclude_from_gc
-from trainyard.emulator.client_environment import foreign
+from trainyard.emulator.client_environment import list_foreign_variables
 from trainyard.emulator.containers.container_engine import Mode as ContainerMode
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.iam.authority import Mode
@@ -32,7 +32,7 @@ from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pruning import prune_to_size
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.local_state import STATE
-from trainyard.permissions.policy_documents import Policy, control_policies
+from trainyard.permissions.policy_documents import Policy, read_control_policies
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)
 PortOption = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: any free port.")]
@@ -97,24 +97,28 @@ def main(
     stop_event = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop_event.set())
-    options = {"iam": iam, "control": control_policies(scp), "containers": containers}
-    with serving(
+    options = {"iam": iam, "control": read_control_policies(scp), "containers": containers}
+    with serve_endpoint(
         port, state, python, internet, keep_gb, verbose, no_capacity, **options
     ) as endpoint:
-        if names := _foreign(endpoint):
+        if names := _find_foreign_settings(endpoint):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
             print(f"export {name}={shlex.quote(value)}")
         sys.stdout.flush()
         people.print(f"emulator on {endpoint.url}; give a shell the lines above; Ctrl-C stops it")
-        with _console(endpoint) if console else contextlib.nullcontext():
+        with _run_console(endpoint) if console else contextlib.nullcontext():
             stop_event.wait()
 
 
 @contextlib.contextmanager
-def _console(endpoint: Endpoint) -> Iterator[None]:
+def _run_console(endpoint: Endpoint) -> Iterator[None]:
     """Run the console in a process of its own during the block. It prints its address on stderr."""
-    environment = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
+    environment = {
+        name: os.environ[name]
+        for name in os.environ
+        if name not in _find_foreign_settings(endpoint)
+    }
     command = [sys.executable, "-m", "trainyard", "console"]
     with subprocess.Popen(command, env=environment | endpoint.env, stdout=sys.stderr) as process:
         try:
@@ -123,12 +127,12 @@ def _console(endpoint: Endpoint) -> Iterator[None]:
             process.terminate()
 
 
-def _foreign(endpoint: Endpoint) -> list[str]:
-    return foreign(os.environ, endpoint.env)
+def _find_foreign_settings(endpoint: Endpoint) -> list[str]:
+    return list_foreign_variables(os.environ, endpoint.env)
 
 
 @contextlib.contextmanager
-def serving(
+def serve_endpoint(
     port: int,
     state: Path,
     python: Path,

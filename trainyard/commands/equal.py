@@ -15,11 +15,11 @@ import typer
 
 from trainyard.commands.emulator import PythonOption
 from trainyard.commands.run import parse_put
-from trainyard.definition_source import RegionOption, deployed_pipeline, read_definition
+from trainyard.definition_source import RegionOption, find_deployed_pipeline, read_definition
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Answer, decide
-from trainyard.terminal import pairs
+from trainyard.equality.static_comparison import Answer, decide_equality
+from trainyard.terminal import parse_pairs
 from trainyard.validate import refuse_errors
 from trainyard.validate.all_checks import JsonOption
 
@@ -48,34 +48,39 @@ def main(
     for body, name in zip(bodies, (first, second), strict=True):
         refuse_errors(body, name)
     puts = [parse_put(text) for text in put or ()]
-    files = {f"s3://{upload.bucket}/{key}": path for upload in puts for path, key in upload.files()}
-    setting = Setting(files, pairs("--parameter", parameter or ()), python)
+    files = {
+        f"s3://{upload.bucket}/{key}": path for upload in puts for path, key in upload.iter_files()
+    }
+    setting = Setting(files, parse_pairs("--parameter", parameter or ()), python)
     first_body, other = map(json.loads, bodies)
-    answer = decide(first_body, other, setting, static=static, twice=twice)
+    answer = decide_equality(first_body, other, setting, static=static, twice=twice)
     if as_json:
         print(json.dumps(answer.as_json(), indent=1))
     else:
-        print("\n".join(lines(answer)))
+        print("\n".join(format_answer(answer)))
     raise typer.Exit(DIFFERENT if answer.cause else 0)
 
 
 def _read(text: str, region: str | None) -> str:
     if Path(text).exists() or text.endswith(".json"):
         return read_definition(Path(text))
-    return deployed_pipeline(text, region).state.definition
+    return find_deployed_pipeline(text, region).state.definition
 
 
-def lines(answer: Answer) -> list[str]:
+def format_answer(answer: Answer) -> list[str]:
     """Return the answer as lines for people."""
     if cause := answer.cause:
         # If the cause belongs to no step, its empty name would leave two spaces.
         texts = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]
-        texts += [f"  first   {_value(cause.first)}", f"  second  {_value(cause.second)}"]
+        texts += [
+            f"  first   {_format_value(cause.first)}",
+            f"  second  {_format_value(cause.second)}",
+        ]
         texts += [f"  {cause.note}"] if cause.note else []
     else:
         texts = [answer.verdict, *(f"  {line}" for line in answer.but_for)]
     return [*texts, answer.evidence]
 
 
-def _value(value: str | None) -> str:
+def _format_value(value: str | None) -> str:
     return "(nothing)" if value is None else value

@@ -16,7 +16,7 @@ import typer
 
 from trainyard import dashboards
 from trainyard.common.errors import ServiceError
-from trainyard.emulator.cloudwatch.metric_store import token_of
+from trainyard.emulator.cloudwatch.metric_store import derive_token
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -32,11 +32,11 @@ def main(
     typer.echo(OUTPUTS[what]())
 
 
-def _token() -> str:
-    return token_of(_emulator()[1])
+def _find_emulator_token() -> str:
+    return derive_token(_find_emulator()[1])
 
 
-def _emulator() -> tuple[str, str]:
+def _find_emulator() -> tuple[str, str]:
     """Return (address without scheme, secret) of the emulator in the environment.
 
     Raises:
@@ -52,20 +52,20 @@ def _emulator() -> tuple[str, str]:
     return address.netloc, secret
 
 
-def _scrape() -> str:
+def _render_scrape_config() -> str:
     """Return scrape_configs as JSON, which is also valid YAML."""
     job = {
         "job_name": "trainyard",
         "metrics_path": "/metrics",
-        "authorization": {"type": "Bearer", "credentials": _token()},
-        "static_configs": [{"targets": [_emulator()[0]]}],
+        "authorization": {"type": "Bearer", "credentials": _find_emulator_token()},
+        "static_configs": [{"targets": [_find_emulator()[0]]}],
     }
     return json.dumps({"scrape_configs": [job]}, indent=2)
 
 
 OUTPUTS: dict[str, Callable[[], str]] = {
-    "grafana": lambda: json.dumps(dashboards.grafana_dashboard(), indent=2),
-    "cloudwatch": lambda: json.dumps(dashboards.cloudwatch_template(), indent=2),
-    "scrape": _scrape,
-    "token": _token,
+    "grafana": lambda: json.dumps(dashboards.build_grafana_dashboard(), indent=2),
+    "cloudwatch": lambda: json.dumps(dashboards.build_cloudwatch_template(), indent=2),
+    "scrape": _render_scrape_config,
+    "token": _find_emulator_token,
 }

@@ -19,13 +19,13 @@ from typing import Annotated
 import typer
 
 from trainyard.commands.equal import DIFFERENT
-from trainyard.commands.equal import lines as lines_of_answer
+from trainyard.commands.equal import format_answer as lines_of_answer
 from trainyard.commands.run import parse_put
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.static_comparison import Answer
 from trainyard.migration.rewriting import Migration, migrate
-from trainyard.migration.signatures import Fit, Sides, fit, prove
+from trainyard.migration.signatures import Fit, Sides, fit, prove_equality
 from trainyard.terminal import Need, needs
 from trainyard.validate.all_checks import JsonOption
 
@@ -65,15 +65,17 @@ def main(
     if prove_ and old_python is not None:
         puts = [parse_put(text) for text in put or ()]
         files = {
-            f"s3://{upload.bucket}/{key}": path for upload in puts for path, key in upload.files()
+            f"s3://{upload.bucket}/{key}": path
+            for upload in puts
+            for path, key in upload.iter_files()
         }
         sides = Sides(script=script, old_python=old_python, new_python=new_python, puts=files,
                       static=static, twice=twice)  # fmt: skip
-        answer = prove(old, migration.code, sides)
+        answer = prove_equality(old, migration.code, sides)
     if as_json:
         print(json.dumps(_as_json(migration, calls, answer), indent=1))
     else:
-        print("\n".join(_lines(script, old, migration, calls, answer)))
+        print("\n".join(_format_migration(script, old, migration, calls, answer)))
     if write:
         atomic_file.write(script, migration.code.encode())
     unproven = migration.remaining or calls.unfit or (calls.calls and not calls.sdk)
@@ -98,7 +100,7 @@ def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
     }
 
 
-def _lines(
+def _format_migration(
     script: Path, old: str, migration: Migration, calls: Fit, answer: Answer | None
 ) -> Iterator[str]:
     """Yield the result as lines for people: the diff, the remarks and the proof."""

@@ -21,7 +21,7 @@ from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
-    deployed_pipeline,
+    find_deployed_pipeline,
 )
 from trainyard.permissions.pipeline_subject import Subject, from_definition, from_file
 from trainyard.permissions.policy_answer import (
@@ -77,7 +77,7 @@ def main(
             policy_name=role,
         )
     else:
-        current = deployed_pipeline(str(pipeline), region)
+        current = find_deployed_pipeline(str(pipeline), region)
         state = current.state
         pipeline_subject = from_definition(
             state.definition,

@@ -15,17 +15,17 @@ from typing import Any
 
 import typer
 
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
-    definition_of,
+    read_definition_text,
 )
 from trainyard.local_state import serve_local_state
 from trainyard.plan.cache_prediction import History
 from trainyard.plan.deployed_pipeline import State, describe
-from trainyard.plan.pipeline_plan import Plan, complete, overwritten
+from trainyard.plan.pipeline_plan import Plan, complete, find_overwritten
 from trainyard.plan.plan_display import show
 from trainyard.plan.prices import load
 from trainyard.terminal import Need, needs
@@ -69,14 +69,14 @@ def main(
 
 def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
     """Return the plan of a pipeline as deployed, or of one that gets another definition."""
-    body = definition_of(definition, None if definition else pipeline, region)
+    body = read_definition_text(definition, None if definition else pipeline, region)
     name = pipeline or (definition.stem if definition else "")
     refuse_errors(body, str(definition or pipeline))
     with service_errors(f"planning pipeline {name}"):
-        sagemaker, s3 = client("sagemaker", region), client("s3", region)
+        sagemaker, s3 = create_client("sagemaker", region), create_client("s3", region)
         current = describe(sagemaker, name) if pipeline is not None else None
         target = replace(current.state, definition=body) if current else State(name, body)
         history = History(sagemaker, name if current else None, s3=s3)
         plan = complete(target, current, history, load(sagemaker.meta.region_name))
-        overwrites = overwritten(s3, target.document, plan.outcomes)
+        overwrites = find_overwritten(s3, target.document, plan.outcomes)
         return replace(plan, overwritten=tuple(overwrites))

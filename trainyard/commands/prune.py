@@ -50,4 +50,4 @@ def main(
     for unit in selection.units:
         creation_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.creation_time))
         console.print(f"{creation_time}  {unit.name}, {len(unit.jobs)} jobs")
-    console.print(selection.summary("would go" if dry_run else "removed"))
+    console.print(selection.summarize("would go" if dry_run else "removed"))

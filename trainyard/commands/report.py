@@ -13,7 +13,7 @@ from trainyard.console.app_hooks import NONE, Application
 from trainyard.console.frozen_page import write
 from trainyard.definition_source import RegionOption
 from trainyard.local_state import serve_local_state
-from trainyard.runs.execution import START, latest_execution
+from trainyard.runs.execution import START, find_latest_execution
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, check_writable, console, errors
 
 
@@ -29,7 +29,7 @@ def main(
 ) -> None:
     """Write one self-contained page about a run."""
     check_writable(out)
-    arn = execution or latest_execution(pipeline, region, start)
+    arn = execution or find_latest_execution(pipeline, region, start)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     hidden = not errors.is_terminal
     with Progress(*columns, console=errors, transient=True, disable=hidden) as progress:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 from botocore.exceptions import WaiterError
 
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.commands.emulator import (
     ContainersOption,
     ControlOption,
@@ -34,7 +34,7 @@ from trainyard.commands.emulator import (
     StateOption,
     VerboseOption,
     people,
-    serving,
+    serve_endpoint,
 )
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.client_environment import apply_environment
@@ -42,7 +42,7 @@ from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.sagemaker.jobs.job import KINDS
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import STATE
-from trainyard.permissions.policy_documents import control_policies
+from trainyard.permissions.policy_documents import read_control_policies
 from trainyard.runs.live_watch import watch
 
 REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -72,17 +72,17 @@ def main(
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
     puts = [parse_put(text) for text in put_ or ()]
     with (
-        serving(
+        serve_endpoint(
             *(port, state, python, internet, keep_gb, verbose, no_capacity),
             iam=iam,
-            control=control_policies(scp),
+            control=read_control_policies(scp),
             containers=containers,
         ) as endpoint,
         apply_environment(endpoint.env),
     ):
         if state == STATE:
             people.print("to look at it meanwhile: trainyard console, watch or why, from here")
-        for line in put(client("s3"), puts):
+        for line in put(create_client("s3"), puts):
             people.print(line, markup=False)
         start_time = datetime.now(UTC)
         status = command_status = _run(command)
@@ -92,7 +92,7 @@ def main(
                 if command_status:
                     _print_failures(start_time)
                 elif wait:
-                    status = status or _conclude(start_time)
+                    status = status or _wait_for_executions(start_time)
         for line in describe_misses(endpoint.app.objects) if status else ():
             people.print(line, markup=False)
     raise typer.Exit(status)
@@ -126,15 +126,15 @@ def _run(command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _conclude(start_time: datetime) -> int:
+def _wait_for_executions(start_time: datetime) -> int:
     """Wait for everything that still runs.
 
     Return 1 if an execution started since ``start_time``, or one that was waited for, or a job has
     failed, otherwise 0.
     """
-    sagemaker = client("sagemaker")
+    sagemaker = create_client("sagemaker")
     status = 0
-    for execution in list(_executions(sagemaker)):
+    for execution in list(_iter_executions(sagemaker)):
         arn, state = execution["PipelineExecutionArn"], execution["PipelineExecutionStatus"]
         if state not in END_STATUSES:
             people.print(f"waiting for {arn}")
@@ -148,7 +148,7 @@ def _conclude(start_time: datetime) -> int:
 
 def _print_failures(start_time: datetime) -> None:
     """Print why executions started since ``start_time`` failed; the command often does not."""
-    for execution in _executions(client("sagemaker")):
+    for execution in _iter_executions(create_client("sagemaker")):
         if (
             execution["StartTime"] >= start_time
             and execution["PipelineExecutionStatus"] == "Failed"
@@ -157,7 +157,7 @@ def _print_failures(start_time: datetime) -> None:
             people.print(f"{execution['PipelineExecutionArn']} Failed: {reason}", markup=False)
 
 
-def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
+def _iter_executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
     """Return an iterator over all executions of all pipelines, in the order of their start."""
     pages = sagemaker.get_paginator("list_pipelines").paginate()
     names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
@@ -202,7 +202,7 @@ class Put:
     key: str
     source: Path
 
-    def files(self) -> Iterator[tuple[Path, str]]:
+    def iter_files(self) -> Iterator[tuple[Path, str]]:
         """Yield (file, key) of each file."""
         if self.source.is_file():
             name = self.source.name if not self.key or self.key.endswith("/") else ""
@@ -236,7 +236,7 @@ def put(s3: Any, puts: list[Put]) -> Iterator[str]:
     for upload in puts:
         s3.create_bucket(Bucket=upload.bucket)
         count = 0
-        for file, key in upload.files():
+        for file, key in upload.iter_files():
             s3.upload_file(str(file), upload.bucket, key)
             count += 1
         yield f"put s3://{upload.bucket}/{upload.key}: {count} object{'s' * (count != 1)}"

@@ -16,7 +16,7 @@ from trainyard.definition_source import RegionOption
 from trainyard.runs import selective_rerun
 from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import RerunPlan
-from trainyard.terminal import Need, console, needs, pairs
+from trainyard.terminal import Need, console, needs, parse_pairs
 
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
@@ -29,7 +29,7 @@ StopOption = Annotated[
 def start_again(parameters: Mapping[str, str], rerun: RerunPlan | None, region: str | None) -> str:
     """Start a pipeline again from one of its steps; return the new execution's ARN."""
     assert rerun is not None  # noqa: S101 (the verb needs a step)
-    for line in rerun.lines(parameters):
+    for line in rerun.iter_explanations(parameters):
         console.print(line, highlight=False, markup=False)
     arn = selective_rerun.start(rerun, parameters, region)
     console.print(f"started {arn}", highlight=False)
@@ -69,7 +69,7 @@ def main(
     An application may pass its own ``start``, which may also start a whole pipeline, and its own
     ``follow``, which watches the execution and does what comes after its end.
     """
-    parameters = pairs("--parameter", parameter or [])
+    parameters = parse_pairs("--parameter", parameter or [])
     rerun = selective_rerun.plan(step, execution, pipeline, region) if step else None
     arn = start(parameters, rerun, region)
     if wait:

@@ -13,7 +13,7 @@ from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
-    definition_of,
+    read_definition_text,
 )
 from trainyard.terminal import needs
 from trainyard.validate import Finding, check
@@ -37,6 +37,6 @@ def main(
     if subject:
         body, findings = subject()
     else:
-        body = definition_of(definition, pipeline, region)
+        body = read_definition_text(definition, pipeline, region)
         findings = check(body)
     report(findings, body, as_json)

@@ -18,11 +18,11 @@ from rich.console import Console
 from trainyard.common.errors import TrainyardError
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import serve_local_state
-from trainyard.runs.execution import Execution, latest_execution
+from trainyard.runs.execution import Execution, find_latest_execution
 from trainyard.runs.run_display import print_cause
-from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.logged_exceptions import Evidence, of_text
-from trainyard.runs.why.read_evidence import causes_of
+from trainyard.runs.why.diagnosis import Cause, diagnose_failure
+from trainyard.runs.why.logged_exceptions import Evidence, parse_evidence
+from trainyard.runs.why.read_evidence import find_causes
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, errors
 
 UNKNOWN = 2
@@ -44,9 +44,9 @@ def main(
 ) -> None:
     """Say why an execution failed: its first cause, the lines that show it, what to do."""
     if text is None:
-        causes = _causes(execution, pipeline, errors if as_json else console)
+        causes = _find_causes(execution, pipeline, errors if as_json else console)
     else:
-        causes = [diagnose(of_text(_read(text)))]
+        causes = [diagnose_failure(parse_evidence(_read(text)))]
     if not causes:
         return
     for cause in causes:
@@ -58,15 +58,15 @@ def main(
 
 
 @serve_local_state()
-def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[Cause]:
+def _find_causes(execution: str | None, pipeline: str | None, out: Console) -> list[Cause]:
     """Return the causes of the failure. If nothing failed, say so and return an empty list."""
-    run = Execution(execution or latest_execution(pipeline))
-    if causes := causes_of(run):
+    run = Execution(execution or find_latest_execution(pipeline))
+    if causes := find_causes(run):
         return causes
     answer = run.describe()
     # No step has failed: the execution itself failed before any step began.
     if reason := answer.get("FailureReason"):
-        return [diagnose(Evidence(step="", reason=reason))]
+        return [diagnose_failure(Evidence(step="", reason=reason))]
     status = answer["PipelineExecutionStatus"]
     until = "" if status in END_STATUSES else " so far"
     out.print(f"nothing failed{until}: {run.arn} {status}", markup=False, highlight=False)

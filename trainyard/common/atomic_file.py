@@ -29,7 +29,9 @@ REMEDIES = {
 """Error number of a failed write to what to do about it."""
 
 
-def storage_error(path: Path, error: OSError, size: int = 0, freed_bytes: int = 0) -> StorageError:
+def make_storage_error(
+    path: Path, error: OSError, size: int = 0, freed_bytes: int = 0
+) -> StorageError:
     """Return the error to raise instead of one whose ``errno`` is in ``REMEDIES``.
 
     Args:
@@ -63,7 +65,7 @@ def storage_errors(path: Path, size: int = 0) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, StorageError) or error.errno not in REMEDIES:
             raise
-        raise storage_error(path, error, size) from error
+        raise make_storage_error(path, error, size) from error
 
 
 class _Descriptor(io.FileIO):
@@ -81,7 +83,7 @@ class _Descriptor(io.FileIO):
                 raise
             # st_blocks of stat(2) is in units of 512 bytes, whatever the file system's block size.
             freed_bytes = os.fstat(self.fileno()).st_blocks * 512
-            raise storage_error(self._path, error, self._size, freed_bytes) from error
+            raise make_storage_error(self._path, error, self._size, freed_bytes) from error
 
 
 class Draft:

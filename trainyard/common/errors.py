@@ -77,7 +77,7 @@ class EmulatorError(TrainyardError):
     """The emulator cannot start, or cannot run a job."""
 
 
-def edits(first: str, second: str) -> int:
+def count_edits(first: str, second: str) -> int:
     """Return the number of edits from one word to the other (Damerau-Levenshtein distance).
 
     An edit inserts, removes or changes a letter, or exchanges two neighbouring ones.
@@ -93,10 +93,12 @@ def edits(first: str, second: str) -> int:
     return row[-1]
 
 
-def nearest(name: str, valid: list[str]) -> str:
+def suggest_nearest(name: str, valid: list[str]) -> str:
     """Return a hint: ``nearest valid name: x`` if one is close, otherwise a few of the names."""
     if close := get_close_matches(name, valid, n=FEW, cutoff=0.5):
-        return f"nearest valid name: {min(close, key=lambda candidate: edits(name, candidate))}"
+        return (
+            f"nearest valid name: {min(close, key=lambda candidate: count_edits(name, candidate))}"
+        )
     if not valid:
         return "there is none to choose"
     if len(valid) <= FEW:

@@ -29,7 +29,7 @@ def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) 
     return digest.hexdigest()
 
 
-def file_sha256_or_none(path: Path) -> str | None:
+def hash_existing_file(path: Path) -> str | None:
     """Return the SHA-256 of a file's content, or None if the file does not exist."""
     try:
         return file_sha256(path)

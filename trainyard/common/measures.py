@@ -67,7 +67,7 @@ _ENDPOINT = {"EndpointName": "endpoint", "VariantName": "variant"}
 _OUTCOMES = ("Started", "Succeeded", "Failed", "Stopped")
 
 
-def _outcomes(word: str) -> tuple[Source, ...]:
+def _make_outcome_sources(word: str) -> tuple[Source, ...]:
     """Return one source per outcome, each with a label for it."""
     return tuple(
         Source(PIPELINES, f"{word}{outcome}", labels={"outcome": outcome.lower()})
@@ -77,11 +77,11 @@ def _outcomes(word: str) -> tuple[Source, ...]:
 
 OF_SERVICE = (
     Measure("trainyard_executions_total", "counter", "Executions that began, and that ended so",
-            _outcomes("Execution"), _PIPELINE),
+            _make_outcome_sources("Execution"), _PIPELINE),
     Measure("trainyard_execution_duration_seconds", "summary", "How long executions took",
             (Source(PIPELINES, "ExecutionDuration", 1e-3),), _PIPELINE),
     Measure("trainyard_steps_total", "counter", "Steps that began, and that ended so",
-            _outcomes("Step"), _STEP),
+            _make_outcome_sources("Step"), _STEP),
     Measure("trainyard_step_duration_seconds", "summary", "How long steps took",
             (Source(PIPELINES, "StepDuration", 1e-3),), _STEP),
     Measure("trainyard_endpoint_invocations_total", "counter", "Requests to endpoints",
@@ -149,12 +149,14 @@ OF_TRAINING = (
 ALL = (*OF_SERVICE, *OF_TRAINING)
 
 
-def text(series: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
+def render_metrics(series: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
     """Return the body of a /metrics response."""
-    return "".join(line + "\n" for measure, samples in series for line in _lines(measure, samples))
+    return "".join(
+        line + "\n" for measure, samples in series for line in _format_measure(measure, samples)
+    )
 
 
-def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
+def _format_measure(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
     """Return the lines of one measure, in Prometheus' text format."""
     if not samples:
         return
@@ -168,10 +170,10 @@ def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
         label_text = f"{{{','.join(labels)}}}" if labels else ""
         values = (sample.value, sample.count)[: len(measure.series)]
         for series, number in zip(measure.series, values, strict=True):
-            yield f"{series}{label_text} {_number(number)}"
+            yield f"{series}{label_text} {_format_number(number)}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -42,7 +42,7 @@ def _end_after(parent: BaseProcess) -> None:
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def cores(quota: Path = QUOTA) -> int:
+def count_cores(quota: Path = QUOTA) -> int:
     """Return how many cores this process may use.
 
     The number is limited by its CPU affinity and by a container's quota (cgroup v2).

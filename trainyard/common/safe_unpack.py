@@ -26,16 +26,16 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
     files: set[str] = set()
     links: dict[str, str] = {}
     for member in tar:
-        name = _inside(member.name)
+        name = _normalize_name(member.name)
         if member.isdir():
-            _directory(folder / name)
+            _make_directory(folder / name)
         elif member.isfile():
             _write(tar, member, folder / name)
             files.add(name)
         elif member.islnk():
-            links[name] = _inside(member.linkname)
+            links[name] = _normalize_name(member.linkname)
         elif member.issym():
-            links[name] = _target(name, member.linkname)
+            links[name] = _find_link_target(name, member.linkname)
         else:
             raise tarfile.ExtractError(f"{member.name}: is a device or a pipe, not a file")
     # tarfile stops without an error at a damaged header. So check that the archive ends here.
@@ -76,7 +76,7 @@ def _resolve_link(links: dict[str, str], name: str, files: set[str]) -> dict[str
     return {file: f"{name}/{file.removeprefix(below)}" for file in files if file.startswith(below)}
 
 
-def _inside(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return ``name`` without "." and "..", and without a leading slash, as tar interprets it."""
     plain = posixpath.normpath(name.lstrip("/"))
     if plain.split("/")[0] == "..":
@@ -84,11 +84,11 @@ def _inside(name: str) -> str:
     return plain
 
 
-def _target(name: str, link: str) -> str:
+def _find_link_target(name: str, link: str) -> str:
     """Return the name of the member that the symbolic link ``name`` leads to."""
     if link.startswith("/"):
         raise tarfile.ExtractError(f"{name}: links to {link}, outside the folder")
-    return _inside(posixpath.join(posixpath.dirname(name), link))
+    return _normalize_name(posixpath.join(posixpath.dirname(name), link))
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -104,14 +104,14 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
 
 def _free(path: Path) -> Path:
     """Return ``path`` after creating its folder and removing an earlier member of this name."""
-    _directory(path.parent)
+    _make_directory(path.parent)
     if path.is_dir():
         raise tarfile.ExtractError(f"{path}: is a file and a folder in one archive")
     path.unlink(missing_ok=True)
     return path
 
 
-def _directory(path: Path) -> None:
+def _make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

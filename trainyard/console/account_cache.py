@@ -20,7 +20,7 @@ from botocore import xform_name
 from flask import Response, current_app, g, make_response, render_template, request
 from markupsafe import Markup
 
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution, Step, describe_tuning_job
@@ -67,7 +67,7 @@ class Snapshot:
         """Return whether no part of the execution runs any more."""
         return self.status in END_STATUSES
 
-    def title(self, pipeline: str, execution: str) -> str:
+    def format_title(self, pipeline: str, execution: str) -> str:
         """Return the name that the user gave the execution, or its pipeline and time."""
         name = self.described.get("PipelineExecutionDisplayName", "")
         return run_title(pipeline, name, self.described.get("CreationTime"), execution)
@@ -108,7 +108,7 @@ class Account:
         # Python calls this only for attributes that do not exist yet. setdefault keeps the client
         # of the first thread.
         with self._lock:
-            service_client = self.__dict__.setdefault(service, client(service, self.region))
+            service_client = self.__dict__.setdefault(service, create_client(service, self.region))
         return service_client
 
     def connect(self) -> None:
@@ -151,7 +151,7 @@ class Account:
                 answer.until = time.monotonic() + (self.seconds if good is None else good)
             return cast(Result, answer.value)
 
-    def later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
+    def read_later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
         """Return the result of ``read``, which is called once, in the background.
 
         Until the result is known, return ``instead``, and make the browser ask for the page again.
@@ -178,7 +178,7 @@ class Account:
         with self._lock:
             self._answers.clear()
 
-    def arn(self, pipeline: str, execution: str) -> str:
+    def find_execution_arn(self, pipeline: str, execution: str) -> str:
         """Return the ARN of the execution with that id."""
         description = self.ask("describe_pipeline", PipelineName=pipeline)
         if not (arn := description.get("PipelineArn")):
@@ -194,42 +194,42 @@ class Account:
         """Return SageMaker's response to a Describe or List operation, from the cache if recent."""
 
         def read() -> dict[str, Any]:
-            with service_errors(_words(operation, request)):
+            with service_errors(_format_operation(operation, request)):
                 answer: dict[str, Any] = getattr(self.sagemaker, operation)(**request)
             return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
         return self.read_cached((operation, *request.items()), read, seconds)
 
-    def all_of(self, operation: str, member: str, **request: Any) -> list[dict[str, Any]]:
+    def list_all(self, operation: str, member: str, **request: Any) -> list[dict[str, Any]]:
         """Return the items of all pages of a List operation: the response's field ``member``."""
 
         def read() -> list[dict[str, Any]]:
-            with service_errors(_words(operation, request)):
+            with service_errors(_format_operation(operation, request)):
                 pages = self.sagemaker.get_paginator(operation).paginate(**request)
                 return [item for page in pages for item in page.get(member) or ()]
 
         return self.read_cached((operation, *request.items()), read)
 
-    def pipelines(self) -> list[dict[str, Any]]:
+    def list_pipelines(self) -> list[dict[str, Any]]:
         """Return the PipelineSummaries of all pipelines."""
-        summaries = self.all_of("list_pipelines", "PipelineSummaries")
+        summaries = self.list_all("list_pipelines", "PipelineSummaries")
         return [summary for summary in summaries if summary.get("PipelineName")]
 
-    def execution(self, pipeline: str, execution: str) -> Execution:
+    def find_execution(self, pipeline: str, execution: str) -> Execution:
         """Return the execution with that id, for data that is not in its snapshot."""
         return self.read_cached(
             ("execution", pipeline, execution),
-            lambda: self.execution_of(self.arn(pipeline, execution)),
+            lambda: self.open_execution(self.find_execution_arn(pipeline, execution)),
             3_600,
         )
 
-    def execution_of(self, arn: str) -> Execution:
+    def open_execution(self, arn: str) -> Execution:
         """Return the execution with that ARN. It uses this account's clients."""
         return Execution(arn, self.region, lambda service, region: getattr(self, service))
 
-    def snapshot(self, pipeline: str, execution: str) -> Snapshot:
+    def read_snapshot(self, pipeline: str, execution: str) -> Snapshot:
         """Return the execution's state. It is at most ``self.seconds`` old while it runs."""
-        run = self.execution(pipeline, execution)
+        run = self.find_execution(pipeline, execution)
         return self.read_cached(
             ("snapshot", run.arn),
             lambda: Snapshot(run.describe(), tuple(run.steps())),
@@ -238,7 +238,7 @@ class Account:
             ),
         )
 
-    def job(self, step: Step) -> dict[str, Any]:
+    def read_job(self, step: Step) -> dict[str, Any]:
         """Return the response of Describe…Job for the step's job, or {} if it has no job."""
         if step.job is None:
             return {}
@@ -254,19 +254,19 @@ class Account:
         It is that of its job, or of its tuning job with all training jobs, or {} if it has none.
         """
         if (name := step.tuning_job) is None:
-            return self.job(step)
+            return self.read_job(step)
         good = 2 * self.seconds if step.ended is None else A_DAY
         return self.read_cached(
             ("search", name, step.ended), lambda: describe_tuning_job(self.sagemaker, name), good
         )
 
 
-def account() -> Account:
+def find_account() -> Account:
     """Return the account of the current request."""
     return cast(Account, current_app.extensions["trainyard-account"])
 
 
-def _words(operation: str, request: Mapping[str, Any]) -> str:
+def _format_operation(operation: str, request: Mapping[str, Any]) -> str:
     """Return the words for an operation in a message, such as ``describe pipeline churn``."""
     return " ".join([*operation.split("_"), *map(str, request.values())])
 
@@ -294,7 +294,9 @@ _COUNTER = re.compile(r"<span data-(?:paid-)?since=[^>]*>[^<]*")
 """Text that the browser counts up. It differs at each read although nothing has changed."""
 
 
-def page_response(template: str, fragments: Fragments, *, goes_on: bool, **values: Any) -> Response:
+def make_page_response(
+    template: str, fragments: Fragments, *, goes_on: bool, **values: Any
+) -> Response:
     """Return the page, or status 304 if the browser has this version of it.
 
     The template extends ``page.html.j2``. It has ``{{ live("id") }}`` for each fragment, or ``{{
@@ -302,24 +304,26 @@ def page_response(template: str, fragments: Fragments, *, goes_on: bool, **value
 
     If ``goes_on``, the browser asks again later, as it does while a part is being read.
     """
-    poll = int(1000 * max(EVERY, account().seconds)) if goes_on or g.get("unfinished") else 0
-    digest = _digest(f"{poll}{fragments}")
+    poll = int(1000 * max(EVERY, find_account().seconds)) if goes_on or g.get("unfinished") else 0
+    digest = _hash_html(f"{poll}{fragments}")
     if request.if_none_match.contains(digest):
         return Response(status=304)
 
-    def live(name: str) -> Markup:
+    def render_live(name: str) -> Markup:
         # The HTML was rendered, and escaped, by a template.
         inner = Markup(fragments[name])
-        return Markup('<div id="{}" data-live="{}">{}</div>').format(name, _digest(inner), inner)
+        return Markup('<div id="{}" data-live="{}">{}</div>').format(name, _hash_html(inner), inner)
 
-    def still(name: str) -> Markup:
+    def render_still(name: str) -> Markup:
         return Markup(fragments[name])
 
-    html = render_template(template, live=live, still=still, poll=poll, digest=digest, **values)
+    html = render_template(
+        template, live=render_live, still=render_still, poll=poll, digest=digest, **values
+    )
     page = make_response(html)
     page.set_etag(digest)
     return page
 
 
-def _digest(html: str) -> str:
+def _hash_html(html: str) -> str:
     return hashlib.sha256(_COUNTER.sub("", html).encode()).hexdigest()[:12]

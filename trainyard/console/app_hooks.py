@@ -14,9 +14,9 @@ from flask import current_app
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
-from trainyard.console.outcomes import FILTERS, Judge, no_judge
+from trainyard.console.outcomes import FILTERS, Judge, defer_judgement
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_display import training_metrics
+from trainyard.runs.run_display import read_training_metrics
 
 Reader = Callable[[Execution, Mapping[str, Step]], Any]
 """Function from (execution, its steps by name) to data for a panel, or None if there are none."""
@@ -55,10 +55,10 @@ def read_panels(
     return tuple(Markup(panel.html(readings)) for panel in panels)
 
 
-def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
+def create_environment(folder: Path, **filters: Callable[..., Any]) -> Environment:
     """Return a Jinja environment for the templates in ``folder``; inserted values are escaped.
 
-    It has the console's filters, and the filter ``image(description)``.
+    It has the console's filters, and the filter ``embed_svg(description)``.
     """
     environment = Environment(
         loader=FileSystemLoader(folder),
@@ -66,11 +66,11 @@ def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**FILTERS, "image": image, **filters}
+    environment.filters |= {**FILTERS, "image": embed_svg, **filters}
     return environment
 
 
-def image(svg: str | None, description: str) -> Markup:
+def embed_svg(svg: str | None, description: str) -> Markup:
     """Return an ``img`` with a picture drawn elsewhere, e.g. by matplotlib; empty without one.
 
     The picture is in an ``img`` so that its styles are allowed: the page itself allows only its own
@@ -84,12 +84,12 @@ def image(svg: str | None, description: str) -> Markup:
     )
 
 
-def _metrics(readings: Mapping[str, Any]) -> str:
-    page = templates(Path(__file__).with_name("templates")).get_template("metrics.html.j2")
+def _render_metrics(readings: Mapping[str, Any]) -> str:
+    page = create_environment(Path(__file__).with_name("templates")).get_template("metrics.html.j2")
     return page.render(readings) if readings["metrics"] else ""
 
 
-METRICS = Panel(reads={"metrics": training_metrics}, html=_metrics)
+METRICS = Panel(reads={"metrics": read_training_metrics}, html=_render_metrics)
 
 
 Description = Mapping[str, Any]
@@ -116,18 +116,18 @@ class Application:
 
     owners: Sequence[Owner] = ()
     panels: Panels = (METRICS,)  # panels about its executions on the pages
-    judge: Judge = no_judge  # returns the outcome of its own executions, for the list
+    judge: Judge = defer_judgement  # returns the outcome of its own executions, for the list
 
 
 NONE = Application()
 
 
-def application() -> Application:
+def find_application() -> Application:
     """Return the application of the current request."""
     return cast(Application, current_app.extensions["trainyard-application"])
 
 
-def owner(action: str, description: Description) -> Owner | None:
+def find_owner(action: str, description: Description) -> Owner | None:
     """Return the owner of the action on that resource, or None if no application owns it."""
-    owners = (o for o in application().owners if o.action == action and o.owns(description))
+    owners = (o for o in find_application().owners if o.action == action and o.owns(description))
     return next(owners, None)

@@ -14,7 +14,12 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account
 from trainyard.console.app_hooks import METRICS, Panels
-from trainyard.console.pages.run import Overview, execution_url_variables, fragments, read_run
+from trainyard.console.pages.run import (
+    Overview,
+    execution_url_variables,
+    read_run,
+    render_fragments,
+)
 from trainyard.console.web_server import create
 
 _NOT_THERE = re.compile(
@@ -26,17 +31,19 @@ script. Texts contain no quotes or angle brackets, because they are escaped."""
 
 def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None) -> None:
     """Write the page of an execution to ``out``, atomically."""
-    atomic_file.write(out, page(arn, panels, region))
+    atomic_file.write(out, render_page(arn, panels, region))
 
 
-def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
+def render_page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
     """Return the page of an execution in its current state, as HTML."""
     address = execution_url_variables(arn)
     if address is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
-    # Put under the key of ``Account.execution``, which would ask for the pipeline's ARN first.
-    account.read_cached(("execution", *address.values()), lambda: account.execution_of(arn), A_DAY)
+    # Put under the key of ``Account.find_execution``, which would ask for the pipeline's ARN first.
+    account.read_cached(
+        ("execution", *address.values()), lambda: account.open_execution(arn), A_DAY
+    )
     run = read_run(account, **address, panels=panels)
     return render(run, account)
 
@@ -46,7 +53,7 @@ def render(run: Overview, account: Account) -> str:
     app = create(account, "")
     style = (files("trainyard.console") / "static/console.css").read_text(encoding="utf-8")
     with app.test_request_context():
-        parts = fragments(run)
+        parts = render_fragments(run)
         html = render_template(
             "run.html.j2",
             live=lambda name: Markup(f"<div>{parts[name]}</div>"),  # escaped by its template

@@ -14,7 +14,7 @@ from unicodedata import east_asian_width
 
 import graphlay
 
-from trainyard.language.definition_document import END_STATUSES, steps_of
+from trainyard.language.definition_document import END_STATUSES, iter_steps
 from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.runs.execution import Step
 
@@ -65,12 +65,12 @@ class Flow:
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
 
-    def before(self, name: str) -> Iterator[str]:
+    def iter_predecessors(self, name: str) -> Iterator[str]:
         """Return an iterator over the steps that the step waits for."""
         return (edge.source for edge in self.edges if edge.target == name)
 
 
-def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]) -> Flow:
+def build_flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]) -> Flow:
     """Return the steps of a definition in an execution with that status.
 
     Args:
@@ -81,7 +81,7 @@ def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]
             dependencies.
     """
     steps_by_name = {step.name: step for step in started_steps}
-    definitions = {step.name: step for step in steps_of(document.get("Steps"))}
+    definitions = {step.name: step for step in iter_steps(document.get("Steps"))}
     # An iteration of a loop's body step is named <name>-<index>.
     bodies = {
         name: [
@@ -95,20 +95,22 @@ def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]
     nodes = {}
     for name, definition in definitions.items():
         for node_name in bodies.get(name) or [name]:
-            nodes[node_name] = _node(
+            nodes[node_name] = _build_node(
                 node_name,
                 definition,
                 steps_by_name.get(node_name),
-                _unbegun(definition, definitions, steps_by_name, status),
+                _infer_status(definition, definitions, steps_by_name, status),
             )
     for step in started_steps:
         if step.name not in nodes:
-            nodes[step.name] = _node(step.name, None, step, status)
-    edges = [edge for definition in definitions.values() for edge in _edges(definition)]
-    return Flow(nodes, tuple(_instances(edges, bodies, nodes)))
+            nodes[step.name] = _build_node(step.name, None, step, status)
+    edges = [edge for definition in definitions.values() for edge in _iter_edges(definition)]
+    return Flow(nodes, tuple(_iter_instance_edges(edges, bodies, nodes)))
 
 
-def _node(name: str, definition: StepDefinition | None, step: Step | None, unbegun: str) -> Node:
+def _build_node(
+    name: str, definition: StepDefinition | None, step: Step | None, unbegun: str
+) -> Node:
     """Return the node; ``unbegun`` is its status if it has no step of the execution."""
     document = definition.document if definition else {}
     status = step.status if step else unbegun
@@ -123,7 +125,7 @@ def _node(name: str, definition: StepDefinition | None, step: Step | None, unbeg
     )
 
 
-def _unbegun(
+def _infer_status(
     definition: StepDefinition,
     definitions: Mapping[str, StepDefinition],
     steps_by_name: Mapping[str, Step],
@@ -147,7 +149,7 @@ def _unbegun(
     return "NotRun" if status in END_STATUSES else "NotStarted"
 
 
-def _edges(definition: StepDefinition) -> Iterator[Edge]:
+def _iter_edges(definition: StepDefinition) -> Iterator[Edge]:
     """Yield the dependencies of one step."""
     data = dict.fromkeys(definition.reads)
     for source in data:
@@ -162,7 +164,7 @@ def _edges(definition: StepDefinition) -> Iterator[Edge]:
         yield Edge(source=definition.loop, target=definition.name, kind="loop", label="each")
 
 
-def _instances(
+def _iter_instance_edges(
     edges: Sequence[Edge], bodies: Mapping[str, Sequence[str]], nodes: Mapping[str, Node]
 ) -> Iterator[Edge]:
     """Yield the dependencies, with those of a loop's body steps repeated for each iteration.
@@ -182,7 +184,7 @@ def _instances(
                     yield Edge(source=source, target=target, kind=edge.kind, label=edge.label)
 
 
-def critical_path(flow: Flow, ends: Mapping[str, float]) -> list[str]:
+def find_critical_path(flow: Flow, ends: Mapping[str, float]) -> list[str]:
     """Return the critical path: the steps that determined when the execution ended, in order.
 
     It is found from the step that ended last, by going back to the predecessor that ended last each
@@ -192,7 +194,9 @@ def critical_path(flow: Flow, ends: Mapping[str, float]) -> list[str]:
     name = max(ends, key=lambda step_name: ends[step_name], default=None)
     while name is not None and name not in path:
         path.append(name)
-        predecessors = [predecessor for predecessor in flow.before(name) if predecessor in ends]
+        predecessors = [
+            predecessor for predecessor in flow.iter_predecessors(name) if predecessor in ends
+        ]
         name = max(predecessors, key=lambda predecessor: ends[predecessor], default=None)
     return path[::-1]
 
@@ -251,14 +255,16 @@ class Graph:
     lines: Sequence[Line]
 
 
-def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[str]) -> Graph | None:
+def draw_graph(
+    flow: Flow, critical: Collection[tuple[str, str]], path: Collection[str]
+) -> Graph | None:
     """Return the picture, or None if there are no steps.
 
     ``critical`` has the edges along the critical ``path``.
     """
     if not flow.nodes:
         return None
-    sizes = tuple((name, _width(node)) for name, node in flow.nodes.items())
+    sizes = tuple((name, _compute_width(node)) for name, node in flow.nodes.items())
     edges = tuple((edge.source, edge.target) for edge in flow.edges)
     spots, ways, (width, height) = compute_layout(sizes, edges)
     boxes = [
@@ -281,7 +287,7 @@ def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[st
     return Graph(width=width, height=height, boxes=boxes, lines=lines)
 
 
-def _width(node: Node) -> float:
+def _compute_width(node: Node) -> float:
     """Return the width of a step's box."""
     columns = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in node.title)
     below = len(node.type) + BELOW * bool(node.step and (node.step.cached or node.step.reused))
@@ -367,7 +373,7 @@ class Timeline:
     critical: Sequence[str]  # steps of the critical path
 
 
-def timeline(
+def build_timeline(
     flow: Flow, origin: datetime, now: datetime, machines: Mapping[str, datetime | None]
 ) -> Timeline | None:
     """Return the bars of the steps that have begun, or None if there are none.
@@ -389,7 +395,9 @@ def timeline(
         if node.step and node.step.ended
     }
     elapsed_seconds = max((now - origin).total_seconds(), *start.values())
-    path = critical_path(flow, {name: end.get(name, elapsed_seconds) for name in started_nodes})
+    path = find_critical_path(
+        flow, {name: end.get(name, elapsed_seconds) for name in started_nodes}
+    )
     bars = []
     for name, node in sorted(started_nodes.items(), key=lambda item: start[item[0]]):
         machines_time = machines.get(name)
@@ -409,19 +417,19 @@ def timeline(
         )
     runs = len(end) < len(started_nodes)
     widest = max([*end.values(), *([elapsed_seconds] if runs else [])])
-    ticks, span = _ticks(origin, max(widest, 1.0), runs)
+    ticks, span = _choose_ticks(origin, max(widest, 1.0), runs)
     return Timeline(origin=origin, span=span, runs=runs, bars=bars, ticks=ticks, critical=path)
 
 
-def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], float]:
+def _choose_ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], float]:
     """Return the ticks and the seconds to show: up to the next tick while the execution runs."""
     days = (86400 * 2**power for power in count())
     every = next(seconds for seconds in chain(NICE, days) if widest / seconds < TICKS)
     span = math.ceil(widest * 1.02 / every) * every if runs else widest * 1.02
-    return [_tick(origin, every * i, widest) for i in range(int(span / every) + 1)], span
+    return [_make_tick(origin, every * i, widest) for i in range(int(span / every) + 1)], span
 
 
-def _tick(origin: datetime, offset: float, widest: float) -> Tick:
+def _make_tick(origin: datetime, offset: float, widest: float) -> Tick:
     """Return the tick at ``offset`` seconds; ``widest`` decides the format of its label."""
     when = (origin + timedelta(seconds=offset)).astimezone()
     absolute = when.strftime("%H:%M:%S" if widest < 3600 else "%H:%M")

@@ -12,11 +12,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.aws_clients import error_code, service_errors
+from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.outcomes import plain
-from trainyard.runs.execution import LOG_GROUPS, Step, event_id
+from trainyard.console.outcomes import sanitize_text
+from trainyard.runs.execution import LOG_GROUPS, Step, compute_event_id
 
 MOST = 1_000  # maximum number of streams of a step that are offered
 _OWN_NAME = re.compile(r"(pipelines-[^/]*-)[A-Za-z0-9]{8,}$")
@@ -48,7 +48,7 @@ class Stream:
         return match[1] if match else self.suffix
 
 
-def streams(account: Account, step: Step) -> list[Stream]:
+def list_step_streams(account: Account, step: Step) -> list[Stream]:
     """Return all streams of the step: the newest attempt first, then by the host's number."""
     seconds = 2.0 if step.ended is None else 60.0
     if step.job is None:
@@ -56,22 +56,24 @@ def streams(account: Account, step: Step) -> list[Stream]:
         tuning = str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
         key = ("streams of a tuning", tuning)
         return (
-            account.read_cached(key, lambda: _of_trainings(account, tuning), seconds)
+            account.read_cached(key, lambda: _list_tuning_streams(account, tuning), seconds)
             if tuning
             else []
         )
     kind, job = step.job
     return account.read_cached(
-        ("streams", job), lambda: _streams(account, LOG_GROUPS[kind], job), seconds
+        ("streams", job), lambda: _list_attempt_streams(account, LOG_GROUPS[kind], job), seconds
     )
 
 
-def of_job(account: Account, group: str, job: str) -> list[Stream]:
+def list_job_streams(account: Account, group: str, job: str) -> list[Stream]:
     """Return the streams of one job, sorted by the host's number, then the newest first."""
 
     def read() -> list[Stream]:
         candidates = _list_streams(account, group, f"{job}/")
-        return sorted(candidates, key=lambda stream: (_number(stream), -stream.creation_time))
+        return sorted(
+            candidates, key=lambda stream: (_make_host_key(stream), -stream.creation_time)
+        )
 
     return account.read_cached(("streams of", group, job), read, max(2.0, account.seconds))
 
@@ -96,7 +98,7 @@ def choose_stream(candidates: Sequence[Stream], host: str, job: str) -> Stream |
     raise ServiceError(f"there is no log of {which}: expected one of {hosts}")
 
 
-def labels(candidates: Sequence[Stream]) -> list[tuple[Stream, str]]:
+def label_streams(candidates: Sequence[Stream]) -> list[tuple[Stream, str]]:
     """Return each stream with its label: the host, and the job if there are several jobs."""
     several = len({stream.job for stream in candidates}) > 1
     return [
@@ -105,7 +107,7 @@ def labels(candidates: Sequence[Stream]) -> list[tuple[Stream, str]]:
     ]
 
 
-def _streams(account: Account, group: str, job: str) -> list[Stream]:
+def _list_attempt_streams(account: Account, group: str, job: str) -> list[Stream]:
     """Return the streams of all attempts: jobs whose names differ only in the random part."""
     match = _OWN_NAME.match(job)
     prefix = match[1] if match else f"{job}/"
@@ -122,17 +124,17 @@ def _streams(account: Account, group: str, job: str) -> list[Stream]:
         key=lambda stream: (
             -first_starts[stream.job],
             stream.job,
-            _number(stream),
+            _make_host_key(stream),
             -stream.creation_time,
         ),
     )
 
 
-def _of_trainings(account: Account, tuning: str) -> list[Stream]:
+def _list_tuning_streams(account: Account, tuning: str) -> list[Stream]:
     """Return the streams of a tuning job's training jobs, whose names start with its name."""
     candidates = _list_streams(account, LOG_GROUPS["TrainingJob"], f"{tuning}-")
     return sorted(
-        candidates, key=lambda stream: (stream.job, _number(stream), -stream.creation_time)
+        candidates, key=lambda stream: (stream.job, _make_host_key(stream), -stream.creation_time)
     )
 
 
@@ -150,12 +152,12 @@ def _list_streams(account: Account, group: str, prefix: str) -> list[Stream]:
                 if (name := entry.get("logStreamName"))
             ]
         except ClientError as error:
-            if error_code(error) == "ResourceNotFoundException":
+            if read_error_code(error) == "ResourceNotFoundException":
                 return []
             raise
 
 
-def _number(stream: Stream) -> tuple[int, str]:
+def _make_host_key(stream: Stream) -> tuple[int, str]:
     """Return a sort key: the number at the end of the host's name, then the name."""
     digits = re.search(r"(\d+)$", stream.host)
     return int(digits[1]) if digits else 0, stream.host
@@ -182,8 +184,8 @@ class Line:
         timestamp, message = event.get("timestamp", 0), event.get("message", "")
         # A progress bar writes its line again after each carriage return: the last one counts.
         last = message.rstrip("\r\n").rpartition("\r")[2]
-        text = plain(last[: CUT * 2])[:CUT]
-        return cls(timestamp, event_id(event), text, len(message))
+        text = sanitize_text(last[: CUT * 2])[:CUT]
+        return cls(timestamp, compute_event_id(event), text, len(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class Page:
     token: str = ""  # for a page at the log's end: nextForwardToken, with which to continue
 
 
-def beginning(account: Account, stream: Stream, count: int) -> Page:
+def read_beginning(account: Account, stream: Stream, count: int) -> Page:
     """Return the first ``count`` lines."""
     lines, is_more = _read(account, stream, count, forth=True)
     return Page(lines, False, is_more)
@@ -210,13 +212,13 @@ def end(account: Account, stream: Stream, count: int) -> Page:
     lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
     # Read one line more than is shown, to know whether there are older ones.
     if len(lines) <= count and back:
-        earlier = events(account, stream, **how, nextToken=back)
+        earlier = iter_events(account, stream, **how, nextToken=back)
         lines += map(Line.from_event, islice(earlier, count + 1 - len(lines)))
     token = last.get("nextForwardToken", "")
     return Page(tuple(lines[:count][::-1]), len(lines) > count, False, token)
 
 
-def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str]:
+def read_newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str]:
     """Return the lines after a token, at most 1 MB, and the token to read those that follow."""
     page = fetch(account, stream, nextToken=token, startFromHead=True)
     return [Line.from_event(item) for item in page.get("events", [])], page.get(
@@ -224,31 +226,31 @@ def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str
     )
 
 
-def before(account: Account, stream: Stream, line: str, count: int) -> Page:
+def read_before(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return up to ``count`` lines before that line."""
     lines, is_more = _read(account, stream, count, forth=False, line=line)
     return Page(lines, is_more, True)
 
 
-def after(account: Account, stream: Stream, line: str, count: int) -> Page:
+def read_after(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return up to ``count`` lines after that line."""
     lines, is_more = _read(account, stream, count, forth=True, line=line)
     return Page(lines, True, is_more)
 
 
-def around(account: Account, stream: Stream, line: str, count: int) -> Page:
+def read_around(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return that line with about ``count`` lines around it."""
-    marked_line = Line.from_event(event(account, stream, line))
-    older = before(account, stream, line, count // 2)
-    newer = after(account, stream, line, count - count // 2)
+    marked_line = Line.from_event(find_event(account, stream, line))
+    older = read_before(account, stream, line, count // 2)
+    newer = read_after(account, stream, line, count - count // 2)
     return Page((*older.lines, marked_line, *newer.lines), older.has_older, newer.has_newer)
 
 
-def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
+def find_event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
     """Return the event of a line, with the whole message."""
     timestamp = _time(line)
     # endTime is exclusive, so this is the millisecond of the line.
-    for item in events(
+    for item in iter_events(
         account, stream, startTime=timestamp, endTime=timestamp + 1, startFromHead=True
     ):
         if Line.from_event(item).id == line:
@@ -267,12 +269,12 @@ def _read(
     timestamp = _time(line) if line else 0
     how: dict[str, Any] = {"startFromHead": forth, "limit": _limit(count)}
     how |= {} if not line else {"startTime": timestamp} if forth else {"endTime": timestamp + 1}
-    lines = map(Line.from_event, events(account, stream, **how))
-    some = list(islice(_past(lines, line, timestamp) if line else lines, count + 1))
+    lines = map(Line.from_event, iter_events(account, stream, **how))
+    some = list(islice(_skip_past(lines, line, timestamp) if line else lines, count + 1))
     return tuple(some[:count][:: 1 if forth else -1]), len(some) > count
 
 
-def _past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
+def _skip_past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
     """Yield the lines that come after that line in the order of reading.
 
     ``timestamp`` is the line's. Other lines may have the same one.
@@ -292,7 +294,7 @@ def _limit(count: int) -> int:
     return min(10_000, count + 50)
 
 
-def events(
+def iter_events(
     account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield events in the given direction, of at most ``pages`` requests.

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.log_lines import fetch, of_job
+from trainyard.console.log_lines import fetch, list_job_streams
 from trainyard.runs.execution import LOG_GROUPS
 from trainyard.runs.metric_lines import (
     Definition,
     LineMetrics,
     Sample,
-    definitions,
-    final,
-    given_up,
-    metrics_in,
-    of_cloudwatch,
+    compile_definitions,
+    explain_abandoned_metrics,
+    parse_line_metrics,
+    read_cloudwatch_metrics,
+    read_final_metrics,
 )
 
 MOST = 64 << 20  # maximum characters of a log that are read
@@ -117,22 +117,25 @@ class Reader:
                 self._read_on(job)
             has_any = bool(self.metrics.samples)
             if self._size >= MOST or (is_ended and not has_any and self.metrics.until is None):
-                self._of_cloudwatch(job)
+                self._read_cloudwatch(job)
             return self.metrics
 
     def _read_on(self, job: Mapping[str, Any]) -> None:
         """Read more of the first host's log. One host suffices if every rank prints the metrics."""
         if self._metric_definitions is None:
-            self._metric_definitions = definitions(job)
+            self._metric_definitions = compile_definitions(job)
         if not self._metric_definitions:
             return
         limit = time.monotonic() + SECONDS
-        for events in self._pages():
+        for events in self._iter_event_batches():
             self._unread.extend(events)
             until = self._process_events(self._metric_definitions, limit)
             if until is not None:
                 break
-        self.metrics.until, self.metrics.slow = until, given_up(self._metric_definitions)
+        self.metrics.until, self.metrics.slow = (
+            until,
+            explain_abandoned_metrics(self._metric_definitions),
+        )
 
     def _process_events(
         self, metric_definitions: Sequence[Definition], limit: float
@@ -145,19 +148,20 @@ class Reader:
             event = self._unread.popleft()
             self._size += len(event.get("message", ""))
             if (
-                line_metrics := metrics_in(metric_definitions, event.get("message", ""))
+                line_metrics := parse_line_metrics(metric_definitions, event.get("message", ""))
             ) is not None:
                 self.metrics.add(event.get("timestamp", 0), line_metrics)
             if time.monotonic() > limit:
                 return float(event.get("timestamp", 0))
         return None
 
-    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+    def _iter_event_batches(self) -> Iterator[list[dict[str, Any]]]:
         """Yield lists of new events. The first list is empty, to process leftover events first."""
         yield []
-        streams = of_job(self._account, LOG_GROUPS["TrainingJob"], self._job)
+        streams = list_job_streams(self._account, LOG_GROUPS["TrainingJob"], self._job)
         first_host = [candidate for candidate in streams if candidate.host == streams[0].host]
-        # ``of_job`` returns a host's newest stream first, but the oldest has to be read first.
+        # ``list_job_streams`` returns a host's newest stream first, but the oldest has to be read
+        # first.
         for stream in reversed(first_host):
             is_end = False
             while not is_end:
@@ -169,16 +173,16 @@ class Reader:
                 events, is_end = page.get("events", []), not following or following == token
                 yield events
 
-    def _of_cloudwatch(self, job: Mapping[str, Any]) -> None:
+    def _read_cloudwatch(self, job: Mapping[str, Any]) -> None:
         """Replace the metrics by CloudWatch's: at most 500, which is the limit of one request.
 
         If CloudWatch has none, use the last values in the job's description.
         """
-        names = [definition.name for definition in definitions(job)]
-        last = final(job)
+        names = [definition.name for definition in compile_definitions(job)]
+        last = read_final_metrics(job)
         # AWS's own algorithms have metrics that no definition of the job names.
         names = list(dict.fromkeys([*names, *last]))[:500]
-        samples = of_cloudwatch(self._account.cloudwatch, self._job, names, job)
+        samples = read_cloudwatch_metrics(self._account.cloudwatch, self._job, names, job)
         source = "CloudWatch"
         if not samples:
             source = "last values"

@@ -13,9 +13,9 @@ from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account
 from trainyard.plan.prices import Prices, load
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.job_cost import CHARGED_KEYS, Spent, spent
-from trainyard.runs.run_display import duration, latest, model_package
-from trainyard.runs.run_values import in_report, of_package
+from trainyard.runs.job_cost import CHARGED_KEYS, Spent, compute_job_cost
+from trainyard.runs.run_display import find_model_package, format_duration, read_latest_metrics
+from trainyard.runs.run_values import read_package_numbers, read_report_numbers
 
 # The model registry, by AWS's API: groups, versions, champions, metrics.
 
@@ -43,22 +43,22 @@ def group_and_version(arn: str) -> tuple[str, str]:
     return (group, version) if slash else (NO_GROUP, group)
 
 
-def groups(account: Account) -> list[dict[str, Any]]:
+def list_groups(account: Account) -> list[dict[str, Any]]:
     """Return the summaries of all model package groups, the newest first."""
-    return account.all_of("list_model_package_groups", "ModelPackageGroupSummaryList", **NEWEST)
+    return account.list_all("list_model_package_groups", "ModelPackageGroupSummaryList", **NEWEST)
 
 
-def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
+def list_versions(account: Account, group: str | None) -> list[dict[str, Any]]:
     """Return the summaries of a group's packages, or of those without a group; newest first."""
     which = {"ModelPackageGroupName": group} if group else {"ModelPackageType": "Unversioned"}
-    return account.all_of("list_model_packages", "ModelPackageSummaryList", **NEWEST, **which)
+    return account.list_all("list_model_packages", "ModelPackageSummaryList", **NEWEST, **which)
 
 
-def champion(account: Account, group: str) -> Champion:
+def find_champion(account: Account, group: str) -> Champion:
     """Return the group's current champion."""
     approved_arns = [
         version["ModelPackageArn"]
-        for version in versions(account, group)
+        for version in list_versions(account, group)
         if version.get("ModelApprovalStatus") == "Approved"
     ]
     return Champion(*(approved_arns + [None, None])[:2])
@@ -72,7 +72,7 @@ def describe_package(account: Account, package: str) -> dict[str, Any]:
     return account.ask("describe_model_package", ModelPackageName=package)
 
 
-def arn_of(account: Account, group: str, version: str) -> str:
+def find_package_arn(account: Account, group: str, version: str) -> str:
     """Return the ARN of a package by its group and version, or its name if it has no group."""
     if group == NO_GROUP:
         return version
@@ -81,7 +81,7 @@ def arn_of(account: Account, group: str, version: str) -> str:
     return f"{of_group.replace(':model-package-group/', ':model-package/', 1)}/{version}"
 
 
-def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
+def read_package_metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
     """Return a package's numbers by path: from its customer metadata, then its ModelQuality report.
 
     Reports in S3 are skipped if they cannot be read, or if they were written again after the
@@ -91,9 +91,11 @@ def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
 
     def report(uri: str) -> dict[str, float]:
         key = ("models report", uri, registration_time)
-        return account.read_cached(key, lambda: in_report(account.s3, uri, registration_time), 300)
+        return account.read_cached(
+            key, lambda: read_report_numbers(account.s3, uri, registration_time), 300
+        )
 
-    numbers = of_package(package, report)
+    numbers = read_package_numbers(package, report)
     return dict(list(numbers.items())[:MOST])
 
 
@@ -128,7 +130,7 @@ class Cost:
     estimated: bool = False
 
 
-def costs(
+def compute_step_costs(
     steps: Iterable[Step],
     jobs: Mapping[str, Mapping[str, Any]],
     prices: Prices | None,
@@ -139,14 +141,16 @@ def costs(
     costs_by_step: dict[str, Spent | None] = {}
     for step in steps:
         if step.charged_job and jobs.get(step.name) and prices and not (step.cached or step.reused):
-            costs_by_step[step.name] = spent(step.charged_job[0], jobs[step.name], prices, now)
+            costs_by_step[step.name] = compute_job_cost(
+                step.charged_job[0], jobs[step.name], prices, now
+            )
         else:
             is_free = step.cached or step.reused or not CHARGED_KEYS & set(step.metadata)
             costs_by_step[step.name] = free if is_free else None
     return costs_by_step
 
 
-def cost(of_steps: Mapping[str, Spent | None]) -> Cost:
+def sum_costs(of_steps: Mapping[str, Spent | None]) -> Cost:
     """Return the sum of the steps' costs."""
     known_costs = [step_cost for step_cost in of_steps.values() if step_cost]
     return Cost(
@@ -172,7 +176,7 @@ _SETTING = re.compile(
 _HELD_OUT = re.compile(r"eval|valid|test|report", re.IGNORECASE)
 
 
-def importance(name: str) -> tuple[int, bool, int]:
+def rank_importance(name: str) -> tuple[int, bool, int]:
     """Return a sort key for a metric's name.
 
     Metrics of quality come first, and settings and counts last. Then come held-out metrics before
@@ -182,9 +186,9 @@ def importance(name: str) -> tuple[int, bool, int]:
     return rank, not _HELD_OUT.search(name), name.count(".")
 
 
-def by_importance(names: Iterable[str]) -> list[str]:
+def sort_by_importance(names: Iterable[str]) -> list[str]:
     """Sort names of metrics by importance. Equally important ones keep their order."""
-    return sorted(names, key=importance)
+    return sorted(names, key=rank_importance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,15 +214,15 @@ Judge = Callable[[Execution, Mapping[str, Step]], Outcome | None]
 None if it is not one of the application's executions."""
 
 
-def no_judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
+def defer_judgement(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
     """Return None, so that the outcome is read from the model package or the training jobs."""
     return None
 
 
-def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Outcome:
+def read_outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Outcome:
     """Return the outcome of an ended execution. Parts that AWS refuses are left out."""
     try:
-        steps = {step.name: step for step in account.snapshot(pipeline, execution).steps}
+        steps = {step.name: step for step in account.read_snapshot(pipeline, execution).steps}
     except ServiceError:
         return Outcome()
     jobs: Jobs = {}
@@ -230,12 +234,12 @@ def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Ou
             continue
     region = str(account.sagemaker.meta.region_name)
     prices = account.read_cached(("prices", region), lambda: load(region), A_DAY)
-    paid = cost(costs(steps.values(), jobs, prices, datetime.now(UTC)))
+    paid = sum_costs(compute_step_costs(steps.values(), jobs, prices, datetime.now(UTC)))
     try:
-        result = judge(account.execution(pipeline, execution), steps)
+        result = judge(account.find_execution(pipeline, execution), steps)
         result = (
             result
-            or _judge_package(account, model_package(list(steps.values())))
+            or _judge_package(account, find_model_package(list(steps.values())))
             or _judge_training(jobs)
         )
     except ServiceError:
@@ -250,22 +254,25 @@ def _judge_package(account: Account, package: str | None) -> Outcome | None:
     """
     if package is None:
         return None
-    values = metrics(account, describe_package(account, package))
-    name = next(iter(by_importance(values)), "")
+    values = read_package_metrics(account, describe_package(account, package))
+    name = next(iter(sort_by_importance(values)), "")
     result = Outcome(metric=name, value=values.get(name), verdict="registered")
     group = group_and_version(package)[0]
-    best = champion(account, group).arn if group != "-" else None
+    best = find_champion(account, group).arn if group != "-" else None
     if best and best != package:
         result = replace(
-            result, champion=metrics(account, describe_package(account, best)).get(name)
+            result,
+            champion=read_package_metrics(account, describe_package(account, best)).get(name),
         )
     return result
 
 
 def _judge_training(jobs: Jobs) -> Outcome:
     """Return the outcome by the last metrics of the training jobs."""
-    values = {name: value for job in jobs.values() for name, value in latest(job).items()}
-    name = next(iter(by_importance(values)), "")
+    values = {
+        name: value for job in jobs.values() for name, value in read_latest_metrics(job).items()
+    }
+    name = next(iter(sort_by_importance(values)), "")
     return Outcome(metric=name, value=values.get(name))
 
 
@@ -277,7 +284,7 @@ _UNSEEN = re.compile(
 )
 
 
-def moment(when: datetime | None) -> Markup:
+def render_time(when: datetime | None) -> Markup:
     """Return an absolute time in this machine's time zone, to the second; empty for None."""
     if when is None:
         return Markup()
@@ -287,7 +294,7 @@ def moment(when: datetime | None) -> Markup:
     )
 
 
-def lasting(start_time: datetime | None, end_time: datetime | None) -> Markup:
+def render_duration(start_time: datetime | None, end_time: datetime | None) -> Markup:
     """Return a duration, empty if it has not started.
 
     If it has not ended, the browser counts it up.
@@ -296,28 +303,30 @@ def lasting(start_time: datetime | None, end_time: datetime | None) -> Markup:
         return Markup()
     if end_time is None:
         now = datetime.now(start_time.tzinfo)
-        text = duration((now - start_time).total_seconds())
+        text = format_duration((now - start_time).total_seconds())
         return Markup('<span data-since="{}">{}</span>').format(start_time.isoformat(), text)
-    return Markup("<span>{}</span>").format(duration((end_time - start_time).total_seconds()))
+    return Markup("<span>{}</span>").format(
+        format_duration((end_time - start_time).total_seconds())
+    )
 
 
-def usd(amount: float | None) -> str:
+def format_usd(amount: float | None) -> str:
     """Return USD such as ``$12.30``, or ``< $0.01`` for a smaller sum above 0; empty for None."""
     if amount is None:
         return ""
     return "< $0.01" if 0 < amount < 0.005 else f"${amount:,.2f}"
 
 
-def costing(amount: float | None, a_second: float | None) -> Markup:
+def render_cost(amount: float | None, a_second: float | None) -> Markup:
     """Return a sum. If it grows by ``a_second`` USD per second, the browser counts it up."""
     if amount is None:
         return Markup()
     if not a_second:
-        return Markup("<span>{}</span>").format(usd(amount))
+        return Markup("<span>{}</span>").format(format_usd(amount))
     # The browser counts up from one time: when the sum would have been 0 at this rate.
     since = datetime.now(UTC) - timedelta(seconds=amount / a_second)
     return Markup('<span data-paid-since="{}" data-rate="{}">{}</span>').format(
-        since.isoformat(), a_second, usd(amount)
+        since.isoformat(), a_second, format_usd(amount)
     )
 
 
@@ -326,7 +335,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def exact_json(value: Any) -> str:
+def dump_exact_json(value: Any) -> str:
     """Return indented JSON with invisible characters escaped."""
     return _INVISIBLE.sub(
         lambda match: f"\\u{ord(match[0]):04x}",
@@ -334,14 +343,14 @@ def exact_json(value: Any) -> str:
     )
 
 
-def figure(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Return a number with six digits, ``nan`` and ``inf`` as such, and other values as text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     return f"{value:,.6g}"
 
 
-def plain(text: Any) -> str:
+def sanitize_text(text: Any) -> str:
     """Return text without terminal escape sequences.
 
     Each character that is invisible or changes the direction of writing is replaced by a mark.
@@ -350,11 +359,11 @@ def plain(text: Any) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "moment": moment,
-    "duration": duration,
-    "usd": usd,
-    "figure": figure,
-    "plain": plain,
-    "exact_json": exact_json,
+    "moment": render_time,
+    "duration": format_duration,
+    "usd": format_usd,
+    "figure": format_number,
+    "plain": sanitize_text,
+    "exact_json": dump_exact_json,
 }
 """Name in the templates to function."""

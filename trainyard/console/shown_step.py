@@ -25,19 +25,19 @@ from trainyard.language import definition_document as language
 from trainyard.language.definition_document import JOB_ENDED, find_step
 from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.language.evaluation import Unknown, evaluate
-from trainyard.language.expressions import values
-from trainyard.plan.definition_diff import HIDDEN, flat, label
+from trainyard.language.expressions import resolve_parameters
+from trainyard.plan.definition_diff import HIDDEN, flatten_fields, format_path
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_values import (
     LARGEST,
     Resource,
     RunValues,
     describe_resource,
+    find_step_resource,
     read_object,
-    resource_of,
 )
 from trainyard.runs.why.diagnosis import Cause
-from trainyard.runs.why.read_evidence import cause_of
+from trainyard.runs.why.read_evidence import find_cause
 from trainyard.secrets import find
 
 UNCHANGING = 3_600.0  # seconds for which data that cannot change are cached
@@ -62,9 +62,9 @@ def read_definition(account: Account, arn: str) -> RunDefinition:
     """Return the definition and the parameters of the execution with that ARN."""
 
     def read() -> RunDefinition:
-        execution = account.execution_of(arn)
-        document = execution.definition()
-        return RunDefinition(document, values(document, execution.parameters()))
+        execution = account.open_execution(arn)
+        document = execution.read_definition()
+        return RunDefinition(document, resolve_parameters(document, execution.read_parameters()))
 
     return account.read_cached(("step: defined", arn), read, UNCHANGING)
 
@@ -84,8 +84,8 @@ class StepView:
 
     def __init__(self, account: Account, pipeline: str, execution: str, name: str) -> None:
         self.account, self.name = account, name
-        self.execution: Execution = account.execution(pipeline, execution)
-        self.snapshot: Snapshot = account.snapshot(pipeline, execution)
+        self.execution: Execution = account.find_execution(pipeline, execution)
+        self.snapshot: Snapshot = account.read_snapshot(pipeline, execution)
         self.address = {"pipeline": pipeline, "execution": execution, "step": name}
 
     @property
@@ -96,7 +96,7 @@ class StepView:
     @property
     def title(self) -> str:
         """Name that people gave the execution; without one, the pipeline's name and the time."""
-        return self.snapshot.title(self.address["pipeline"], self.address["execution"])
+        return self.snapshot.format_title(self.address["pipeline"], self.address["execution"])
 
     @cached_property
     def step(self) -> Step | None:
@@ -119,7 +119,7 @@ class StepView:
     @cached_property
     def resource(self) -> Resource | None:
         """The step's job, or another resource that the step created; None if there is none."""
-        return resource_of(self.step) if self.step else None
+        return find_step_resource(self.step) if self.step else None
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class StepView:
             return self.step_definition.type
         return next(iter(self.step.metadata), "") if self.step else ""
 
-    def cause(self) -> Cause | None:
+    def find_cause(self) -> Cause | None:
         """Return why the step failed; None if it has not failed."""
         step = self.step
         if step is None or step.status != "Failed":
@@ -142,7 +142,7 @@ class StepView:
         key = ("cause", self.arn, step.name, step.ended)
         is_late = step.ended is not None and datetime.now(UTC) - step.ended > LATE
         good = A_DAY if is_late else SETTLED_SECONDS
-        return self.account.read_cached(key, lambda: cause_of(self.execution, step), good)
+        return self.account.read_cached(key, lambda: find_cause(self.execution, step), good)
 
 
 def run_values(view: StepView) -> RunValues:
@@ -176,12 +176,12 @@ def resolve_entry(step: language.Step, values: RunValues) -> dict[str, Any]:
     secret as ``(hidden)``.
     """
     entry = {**step.document, "Arguments": step.own_arguments}
-    return dict(public(evaluate(entry, values, lenient=True)))
+    return dict(redact_value(evaluate(entry, values, lenient=True)))
 
 
-def public(value: Any) -> Any:
+def redact_value(value: Any) -> Any:
     """Return a copy that may be shown: secrets are hidden, unknown values replaced by a text."""
-    public_value = _without_unknowns(copy.deepcopy(value))
+    public_value = _replace_unknowns(copy.deepcopy(value))
     for path in list(find(public_value)):
         holder = public_value
         for key in path[:-1]:
@@ -190,14 +190,14 @@ def public(value: Any) -> Any:
     return public_value
 
 
-def _without_unknowns(value: Any) -> Any:
+def _replace_unknowns(value: Any) -> Any:
     """Return a copy in which text that says so replaces each unknown value."""
     if isinstance(value, Unknown):
         return f"(not known: {value})"
     if isinstance(value, dict):
-        return {key: _without_unknowns(item) for key, item in value.items()}
+        return {key: _replace_unknowns(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_unknowns(item) for item in value]
+        return [_replace_unknowns(item) for item in value]
     return value
 
 
@@ -226,15 +226,15 @@ class Attempts:
     note: str = ""  # message about attempts that cannot be found
 
 
-def attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
+def list_attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
     """Return the attempts of the step; none if the step started no job."""
-    resource = resource_of(step)
+    resource = find_step_resource(step)
     if step.job is None or resource is None or step.source:
         return Attempts(found=())
     others = {other.job[1] for other in snapshot.steps if other.job and other.name != step.name}
-    names = _names(account, resource, others)
+    names = _list_job_names(account, resource, others)
     attempt_list = tuple(
-        _attempt(account, step, replace(resource, name=name)) for name in names[-MOST:]
+        _read_attempt(account, step, replace(resource, name=name)) for name in names[-MOST:]
     )
     missing = step.attempts - sum(not attempt.is_earlier for attempt in attempt_list)
     note = (
@@ -245,7 +245,7 @@ def attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
     return Attempts(found=attempt_list, note=note if missing > 0 else "")
 
 
-def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
+def _list_job_names(account: Account, resource: Resource, others: set[str]) -> list[str]:
     """Return the names of the step's jobs in the order of their creation.
 
     Return only the name of the last job if the earlier ones cannot be told from other steps' jobs.
@@ -271,7 +271,7 @@ def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
     return [*(name for name in own_names if name != resource.name), resource.name]
 
 
-def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
+def _read_attempt(account: Account, step: Step, resource: Resource) -> Attempt:
     """Return the attempt whose job is ``resource``."""
     job = describe(
         account, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
@@ -311,7 +311,7 @@ class Place:
     uri: str
 
 
-def places(description: Mapping[str, Any], job: str = "") -> list[Place]:
+def list_places(description: Mapping[str, Any], job: str = "") -> list[Place]:
     """Return every S3 URI in a step's description, inputs first.
 
     Args:
@@ -319,15 +319,15 @@ def places(description: Mapping[str, Any], job: str = "") -> list[Place]:
         description: the job's own description, or the step's arguments.
         job: name of the job: a training job writes into a folder of that name.
     """
-    return sorted(islice(_uris(description, job), PLACES), key=lambda place: place.use)
+    return sorted(islice(_iter_places(description, job), PLACES), key=lambda place: place.use)
 
 
-def _uris(description: Mapping[str, Any], job: str) -> Iterator[Place]:
+def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[Place]:
     """Iterate over the places, each URI once for each use."""
     pairs = set()
-    # ``flat`` takes JSON types only; a time contains no URI, so its text is good enough.
+    # ``flatten_fields`` takes JSON types only; a time contains no URI, so its text is good enough.
     texts = json.loads(json.dumps(description, default=str))
-    for path, field in flat(texts).items():
+    for path, field in flatten_fields(texts).items():
         uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
         if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
             continue
@@ -340,7 +340,7 @@ def _uris(description: Mapping[str, Any], job: str) -> Iterator[Place]:
         use: Use = "input" if says["input"] else "output"
         if (use, uri) not in pairs:
             pairs.add((use, uri))
-            yield Place(name=label(path), use=use, uri=uri)
+            yield Place(name=format_path(path), use=use, uri=uri)
 
 
 TRAININGS = 100  # most training jobs shown: as many as AWS lists in one response
@@ -355,7 +355,7 @@ class Trials:
     more: bool  # whether there are more training jobs than these
 
 
-def trials(account: Account, tuning_job: str) -> Trials:
+def list_trials(account: Account, tuning_job: str) -> Trials:
     """Return the first ``TRAININGS`` training jobs that a tuning job started, the best first."""
     answer = account.ask(
         "list_training_jobs_for_hyper_parameter_tuning_job",

@@ -47,7 +47,7 @@ def guard(app: Flask, key: str) -> None:
     """
 
     @app.before_request
-    def admit() -> Response | None:
+    def admit_request() -> Response | None:
         _refuse_foreign(request)
         # Browsers share cookies between ports, so the port is part of the cookie's name.
         cookie = f"trainyard-{request.host.rpartition(':')[2]}"
@@ -96,7 +96,7 @@ class Handler(WSGIRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(
+def serve_console(
     account: Account, key: str, port: int = 0, application: Application = NONE
 ) -> Iterator[str]:
     """Serve the console until the ``with`` block ends; yield its address, which includes the key.
@@ -116,7 +116,7 @@ def serving(
     app = create(account, key, application)
     # Before the first request, so that the clients use the environment as it is now.
     account.connect()
-    server = _listening(app, port)
+    server = _open_server(app, port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -128,7 +128,7 @@ def serving(
         account.close()
 
 
-def _listening(app: Flask, port: int) -> BaseWSGIServer:
+def _open_server(app: Flask, port: int) -> BaseWSGIServer:
     """Return a server that is listening on ``port``; raise ServiceError if that is not possible."""
     try:
         server = make_server(LOOPBACK, port, app, threaded=True, request_handler=Handler)
@@ -161,8 +161,8 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     app.jinja_env.filters |= outcomes.FILTERS
     # Any, because the declared type allows only the names that Jinja itself defines.
     names: Any = app.jinja_env.globals
-    names.update(account=account, lasting=outcomes.lasting)
-    names.update(costing=outcomes.costing)
+    names.update(account=account, lasting=outcomes.render_duration)
+    names.update(costing=outcomes.render_cost)
     guard(app, key)
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)
@@ -170,8 +170,8 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     app.register_error_handler(
         TrainyardError, lambda error: _render_error("Not available", error, 502)
     )
-    app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(InternalServerError, _defect)
+    app.register_error_handler(HTTPException, _show_http_error)
+    app.register_error_handler(InternalServerError, _show_defect)
     return app
 
 
@@ -179,14 +179,14 @@ def _render_error(title: str, message: object, status: int) -> tuple[str, int]:
     return render_template("error.html.j2", title=title, said=str(message)), status
 
 
-def _http(error: Exception) -> tuple[str, int]:
+def _show_http_error(error: Exception) -> tuple[str, int]:
     """Show an HTTP error such as 404 as a page."""
     assert isinstance(error, HTTPException)  # the handler is registered for this class only
     status = error.code or 500
     return _render_error(f"{status} {error.name}", error.description or "", status)
 
 
-def _defect(error: Exception) -> tuple[str, int]:
+def _show_defect(error: Exception) -> tuple[str, int]:
     """Show a page that says that the console itself failed; Flask has logged the traceback."""
     message = "This is a defect of the console. The terminal that started it shows the traceback."
     return _render_error("This page failed", message, 500)

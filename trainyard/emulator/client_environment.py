@@ -11,9 +11,9 @@ from pathlib import Path
 from trainyard.common import atomic_file
 from trainyard.common.atomic_file import Draft
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.containers.install_layer import online
+from trainyard.emulator.containers.install_layer import build_pip_settings
 from trainyard.emulator.containers.isolation import Isolation, choose
-from trainyard.emulator.containers.proxy import Route, way
+from trainyard.emulator.containers.proxy import Route, find_network_tool
 from trainyard.emulator.iam.access_keys import Keys, Loan
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.request_scope import REGION
@@ -66,7 +66,7 @@ def announce_endpoint(url: str, state: Path) -> Iterator[None]:
         (state / ADDRESS).unlink(missing_ok=True)
 
 
-def environment_of_running(state: Path) -> dict[str, str] | None:
+def find_running_environment(state: Path) -> dict[str, str] | None:
     """Return the variables for the emulator that serves the state directory in another process.
     Return None if there is none.
 
@@ -80,11 +80,11 @@ def environment_of_running(state: Path) -> dict[str, str] | None:
         # An emulator locks the directory a moment before it writes its URL.
         with contextlib.suppress(FileNotFoundError):
             url = (state / ADDRESS).read_text()
-            return environment(url, state.resolve(), Keys(state).own_pair)
+            return prepare_environment(url, state.resolve(), Keys(state).own_pair)
     raise EmulatorError(f"the emulator that has {state} does not say where it serves")
 
 
-def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
+def prepare_environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
     """Return the variables for a client process, and write the files that they name into ``state``.
 
     ``keys`` are the access key and its secret.
@@ -111,7 +111,7 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
     return values
 
 
-def foreign(outer: Mapping[str, str], replacements: Mapping[str, str]) -> list[str]:
+def list_foreign_variables(outer: Mapping[str, str], replacements: Mapping[str, str]) -> list[str]:
     """Return the names of the variables in ``outer`` that must not reach a client together with
     ``replacements``: real credentials, and settings that lead elsewhere (a profile, a session
     token, an endpoint for one service).
@@ -125,7 +125,7 @@ def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
     """Context in which this process's environment has ``replacements``, and no variable that leads
     to AWS.
     """
-    names = {*replacements, *foreign(os.environ, replacements)}
+    names = {*replacements, *list_foreign_variables(os.environ, replacements)}
     before = {name: os.environ[name] for name in names if name in os.environ}
     try:
         for name in before:
@@ -152,10 +152,12 @@ class Access:
     def __init__(self, aws: Aws, loan: Loan) -> None:
         self._aws, self._loan = aws, loan
         self.route = Route(
-            aws.url, aws.admit, way() if aws.internet and choose().loopback else None
+            aws.url,
+            aws.serve_socket,
+            find_network_tool() if aws.internet and choose().loopback else None,
         )
 
-    def environment(self, isolation: Isolation) -> dict[str, str]:
+    def build_environment(self, isolation: Isolation) -> dict[str, str]:
         """Return the variables that direct an AWS client to the emulator, with the role's
         credentials.
         """
@@ -173,7 +175,7 @@ class Access:
         uri = {"RELATIVE_URI": path} if isolation.loopback else {"FULL_URI": f"{url}{path}"}
         credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
         variables = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
-        pip = online() if self._aws.internet else {}
+        pip = build_pip_settings() if self._aws.internet else {}
         return variables | credentials | SDK | pip
 
 
@@ -188,7 +190,7 @@ def grant_access(aws: Aws, role: str, is_isolated: bool) -> Iterator[Access | No
     if is_isolated:
         yield None
         return
-    loan = aws.keys.lend(role)
+    loan = aws.keys.create_loan(role)
     try:
         yield Access(aws, loan)
     finally:

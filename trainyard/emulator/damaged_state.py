@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainyard.common.atomic_file import begin
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.regions import folders
+from trainyard.emulator.regions import list_world_folders
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,14 @@ def check_writable(state: Path) -> None:
             state.chmod(0o700)
         begin(state / "writable", b"x").discard()
     except OSError as failure:
-        fix = "make room there" if full(failure) else "make it writable"
+        fix = "make room there" if is_disk_full(failure) else "make it writable"
         raise EmulatorError(
             f"{state} cannot keep the emulator's state: {failure.strerror}; {fix}, or name another "
             "--state"
         ) from failure
 
 
-def full(failure: BaseException) -> bool:
+def is_disk_full(failure: BaseException) -> bool:
     """Return whether an operation failed because the disk is full."""
     if isinstance(failure, sqlite3.OperationalError):
         return "disk is full" in str(failure)
@@ -73,7 +73,7 @@ def set_aside(state: Path) -> None:
     """Move aside every unreadable document below ``state``, with the files that cannot be used
     without it.
     """
-    for root in folders(state):
+    for root in list_world_folders(state):
         for pattern, keys in _KINDS.items():
             for path in sorted(root.glob(pattern)):
                 try:
@@ -86,7 +86,7 @@ def refuse_pruning(state: Path) -> None:
     """Raise EmulatorError if documents have been set aside, because it is not known to what they
     refer.
     """
-    for folder in [root / FOLDER for root in folders(state)]:
+    for folder in [root / FOLDER for root in list_world_folders(state)]:
         if files := [path for path in folder.rglob("*") if path.is_file()]:
             raise EmulatorError(
                 f"{folder} holds {len(files)} files that could not be read, and what they refer to "

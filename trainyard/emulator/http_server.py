@@ -42,7 +42,9 @@ class Server(ThreadedWSGIServer):
 
     def __init__(self, app: WSGIApplication, port: int) -> None:
         self.connections: set[socket.socket] = set()
-        with _listen(port) as listening:  # werkzeug itself would print and exit on a busy port
+        with _open_listener(
+            port
+        ) as listening:  # werkzeug itself would print and exit on a busy port
             host, number = listening.getsockname()
             super().__init__(host, number, app, Handler, fd=listening.fileno())
         self._thread = threading.Thread(
@@ -52,7 +54,7 @@ class Server(ThreadedWSGIServer):
     def start(self) -> None:
         self._thread.start()
 
-    def admit(self, listening: socket.socket) -> None:
+    def serve_socket(self, listening: socket.socket) -> None:
         """Serve connections to ``listening``, too, until it is shut down or closed.
 
         The socket may belong to another network, which is that of a job.
@@ -82,7 +84,7 @@ class Server(ThreadedWSGIServer):
         self._thread.join()
 
 
-def _listen(port: int) -> socket.socket:
+def _open_listener(port: int) -> socket.socket:
     try:
         return socket.create_server((LOOPBACK, port), backlog=128)
     except (OSError, OverflowError) as failure:
@@ -127,7 +129,7 @@ class Handler(WSGIRequestHandler):
 
     def run_wsgi(self) -> None:
         environ = self.make_environ()
-        body = self._body(environ)
+        body = self._open_body(environ)
         answer: list[tuple[str, list]] = []
 
         def start_response(status: str, headers: list, exc_info: object = None) -> Callable:
@@ -145,7 +147,7 @@ class Handler(WSGIRequestHandler):
                 parts.close()
         self._drain(body)
 
-    def _body(self, environ: dict) -> LimitedStream | None:
+    def _open_body(self, environ: dict) -> LimitedStream | None:
         """Return the body as a stream that ends by itself. Return None for a chunked body, which
         already does.
         """

@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from trainyard.emulator.iam.access_keys import Keys
 from trainyard.emulator.iam.authority import Authority
-from trainyard.emulator.request_scope import account, region
+from trainyard.emulator.request_scope import read_account, read_region
 
 _NOTHING_OF_THE_USERS = {
     "profile": (None, None, None, None),
@@ -47,23 +47,25 @@ class Aws:
         self._lock = threading.Lock()
 
     def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
-        """Set the endpoint's ``url``, and ``admit``, which serves the connections to a socket."""
+        """Set the endpoint's ``url``, and ``serve_socket``, which serves the connections to a
+        socket.
+        """
         self.url, self._admit = url, admit
 
-    def admit(self, listening: socket.socket) -> None:
+    def serve_socket(self, listening: socket.socket) -> None:
         """Serve the connections to the socket ``listening`` until it is shut down."""
         self._admit(listening)
 
-    def client(self, service: str) -> Any:
-        """Return a botocore client: ``client("sqs").send_message(...)``.
+    def make_client(self, service: str) -> Any:
+        """Return a botocore client: ``make_client("sqs").send_message(...)``.
 
         It uses the account and the region of the current thread. It can be used as long as the
         emulator runs.
         """
-        key = service, region(), account()
+        key = service, read_region(), read_account()
         with self._lock:
             if key not in self._clients:
-                access_key, secret, token = self.keys.administrator()
+                access_key, secret, token = self.keys.find_administrator_key()
                 session = botocore.session.Session(session_vars=_NOTHING_OF_THE_USERS)
                 self._clients[key] = session.create_client(
                     service,

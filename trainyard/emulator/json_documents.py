@@ -33,13 +33,13 @@ class DocumentStore:
         """Store the document under its ``name``, in memory and on disk."""
         json.dumps(document)  # raise an error before anything is changed
         self.all[document["name"]] = document
-        write_json(self._path(document["name"]), document)
+        write_json(self._build_path(document["name"]), document)
 
     def drop(self, name: str) -> None:
         del self.all[name]
-        self._path(name).unlink(missing_ok=True)
+        self._build_path(name).unlink(missing_ok=True)
 
-    def _path(self, name: str) -> Path:
+    def _build_path(self, name: str) -> Path:
         return self._folder / f"{urllib.parse.quote(name, safe='')}.json"
 
 

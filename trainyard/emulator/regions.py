@@ -16,17 +16,17 @@ from trainyard.emulator.request_scope import (
     EXISTING,
     REGION,
     ApiError,
-    account,
-    account_of,
     enter_scope,
-    other_account_of,
-    region,
-    region_of,
+    find_other_account,
+    parse_account,
+    parse_region,
+    read_account,
+    read_region,
 )
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.invocations import Reply
 from trainyard.emulator.sagemaker.model_registry import Registry, find_arn
-from trainyard.emulator.sagemaker.resources import ResourceStore, refusal
+from trainyard.emulator.sagemaker.resources import ResourceStore, make_unimplemented_error
 
 REGIONS = "regions"
 """Folder in an account's state directory that contains the state of other regions."""
@@ -35,7 +35,7 @@ ACCOUNTS = "accounts"
 Forward = Callable[..., dict]
 
 
-def folders(state: Path) -> list[Path]:
+def list_world_folders(state: Path) -> list[Path]:
     """Return the directory of each world, which is a region of an account, in a state directory.
 
     The first is the state directory itself.
@@ -94,12 +94,12 @@ class World:
         self.logs_api = Logs(self.logs)
         # A method of this class, because SageMaker is made below: it needs ``forward``, which uses
         # this registry.
-        self.registry = Registry(state / "registry", self._package_changed)
+        self.registry = Registry(state / "registry", self._report_package)
         self._others = others
         self._stores = self.registry, ResourceStore(state / "stored")
         self.sagemaker = make(state, objects, self.logs, aws, self.forward)
 
-    def _package_changed(self, package: dict) -> None:
+    def _report_package(self, package: dict) -> None:
         self.sagemaker.package_changed(package)
 
     def forward(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
@@ -109,13 +109,13 @@ class World:
         """
         # A resource that is named by the ARN of another account belongs to that account: groups and
         # packages can be shared.
-        if owner := other_account_of(find_arn(operation, request)):
-            with enter_scope(region(), owner):
+        if owner := find_other_account(find_arn(operation, request)):
+            with enter_scope(read_region(), owner):
                 return self._others(owner).forward(operation, request, own_members)
         for room in self._stores:
             if room.owns(operation, request):
                 return room.handle(operation, request, own_members)
-        raise refusal(operation, request)
+        raise make_unimplemented_error(operation, request)
 
 
 class Worlds:
@@ -136,7 +136,7 @@ class Worlds:
         EXISTING.clear()
         for number in [ACCOUNT, *sorted(path.name for path in (state / ACCOUNTS).glob("*/"))]:
             EXISTING.add(number)
-            regions = (self._folder(number) / REGIONS).glob("*/")
+            regions = (self._find_account_folder(number) / REGIONS).glob("*/")
             for name in [REGION, *sorted(path.name for path in regions)]:
                 with enter_scope(name, number):
                     self.get_world()
@@ -157,13 +157,13 @@ class Worlds:
 
         Raises ``ServiceUnavailable`` if it would have to be created while the emulator stops.
         """
-        world_key = account(), region()
+        world_key = read_account(), read_region()
         with self._lock:
             if world_key not in self._worlds:
                 if self._is_closed:
                     raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
-                state = self._folder(account())
-                place = state if region() == REGION else state / REGIONS / region()
+                state = self._find_account_folder(read_account())
+                place = state if read_region() == REGION else state / REGIONS / read_region()
                 place.mkdir(parents=True, exist_ok=True)
                 world = World(place, self._objects, self._aws, self._make, self._get_account_world)
                 self._worlds[world_key] = world
@@ -173,21 +173,21 @@ class Worlds:
 
     def open(self, number: str) -> None:
         """Create the account with that number if it does not exist."""
-        with enter_scope(region(), number):
+        with enter_scope(read_region(), number):
             self.get_world()
         EXISTING.add(number)
 
-    def _folder(self, number: str) -> Path:
+    def _find_account_folder(self, number: str) -> Path:
         return self._state if number == ACCOUNT else self._state / ACCOUNTS / number
 
     def _get_account_world(self, number: str) -> World:
-        with enter_scope(region(), number):
+        with enter_scope(read_region(), number):
             return self.get_world()
 
     def _group_policy(self, arn: str) -> str | None:
         """Return the resource policy of the model package group with that ARN."""
-        with enter_scope(region_of(arn), account_of(arn)):
-            return self.get_world().registry.policy(arn)
+        with enter_scope(parse_region(arn), parse_account(arn)):
+            return self.get_world().registry.find_policy(arn)
 
     def begin(self) -> None:
         """Resume what an earlier emulator left unfinished. Call it when the endpoint serves."""

@@ -28,17 +28,17 @@ _caller: contextvars.ContextVar[Callable[[], str]] = contextvars.ContextVar(
 )
 
 
-def region() -> str:
+def read_region() -> str:
     """Return the region of the current thread."""
     return _region.get()
 
 
-def account() -> str:
+def read_account() -> str:
     """Return the account number of the current thread."""
     return _account.get()
 
 
-def caller() -> str:
+def read_caller() -> str:
     """Return the ARN of the user or session that made the current request; empty if not known."""
     return _caller.get()()
 
@@ -52,7 +52,7 @@ def enter_scope(name: str, account_id: str = "") -> Iterator[None]:
         account_id: account number; empty for the current account.
     """
     region_token = _region.set(name if _NAME.fullmatch(name) else REGION)
-    account_token = _account.set(account_id or account())
+    account_token = _account.set(account_id or read_account())
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def enter_scope(name: str, account_id: str = "") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def acting(by: Callable[[], str]) -> Iterator[None]:
+def use_caller(by: Callable[[], str]) -> Iterator[None]:
     """Set the user or session that makes the request, inside the ``with`` block.
 
     ``by`` returns its ARN. It is a function, because few requests need the ARN.
@@ -73,25 +73,25 @@ def acting(by: Callable[[], str]) -> Iterator[None]:
         _caller.reset(token)
 
 
-def region_of(arn: str) -> str:
+def parse_region(arn: str) -> str:
     """Return the region in an ARN; the default region if it has none."""
     match = _ARN.match(arn)
     return (match["region"] if match else "") or REGION
 
 
-def account_of(arn: str) -> str:
+def parse_account(arn: str) -> str:
     """Return the account number in an ARN; empty if it has none."""
     match = _ARN.match(arn)
     return (match["account"] if match else "") or ""
 
 
-def other_account_of(arn: str) -> str:
+def find_other_account(arn: str) -> str:
     """Return the account number in an ARN if that account exists here and is not the current one.
 
     Return "" otherwise. A number that no account here has is a placeholder, as in most examples,
     and means the current account.
     """
-    return owner if (owner := account_of(arn)) in EXISTING and owner != account() else ""
+    return owner if (owner := parse_account(arn)) in EXISTING and owner != read_account() else ""
 
 
 def partition() -> str:
@@ -101,7 +101,7 @@ def partition() -> str:
         (
             partition_name
             for start, partition_name in names.items()
-            if region().startswith(f"{start}-")
+            if read_region().startswith(f"{start}-")
         ),
         "aws",
     )
@@ -123,7 +123,7 @@ class Thread(threading.Thread):
 
 def make_arn(service: str, resource: str) -> str:
     """Return ``arn:aws:<service>:<region>:<account>:<resource>`` for the current scope."""
-    return f"arn:{partition()}:{service}:{region()}:{account()}:{resource}"
+    return f"arn:{partition()}:{service}:{read_region()}:{read_account()}:{resource}"
 
 
 class ApiError(Exception):
@@ -145,7 +145,7 @@ class ApiError(Exception):
         return "InternalServerError" if self.status >= 500 else "ClientError"
 
 
-def invalid(message: str) -> ApiError:
+def make_validation_error(message: str) -> ApiError:
     """Return a ``ValidationException`` with that message."""
     return ApiError("ValidationException", message)
 
@@ -204,7 +204,7 @@ def is_listed(request: dict, name: str, creation_time: float, modification_time:
     )
 
 
-def page(
+def make_page(
     field: str,
     items: Sequence[dict],
     request: dict,

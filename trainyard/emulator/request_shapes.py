@@ -14,7 +14,7 @@ from trainyard.language.expressions import is_expression
 
 
 @functools.cache
-def model() -> ServiceModel:
+def load_service_model() -> ServiceModel:
     """Return botocore's model of SageMaker."""
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
@@ -26,7 +26,7 @@ def check(operation: str, request: dict) -> None:
     number in a string field, such as an Integer parameter in HyperParameters, is refused as on AWS
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
-    check_shape(model().operation_model(operation), request)
+    check_shape(load_service_model().operation_model(operation), request)
 
 
 def check_shape(operation: OperationModel, request: dict) -> None:
@@ -37,7 +37,7 @@ def check_shape(operation: OperationModel, request: dict) -> None:
     shape = operation.input_shape
     if shape is None:
         return
-    if broken := list(_violations(shape, request, "")):
+    if broken := list(_iter_violations(shape, request, "")):
         many = "error" if len(broken) == 1 else "errors"
         message = f"{len(broken)} validation {many} detected: {'; '.join(broken)}"
         raise ApiError("ValidationException", message)
@@ -47,36 +47,36 @@ def check_shape(operation: OperationModel, request: dict) -> None:
 
 def select_members(operation: str, record: dict) -> dict:
     """Return the members of ``record`` that the response of the operation has."""
-    members = model().operation_model(operation).output_shape.members
+    members = load_service_model().operation_model(operation).output_shape.members
     return {name: value for name, value in record.items() if name in members}
 
 
-def _violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
+def _iter_violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
     """Iterate over violations of the shape's limits.
 
     A value of the wrong type is not reported here: :func:`report` does that.
     """
     value_text = "null" if value is None else f"'{str(value)[:300]}'"
-    for broken in _iterate_limit_faults(value, shape.metadata):
+    for broken in _iter_limit_faults(value, shape.metadata):
         yield f"Value {value_text} at '{location}' failed to satisfy constraint: {broken}"
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         for name, member in shape.members.items():
             path = f"{location}.{_lower(name)}" if location else _lower(name)
             if value.get(name) is not None:
-                yield from _violations(member, value[name], path)
+                yield from _iter_violations(member, value[name], path)
             elif name in shape.required_members:
                 text = "failed to satisfy constraint: Member must not be null"
                 yield f"Value null at '{path}' {text}"
     elif isinstance(shape, ListShape) and isinstance(value, list):
         for number, entry in enumerate(value, 1):
-            yield from _violations(shape.member, entry, f"{location}.{number}.member")
+            yield from _iter_violations(shape.member, entry, f"{location}.{number}.member")
 
 
 def _lower(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
-def _iterate_limit_faults(value: Any, limits: dict) -> Iterator[str]:
+def _iter_limit_faults(value: Any, limits: dict) -> Iterator[str]:
     """Iterate over the limits (enum, size, pattern) that a value breaks, in SageMaker's words."""
     if limits.get("enum") and isinstance(value, str) and value not in limits["enum"]:
         yield f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
@@ -88,12 +88,12 @@ def _iterate_limit_faults(value: Any, limits: dict) -> Iterator[str]:
         if size < limits.get("min", size):
             yield f"Member must have {measure} greater than or equal to {limits['min']}"
     pattern = limits.get("pattern")
-    if pattern and isinstance(value, str) and not _expression(pattern).fullmatch(value):
+    if pattern and isinstance(value, str) and not _compile_pattern(pattern).fullmatch(value):
         yield f"Member must satisfy regular expression pattern: {pattern}"
 
 
 @functools.cache
-def _expression(pattern: str) -> re.Pattern:
+def _compile_pattern(pattern: str) -> re.Pattern:
     """Return AWS's regular expression with Java's character classes written as Python's.
 
     Return an expression that matches everything if Python cannot read it.
@@ -109,7 +109,7 @@ _CLASSES = {"L": r"\w", "N": r"\d", "Z": r"\s"}
 
 def refuse_choice(shape: str, location: str, value: str) -> None:
     """Raise ``ValidationException`` if ``value`` is not one of the values of an enum shape."""
-    for broken in _violations(model().shape_for(shape), value, location):
+    for broken in _iter_violations(load_service_model().shape_for(shape), value, location):
         raise ApiError("ValidationException", f"1 validation error detected: {broken}")
 
 
@@ -162,7 +162,7 @@ def mask_expressions(value: Any) -> Any:
     return [mask_expressions(item) for item in value] if isinstance(value, list) else value
 
 
-def refusal(checks: Iterable[Check]) -> str | None:
+def find_first_refusal(checks: Iterable[Check]) -> str | None:
     """Return the message of the first check that refuses the request; None if none does.
 
     The request may contain unknown values.

@@ -30,7 +30,7 @@ from werkzeug import Request
 
 from trainyard.emulator.iam.access_keys import Keys
 from trainyard.emulator.request_scope import REGION, ApiError, S3Error
-from trainyard.emulator.s3.s3_dispatch import virtual_bucket
+from trainyard.emulator.s3.s3_dispatch import parse_virtual_bucket
 
 LONGEST = 604800  # longest validity of a presigned URL, in seconds (AWS's limit: a week)
 SKEW = 900  # largest difference of the client's clock, in seconds (AWS's limit)
@@ -77,7 +77,7 @@ class RequestRefusal(Exception):
         self.reason = reason
         self.fields = fields
 
-    def error(self, form: int) -> ApiError:
+    def to_api_error(self, form: int) -> ApiError:
         """Return the error in the form of a service.
 
         ``form`` is 0 for S3, 1 for the query protocol, 2 for the JSON protocols.
@@ -101,7 +101,7 @@ class RequestSignature:
     _auth: SigV4Auth | None = None
     _request: AWSRequest | None = None
 
-    def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str:
+    def sign_chunk(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str:
         """Return the signature of the next chunk, or of the trailers.
 
         Args:
@@ -145,7 +145,7 @@ def check(
             raise RequestRefusal(
                 "malformed", "X-Amz-Algorithm or X-Amz-Credential is missing or wrong"
             )
-        moment = _moment(query.get("X-Amz-Date", ""))
+        moment = _parse_date(query.get("X-Amz-Date", ""))
         lifetime = query.get("X-Amz-Expires", "0")
         if not _LIFETIME.fullmatch(lifetime) or int(lifetime) > LONGEST:
             raise RequestRefusal("expired", f"X-Amz-Expires must be from 1 to {LONGEST} seconds")
@@ -155,7 +155,7 @@ def check(
         return _verify_signature(request, match, names, signature, query["X-Amz-Date"], secret)
     if match := _HEADER.fullmatch(header):
         date = request.headers.get("X-Amz-Date", "")
-        if abs(_moment(date) - now) > SKEW:
+        if abs(_parse_date(date) - now) > SKEW:
             raise RequestRefusal(
                 "late", f"X-Amz-Date {date} is more than 15 minutes from this clock"
             )
@@ -187,7 +187,7 @@ def check_session(request: Request, key: str, keys: Keys) -> None:
     token = request.headers.get(_TOKEN) or next(
         (value for name, value in request.args.items() if name.lower() == _TOKEN), ""
     )
-    if not hmac.compare_digest(token.encode(), keys.token(key).encode()):
+    if not hmac.compare_digest(token.encode(), keys.find_token(key).encode()):
         raise RequestRefusal("token", "The security token included in the request is invalid.")
 
 
@@ -203,7 +203,7 @@ def _verify_signature(
 
     Raises :class:`RequestRefusal`.
     """
-    credentials = _credentials(scope["key"], secret)
+    credentials = _find_credentials(scope["key"], secret)
     header_names = names.split(";")
     if "host" not in header_names or date[:8] != scope["day"]:
         raise RequestRefusal("malformed", "host must be signed, on the scope's day")
@@ -216,8 +216,8 @@ def _verify_signature(
     is_presigned, s3 = "X-Amz-Signature" in request.args, scope["service"].lower() == "s3"
     signed_request = AWSRequest(
         request.method,
-        _url(request),
-        {name: _text(request.headers.get(name, "")) for name in header_names},
+        _rebuild_url(request),
+        {name: _decode_header(request.headers.get(name, "")) for name in header_names},
         b"" if s3 else request.get_data(),
     )
     signed_request.context["timestamp"] = date
@@ -226,7 +226,7 @@ def _verify_signature(
     _check_payload(request, header_names, s3=s3, is_presigned=is_presigned)
     text = auth.string_to_sign(signed_request, auth.canonical_request(signed_request))
     if not hmac.compare_digest(auth.signature(text, signed_request), signature):
-        raise _mismatch_error()
+        raise _make_mismatch_error()
     return RequestSignature(
         scope["service"].lower(), scope["key"], scope["region"], signature, auth, signed_request
     )
@@ -241,13 +241,13 @@ def _check_payload(
         raise RequestRefusal("malformed", f"the header {_PAYLOAD} is required, and must be signed")
     is_body_hashed = not s3 and _DIGEST.fullmatch(digest)
     if is_body_hashed and hashlib.sha256(request.get_data()).hexdigest() != digest:
-        raise _mismatch_error()
+        raise _make_mismatch_error()
 
 
 def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:
     """Check a presigned URL of the form that boto3 creates in us-east-1 without s3v4."""
     query = request.args
-    credentials = _credentials(query["AWSAccessKeyId"], secret)
+    credentials = _find_credentials(query["AWSAccessKeyId"], secret)
     if not query["Expires"].isdecimal() or now > int(query["Expires"]):
         raise RequestRefusal("expired", "Request has expired")
     header_names = ("content-md5", "content-type")
@@ -255,17 +255,17 @@ def _check_version_2(request: Request, secret: Callable[[str], str | None], now:
     headers = {
         k.lower(): v for k, v in both if k.lower().startswith("x-amz-") or k.lower() in header_names
     }
-    signed_request = AWSRequest(request.method, _url(request), headers)
+    signed_request = AWSRequest(request.method, _rebuild_url(request), headers)
     auth = HmacV1QueryAuth(credentials)
     auth._get_date = lambda: query["Expires"]  # Version 2 signs it in place of the date
-    split, bucket = urlsplit(signed_request.url), virtual_bucket(request)
+    split, bucket = urlsplit(signed_request.url), parse_virtual_bucket(request)
     path = f"/{bucket}{split.path}" if bucket else None
     signature = auth.get_signature(request.method, split, signed_request.headers, auth_path=path)
     if not hmac.compare_digest(signature, query["Signature"]):
-        raise _mismatch_error()
+        raise _make_mismatch_error()
 
 
-def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
+def _find_credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
     """Return the credentials of a key. Raises :class:`RequestRefusal` if it is not known."""
     if (secret_key := secret(key)) is None:
         raise RequestRefusal(
@@ -276,7 +276,7 @@ def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
     return Credentials(key, secret_key)
 
 
-def _mismatch_error() -> RequestRefusal:
+def _make_mismatch_error() -> RequestRefusal:
     return RequestRefusal(
         "wrong",
         "The request signature we calculated does not match the signature you provided. Check "
@@ -284,7 +284,7 @@ def _mismatch_error() -> RequestRefusal:
     )
 
 
-def _moment(date: str) -> float:
+def _parse_date(date: str) -> float:
     """Return ``20261122T061508Z`` as seconds since the epoch. Raises :class:`RequestRefusal`."""
     try:
         return timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
@@ -294,14 +294,14 @@ def _moment(date: str) -> float:
         ) from None
 
 
-def _url(request: Request) -> str:
+def _rebuild_url(request: Request) -> str:
     """Return the URL as it was received, without the signature in its query."""
     path, _, query = _TARGET.sub("", request.environ["RAW_URI"]).partition("?")
     pairs = [p for p in query.split("&") if p and p.partition("=")[0] != "X-Amz-Signature"]
     return f"http://emulator{path}?{'&'.join(pairs)}"
 
 
-def _text(value: str) -> str:
+def _decode_header(value: str) -> str:
     """Return a header as the client wrote it: WSGI has decoded its bytes as Latin-1."""
     try:
         return value.encode("latin-1").decode()

@@ -35,11 +35,11 @@ class Rest:
             if operation.name not in operations:
                 message = f"The emulator does not implement {operation.name} of {self._service}."
                 raise ApiError("UnknownOperationException", message)
-            parameters = _parameters(operation, request, path)
+            parameters = _parse_parameters(operation, request, path)
             check_shape(operation, parameters)
             return self._write(operation, operations[operation.name](parameters))
         except ApiError as failure:
-            return _error(failure)
+            return _make_error_response(failure)
 
     def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
         """Return (operation with the request's method and path, parameters in the path).
@@ -77,10 +77,10 @@ class Rest:
     @cached_property
     def _routes(self) -> list[tuple[str, re.Pattern[str], OperationModel]]:
         models = [self._model.operation_model(name) for name in self._model.operation_names]
-        return [(model.http["method"], _pattern(model), model) for model in models]
+        return [(model.http["method"], _compile_pattern(model), model) for model in models]
 
 
-def json_object(data: bytes) -> dict:
+def parse_json_object(data: bytes) -> dict:
     """Return the body of a request. Raises ``SerializationException`` if it is no JSON object."""
     try:
         document = json.loads(data or b"{}")
@@ -92,14 +92,14 @@ def json_object(data: bytes) -> dict:
     return document
 
 
-def _error(failure: ApiError) -> Response:
+def _make_error_response(failure: ApiError) -> Response:
     """Return the error in the protocol's form."""
     body = {"Type": "User" if failure.status < 500 else "Service", "Message": failure.message}
     headers = {"x-amzn-ErrorType": failure.code}
     return Response(json.dumps(body), failure.status, headers, content_type="application/json")
 
 
-def _pattern(model: OperationModel) -> re.Pattern[str]:
+def _compile_pattern(model: OperationModel) -> re.Pattern[str]:
     """Return a regular expression for the paths of an operation, with a group per parameter."""
     path = model.http["requestUri"].partition("?")[0].rstrip("/")
     parts = re.split(r"\{(\w+\+?)\}", path)
@@ -113,49 +113,54 @@ def _pattern(model: OperationModel) -> re.Pattern[str]:
     )
 
 
-def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -> dict:
+def _parse_parameters(model: OperationModel, request: Request, path: dict[str, str]) -> dict:
     """Return the parameters of a request, from its path, query, headers and body."""
     shape = model.input_shape
     if shape is None:
         return {}
     payload = shape.serialization.get("payload")
-    parameters: dict[str, Any] = {payload: request.get_data()} if payload else _body(request, shape)
+    parameters: dict[str, Any] = (
+        {payload: request.get_data()} if payload else _parse_body(request, shape)
+    )
     for name, member in shape.members.items():
         location = member.serialization.get("location")
         wire = member.serialization.get("name", name)
         if location == "uri":
             parameters[name] = path[wire]
         elif location == "querystring" and wire in request.args:
-            parameters[name] = _scalar(request.args.getlist(wire), member)
+            parameters[name] = _convert_scalar(request.args.getlist(wire), member)
         elif location == "header" and wire in request.headers:
             parameters[name] = request.headers[wire]
     return parameters
 
 
-def _body(request: Request, shape: Any) -> dict:
+def _parse_body(request: Request, shape: Any) -> dict:
     """Return the parameters in the JSON body, under boto3's names."""
     members = shape.members
     wires = {member.serialization.get("name", name): name for name, member in members.items()}
-    body = json_object(request.get_data())
+    body = parse_json_object(request.get_data())
     renamed_members = {wires.get(key, key): value for key, value in body.items()}
     try:
-        return {k: _blobs(v, members[k]) if k in members else v for k, v in renamed_members.items()}
+        return {
+            k: _decode_blobs(v, members[k]) if k in members else v
+            for k, v in renamed_members.items()
+        }
     except ValueError as wrong:
         message = f"The request holds a blob that is not base64: {wrong}"
         raise ApiError("SerializationException", message) from None
 
 
-def _blobs(value: Any, shape: Shape) -> Any:
+def _decode_blobs(value: Any, shape: Shape) -> Any:
     """Return ``value`` with the model's blobs decoded from base64, in nested structures, too."""
     if shape.type_name == "blob" and isinstance(value, str):
         return base64.b64decode(value, validate=True)
     if shape.type_name == "structure" and isinstance(value, dict):
         members: Any = getattr(shape, "members", {})
-        return {k: _blobs(v, members[k]) if k in members else v for k, v in value.items()}
+        return {k: _decode_blobs(v, members[k]) if k in members else v for k, v in value.items()}
     return value
 
 
-def _scalar(values: list[str], shape: Shape) -> Any:
+def _convert_scalar(values: list[str], shape: Shape) -> Any:
     """Return the values of a query parameter, converted to the type in the model."""
     if shape.type_name == "list":
         return values

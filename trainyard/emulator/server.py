@@ -26,7 +26,7 @@ from werkzeug.datastructures import Headers
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
-from trainyard.emulator.client_environment import announce_endpoint, environment
+from trainyard.emulator.client_environment import announce_endpoint, prepare_environment
 from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.containers import container_engine
 from trainyard.emulator.containers.isolation import refuse
@@ -35,20 +35,20 @@ from trainyard.emulator.http_server import UNDERSCORE_HEADERS, Server
 from trainyard.emulator.iam import access_keys, account_policies, service_calls
 from trainyard.emulator.iam.access_keys import Keys
 from trainyard.emulator.iam.authority import Authority, Mode
-from trainyard.emulator.iam.security_tokens import SecurityTokens, refusal
+from trainyard.emulator.iam.security_tokens import SecurityTokens, find_denial
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.regions import MakeSageMaker, SageMaker, Worlds
 from trainyard.emulator.request_scope import (
     ACCOUNT,
     ApiError,
-    account,
-    acting,
     enter_scope,
+    find_other_account,
     make_arn,
-    other_account_of,
-    region,
-    region_of,
+    parse_region,
+    read_account,
+    read_region,
+    use_caller,
 )
 from trainyard.emulator.request_signatures import (
     RequestRefusal,
@@ -56,14 +56,14 @@ from trainyard.emulator.request_signatures import (
     check,
     check_session,
 )
-from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.rest_requests import parse_json_object
 from trainyard.emulator.s3 import S3, operation_routes
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.s3.upload_body import SIGNATURE_KEY
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer
 from trainyard.emulator.services import moto_operations
 from trainyard.emulator.services.moto_app import Moto, query_error, refuse_operation
-from trainyard.emulator.services.moto_operations import dropped_members
+from trainyard.emulator.services.moto_operations import list_dropped_members
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.permissions.policy_documents import Policy
 
@@ -103,10 +103,10 @@ class Endpoint:
             TimeoutError: the execution has not ended after ``seconds``.
         """
         end = time.monotonic() + seconds
-        arn = _execution_arn(execution)
+        arn = _find_execution_arn(execution)
         request = {"PipelineExecutionArn": arn}
         while time.monotonic() < end:
-            with enter_scope(region_of(arn), other_account_of(arn)):
+            with enter_scope(parse_region(arn), find_other_account(arn)):
                 description = self.app.sagemaker.handle("DescribePipelineExecution", request)
             if description["PipelineExecutionStatus"] in END_STATUSES:
                 return description
@@ -114,7 +114,7 @@ class Endpoint:
         raise TimeoutError(f"{arn} still runs after {seconds:g} s")
 
 
-def _execution_arn(execution: Any) -> str:
+def _find_execution_arn(execution: Any) -> str:
     """Return the ARN of what :meth:`Endpoint.wait` accepts."""
     if isinstance(execution, Mapping):
         execution = execution.get("PipelineExecutionArn")
@@ -163,7 +163,7 @@ class App:
         except Exception as cause:
             # The outermost handler: the cause goes to the log, the client gets AWS's error format.
             log.exception("%s %s failed", request.method, request.path)
-            response = _answer_failure(request, damaged_state.full(cause))
+            response = _answer_failure(request, damaged_state.is_disk_full(cause))
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
@@ -173,59 +173,59 @@ class App:
         if refusal_answer:
             return refusal_answer
         # A role's temporary credentials, at the path that its job was given.
-        if loan := self.keys.loan(request.path):
-            return Response(json.dumps(loan.document()), content_type="application/json")
+        if loan := self.keys.find_loan(request.path):
+            return Response(json.dumps(loan.to_document()), content_type="application/json")
         if request.method == "OPTIONS":
-            return self._s3.preflight(request)
+            return self._s3.refuse_preflight(request)
         if metric_store.is_scrape(request):
             return metric_store.answer(request, self.keys.own_pair[1], self.worlds.metrics)
         try:
-            signature = check(request, self._secret)
+            signature = check(request, self._find_secret)
             check_session(request, signature.key, self.keys)
         except RequestRefusal as error:
             return _answer_unauthorized(request, error)
         request.environ[SIGNATURE_KEY] = signature
-        account_id = self.keys.account(signature.key)
+        account_id = self.keys.resolve_account(signature.key)
         with (
             enter_scope(signature.region, account_id),
-            acting(lambda: self._find_caller(signature.key)),
+            use_caller(lambda: self._find_caller(signature.key)),
         ):
             if signature.service == "sts":
-                if wrong := self._tokens.refusal(request, signature.key):
+                if wrong := self._tokens.find_request_error(request, signature.key):
                     return _answer_denial(request, "sts", wrong)
                 # An account is created when its entry role is assumed for the first time.
                 number = access_keys.find_account(request.values.get("RoleArn", ""))
-                if number and account() == ACCOUNT:
+                if number and read_account() == ACCOUNT:
                     self.worlds.open(number)
-            if denial := refusal(self.aws.authority, self.keys, request, signature):
+            if denial := find_denial(self.aws.authority, self.keys, request, signature):
                 return _answer_denial(request, signature.service, denial)
             return self._serve(request, signature)
 
-    def _secret(self, access_key: str) -> str | None:
+    def _find_secret(self, access_key: str) -> str | None:
         """Return the secret of a key; None if the key, or its user in IAM, does not exist."""
         if self.keys.is_user(access_key) and not self._find_caller(access_key):
             return None
-        return self.keys.secret(access_key)
+        return self.keys.find_secret(access_key)
 
     def _find_caller(self, access_key: str) -> str:
         """Return the ARN of the user or session that owns the key; empty if there is none."""
-        if identity := self.keys.identity(access_key):
+        if identity := self.keys.find_identity(access_key):
             return identity["Arn"]
-        with enter_scope(region(), self.keys.account(access_key)):
-            user = account_policies.user(access_key)
+        with enter_scope(read_region(), self.keys.resolve_account(access_key)):
+            user = account_policies.find_user(access_key)
         return user.arn if user else ""
 
     def _serve(self, request: Request, signature: RequestSignature) -> Response:
         """Pass a request that is permitted to the service that it is signed for."""
         service, target = signature.service, request.headers.get("X-Amz-Target", "")
         if service == "sagemaker" and target.startswith("SageMaker."):
-            return _json(request, self._sagemaker)
+            return _answer_json(request, self._answer_sagemaker)
         if service == "sagemaker" and request.path.startswith("/endpoints/"):
             return self._invoke(request)
         if service == "sagemaker":  # moto's SageMaker does not know the emulator's resources
             return refuse_operation(request, "")
         if service == "logs":
-            return _json(request, self.worlds.get_world().logs_api.handle)
+            return _answer_json(request, self.worlds.get_world().logs_api.handle)
         if service == "s3":
             return self._s3.answer(request)
         if service == "sts":
@@ -233,35 +233,37 @@ class App:
         if response := self.sagemaker.other(service, request):
             return response
         if service == "cloudformation":
-            return self._stack(request)
-        return self._other(service, request)
+            return self._answer_stack(request)
+        return self._answer_other(service, request)
 
-    def _stack(self, request: Request) -> Response:
+    def _answer_stack(self, request: Request) -> Response:
         """Answer a CloudFormation request; stacks may create resources of this SageMaker."""
         from trainyard.emulator.services import stack_resources  # here, as it loads moto: 0.3 s
 
-        stack_resources.Answering.call = staticmethod(self._sagemaker)
+        stack_resources.Answering.call = staticmethod(self._answer_sagemaker)
         try:
             if request.form.get("TemplateURL"):
                 request = stack_resources.with_body(request, self.objects)
         except ApiError as failure:
             return query_error("ValidationError", f"TemplateURL: {failure.message}")
-        if name := stack_resources.missing_change_set(request):
+        if name := stack_resources.find_missing_change_set(request):
             return query_error("ChangeSetNotFound", f"ChangeSet [{name}] does not exist", 404)
-        response = self._other("cloudformation", request)
+        response = self._answer_other("cloudformation", request)
         if response.status_code >= 400 and request.form.get("Action") in CREATES:
-            stack_resources.roll_back(request.form.get("StackName", ""))
+            stack_resources.roll_back_stack(request.form.get("StackName", ""))
         return response
 
-    def _other(self, service: str, request: Request) -> Response:
+    def _answer_other(self, service: str, request: Request) -> Response:
         """Answer a request to one of moto's services."""
-        if reason := moto_operations.refusal(service, request):
+        if reason := moto_operations.find_refused_operation(service, request):
             return refuse_operation(request, f"It would need {reason[1]}.", reason[0])
-        if service == "iam" and (names := dropped_members(request)):
+        if service == "iam" and (names := list_dropped_members(request)):
             return refuse_operation(
                 request, f"{', '.join(names)} would have no effect: leave it out."
             )
-        response = self._moto.answer(request, service, service_calls.owner(service, request))
+        response = self._moto.answer(
+            request, service, service_calls.find_key_owner(service, request)
+        )
         if service == "iam" and request.values.get("Action") == "CreateAccessKey":
             self.keys.note(response.get_data())
         return response
@@ -272,13 +274,13 @@ class App:
         try:
             reply = self.sagemaker.invoke(request.path, request.get_data(), headers)
         except ApiError as failure:
-            return _error(failure)
+            return _make_error_response(failure)
         answer = reply.answer
         if answer.is_error:
-            return _model_error(answer, request.path.split("/")[2])
+            return _make_model_error(answer, request.path.split("/")[2])
         return Response(answer.body, 200, reply.headers, content_type=answer.content_type)
 
-    def _sagemaker(self, operation: str, request: dict) -> dict:
+    def _answer_sagemaker(self, operation: str, request: dict) -> dict:
         """Answer a SageMaker operation. Raises :class:`ApiError`."""
         if self.sagemaker.owns(operation):
             return self.sagemaker.handle(operation, request)
@@ -330,7 +332,7 @@ def serve(
         container_engine.remove_remains(state)
         if prepare:
             prepare(state, objects)
-        app = App(state, objects, make_sagemaker or _real_sagemaker(python))
+        app = App(state, objects, make_sagemaker or _load_sagemaker(python))
         app.aws.internet = internet
         app.aws.without_capacity = frozenset(without_capacity)
         app.aws.authority.mode, app.aws.authority.control = iam, control
@@ -338,16 +340,16 @@ def serve(
         stack.callback(app.worlds.close)  # before the store, because stopping jobs may still save
         server = Server(app, port)
         url = f"http://127.0.0.1:{server.port}"
-        app.aws.serve(url, server.admit)
+        app.aws.serve(url, server.serve_socket)
         server.start()
         serving.callback(server.stop)
         # Only now that the endpoint serves: resumed executions call it as clients.
         app.worlds.begin()
         serving.enter_context(announce_endpoint(url, state))
-        yield Endpoint(url, environment(url, state, app.keys.own_pair), app)
+        yield Endpoint(url, prepare_environment(url, state, app.keys.own_pair), app)
 
 
-def _real_sagemaker(python: Path) -> MakeSageMaker:
+def _load_sagemaker(python: Path) -> MakeSageMaker:
     from trainyard.emulator.sagemaker.sagemaker_api import SageMaker as Real
 
     return functools.partial(Real, python=python)
@@ -365,32 +367,42 @@ def _answer_failure(request: Request, full: bool) -> Response:
         error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNATURE_KEY in request.environ
     s3 = s3 and request.environ[SIGNATURE_KEY].service == "s3"
-    return operation_routes.error(error, request.path) if s3 else _error(error)
+    return (
+        operation_routes.make_error_response(error, request.path)
+        if s3
+        else _make_error_response(error)
+    )
 
 
 def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
     """Return a refusal in the format of the request's service, or S3's if that is unclear."""
     if error.reason == "missing" and request.mimetype == "multipart/form-data":
         message = "The emulator's S3 does not implement POST forms."
-        return operation_routes.error(ApiError("NotImplemented", message, 501), request.path)
+        return operation_routes.make_error_response(
+            ApiError("NotImplemented", message, 501), request.path
+        )
     credential = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     scope = _SCOPE.search(credential)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
     named_s3 = scope is not None and scope["service"].lower() == "s3"
     if not named_s3 and (form or "Action" in request.args):
-        failure = error.error(1)
+        failure = error.to_api_error(1)
         return query_error(failure.code, failure.message, failure.status)
     s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
-    return operation_routes.error(error.error(0), request.path) if s3 else _error(error.error(2))
+    return (
+        operation_routes.make_error_response(error.to_api_error(0), request.path)
+        if s3
+        else _make_error_response(error.to_api_error(2))
+    )
 
 
 def _answer_denial(request: Request, service: str, denial: ApiError) -> Response:
     """Return the response to a call that IAM's policies deny, in the format of the service."""
     if service == "s3":
-        return operation_routes.error(denial, request.path)
+        return operation_routes.make_error_response(denial, request.path)
     if "Action" in request.values:
         return query_error(denial.code, denial.message, denial.status)
-    return _error(ApiError("AccessDeniedException", denial.message, denial.status))
+    return _make_error_response(ApiError("AccessDeniedException", denial.message, denial.status))
 
 
 def _refuse(request: Request) -> Response | None:
@@ -401,29 +413,29 @@ def _refuse(request: Request) -> Response | None:
     host = request.headers.get("Host", "")
     if "Origin" in request.headers or not _HOST.fullmatch(host):
         message = f"Only clients on this machine are served, not web pages (Host: {host})."
-        return _error(ApiError("AccessDeniedException", message, 403))
+        return _make_error_response(ApiError("AccessDeniedException", message, 403))
     return None
 
 
-def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
+def _answer_json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
     """Answer a request of the JSON protocol with ``handle(operation, request)``."""
     operation = request.headers["X-Amz-Target"].rpartition(".")[2]
     try:
-        answer = handle(operation, json_object(request.get_data()))
+        answer = handle(operation, parse_json_object(request.get_data()))
     except ApiError as failure:
         log.debug("%s: %s", operation, failure)
-        return _error(failure)
+        return _make_error_response(failure)
     return Response(json.dumps(answer), content_type="application/x-amz-json-1.1")
 
 
-def _model_error(answer: Answer, endpoint: str) -> Response:
+def _make_model_error(answer: Answer, endpoint: str) -> Response:
     """Return the container's error as SageMaker passes it on, with the location of its log."""
-    text, place, group = answer.body.decode(errors="replace"), region(), _LOGS + endpoint
+    text, place, group = answer.body.decode(errors="replace"), read_region(), _LOGS + endpoint
     side = "client" if 400 <= answer.status < 500 else "server"
     console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"
     message = (
         f'Received {side} error ({answer.status}) from primary with message "{text}". See '
-        f"{console}#logEventViewer:group={group} in account {account()} for more information."
+        f"{console}#logEventViewer:group={group} in account {read_account()} for more information."
     )
     body = {
         "OriginalStatusCode": answer.status,
@@ -435,7 +447,7 @@ def _model_error(answer: Answer, endpoint: str) -> Response:
     return Response(json.dumps(body), 424, headers, content_type="application/json")
 
 
-def _error(failure: ApiError) -> Response:
+def _make_error_response(failure: ApiError) -> Response:
     body = {"__type": failure.code, "message": failure.message}
     headers = {"x-amzn-errortype": failure.code}
     return Response(

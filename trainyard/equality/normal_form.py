@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.hashes import json_sha256
-from trainyard.language.definition_document import Step, steps_of
+from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -19,8 +19,8 @@ from trainyard.language.expressions import (
     Reference,
     as_text,
     is_expression,
-    known_references,
-    lookup,
+    iter_known_references,
+    look_up_path,
     parse_get,
 )
 from trainyard.language.step_types import step_type
@@ -93,11 +93,11 @@ def normalise_definition(
         constants: mapping of each other parameter to the value that replaces it.
         digest: function that returns the digest of the code at a URI.
     """
-    step_list = list(steps_of(document["Steps"]))
-    before = _ancestors(step_list)
+    step_list = list(iter_steps(document["Steps"]))
+    before = _find_ancestors(step_list)
     folding = _Folding(constants, {step.name: step for step in step_list})
     outputs = {
-        step.name: list(output_places(folding.fold(step.own_arguments)))
+        step.name: list(iter_output_places(folding.fold(step.own_arguments)))
         if step_type(step.type).job
         else []
         for step in step_list
@@ -109,7 +109,7 @@ def normalise_definition(
     # A step has more ancestors than each step that it waits for: this order is topological.
     step_list.sort(key=lambda step: len(before[step.name]))
     sorts = not any(
-        _AT_INDEX.search(reference.path) for reference in known_references(document["Steps"])
+        _AT_INDEX.search(reference.path) for reference in iter_known_references(document["Steps"])
     )
     separate_keys = ("Parameters", "Steps", "Metadata")
     top = {k: v for k, v in document.items() if k not in separate_keys and v is not None}
@@ -126,7 +126,7 @@ def normalise_definition(
     return Normal(folding.fold(top), parameters, steps, cosmetics)
 
 
-def output_places(job: Mapping[str, Any]) -> Iterator[str]:
+def iter_output_places(job: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over the constant URIs of a processing or transform job's outputs.
 
     The URIs have no slash at the end. ``job`` is the job's request or its description.
@@ -143,14 +143,14 @@ def _find_generated(places: Sequence[str]) -> dict[str, str]:
     Locations without such a time are left out. Return an empty mapping if two locations differ only
     in their times.
     """
-    without = {place: _without_time(place) for place in places}
+    without = {place: _replace_time(place) for place in places}
     # Without the times, two different locations would become one.
     if len(set(without.values())) < len(without):
         return {}
     return {place: name for place, name in without.items() if place != name}
 
 
-def _without_time(place: str) -> str:
+def _replace_time(place: str) -> str:
     """Return a location in which ``{time}`` replaces the time that an SDK wrote into it."""
     name, time, rest = STAMP.sub("{time}", place).partition("{time}")
     if not time:
@@ -181,35 +181,35 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
         for key, value in step.document.items()
         if key not in ("Name", "Arguments", "DependsOn", *COSMETIC)
     }
-    arguments = without_defaults(folding.fold(step.own_arguments))
+    arguments = remove_defaults(folding.fold(step.own_arguments))
     if step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
         arguments = request(remove_unwatched(arguments, rules.cosmetic), rules)
-    triggers = [entry for entry in _waits(step) if isinstance(entry, dict)]
+    triggers = [entry for entry in _list_dependencies(step) if isinstance(entry, dict)]
     return {
         **{k: v for k, v in members.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},
         "Arguments": arguments,
         "branch": list(step.branch or ()),
         "loop": step.loop,
         "after": sorted(before),
-        **({"triggers": sorted(triggers, key=_json)} if triggers else {}),
+        **({"triggers": sorted(triggers, key=_dump_json)} if triggers else {}),
     }
 
 
 _NOTHING = object()  # default that is unequal to every value
 
 
-def _json(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _waits(step: Step) -> list[Any]:
+def _list_dependencies(step: Step) -> list[Any]:
     """Return the entries of the step's DependsOn: names of steps, and triggers."""
     return list(step.document.get("DependsOn") or ())
 
 
-def _ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
+def _find_ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
     """Return a mapping of each step to all steps that must have succeeded before it.
 
     References to a step count as well as DependsOn. An entry of DependsOn with a trigger does not
@@ -219,7 +219,7 @@ def _ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
     for step in step_list:
         # A step also waits for the condition or the loop that contains it.
         holders = [step.branch[0] if step.branch else None, step.loop]
-        plain = [entry for entry in _waits(step) if isinstance(entry, str)]
+        plain = [entry for entry in _list_dependencies(step) if isinstance(entry, str)]
         direct[step.name] = {*step.reads, *plain, *filter(None, holders)}
     ancestors: dict[str, set[str]] = {}
 
@@ -246,7 +246,7 @@ class _Folding:
         if isinstance(value, list):
             return [self.fold(item) for item in value]
         if isinstance(value, str):
-            return self._without_time(value)
+            return self._replace_generated_name(value)
         if not isinstance(value, dict):
             return value
         if is_expression(value) and GET in value:
@@ -255,7 +255,7 @@ class _Folding:
             return self._join(value[JOIN])
         return {key: self.fold(item) for key, item in value.items()}
 
-    def _without_time(self, text: str) -> str:
+    def _replace_generated_name(self, text: str) -> str:
         for place, name in self.generated_names.items():
             if text == place or text.startswith(f"{place}/"):
                 return name + text[len(place) :]
@@ -269,10 +269,10 @@ class _Folding:
             return value
         if target.kind == "Parameters" and target.name in self._constants:
             return self._constants[target.name]
-        known_value = self._property(target) if target.kind == "Steps" else None
+        known_value = self._resolve_property(target) if target.kind == "Steps" else None
         return value if known_value is None else known_value
 
-    def _property(self, target: Reference) -> str | None:
+    def _resolve_property(self, target: Reference) -> str | None:
         """Return the URI that a reference to a job's description has; None if it is not constant.
 
         The value is known before the job runs, because Describe repeats the URIs of the request.
@@ -281,7 +281,7 @@ class _Folding:
         if step is None or not step_type(step.type).sole_job or not target.path.endswith("Uri"):
             return None
         try:
-            argument = self.fold(lookup(step.own_arguments, target.path, step.name))
+            argument = self.fold(look_up_path(step.own_arguments, target.path, step.name))
         except ExpressionError:
             return None
         return argument if isinstance(argument, str) else None
@@ -303,7 +303,7 @@ class _Folding:
                     parts.append(text)
         parts = [part for part in parts if part != ""]
         if not parts or (len(parts) == 1 and isinstance(parts[0], str)):
-            return self._without_time("".join(parts))
+            return self._replace_generated_name("".join(parts))
         return {JOIN: {"On": "", "Values": parts}}
 
 
@@ -313,11 +313,11 @@ def request(value: Any, rules: Rules) -> Any:
         return [request(item, rules) for item in value]
     if not isinstance(value, dict) or is_expression(value):
         return value
-    members = {key: _member(key, item, rules) for key, item in value.items()}
+    members = {key: _normalize_member(key, item, rules) for key, item in value.items()}
     return {key: item for key, item in members.items() if item != DEFAULTS.get(key, _NOTHING)}
 
 
-def _member(key: str, item: Any, rules: Rules) -> Any:
+def _normalize_member(key: str, item: Any, rules: Rules) -> Any:
     """Return the normal form of the member ``key`` of a request."""
     if key in OWN_NAMES and isinstance(item, dict) and not is_expression(item):
         return {
@@ -325,12 +325,12 @@ def _member(key: str, item: Any, rules: Rules) -> Any:
         }
     if key in UNORDERED_LISTS and isinstance(item, list):
         name = UNORDERED_LISTS[key]
-        inside = request([_input(entry, name, rules) for entry in item], rules)
+        inside = request([_normalize_input(entry, name, rules) for entry in item], rules)
         return _sort_items(inside, name) if rules.sorts else inside
     return request(item, rules)
 
 
-def _input(item: Any, name: str, rules: Rules) -> Any:
+def _normalize_input(item: Any, name: str, rules: Rules) -> Any:
     """Return a channel or an input; if it is code, the digest of its content replaces its URI."""
     if not isinstance(item, dict) or name not in ("ChannelName", "InputName"):
         return item
@@ -368,7 +368,7 @@ def _sort_items(items: list[Any], name: str) -> list[Any]:
     if len(set(names)) < len(names):
         return items
     for member in _PLACES:
-        places = [place for item in items if (place := _inside(item, member))]
+        places = [place for item in items if (place := _find_text(item, member))]
         # With a slash at the end, /a/b is not a prefix of /a/bc. Sorted, a folder directly precedes
         # what is in it.
         folders = sorted(place.rstrip("/") + "/" for place in places)
@@ -380,11 +380,11 @@ def _sort_items(items: list[Any], name: str) -> list[Any]:
 _PLACES = (("S3Input", "LocalPath"), ("S3Output", "S3Uri"))
 
 
-def _inside(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
+def _find_text(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
     """Return the text of the member at ``path`` of an item; None if the item has none."""
     holder = item.get(path[0])
     value = holder.get(path[1]) if isinstance(holder, dict) else None
-    return value if value is None or isinstance(value, str) else _json(value)
+    return value if value is None or isinstance(value, str) else _dump_json(value)
 
 
 def match_renames(old: Normal, new: Normal) -> dict[str, str]:
@@ -392,7 +392,7 @@ def match_renames(old: Normal, new: Normal) -> dict[str, str]:
 
     A step that equals several steps of the other definition is left out.
     """
-    first, second = _digests(old, new), _digests(new, old)
+    first, second = _hash_steps(old, new), _hash_steps(new, old)
     renames = {}
     for name, digest in second.items():
         same = [other for other, mark in first.items() if mark == digest]
@@ -401,7 +401,7 @@ def match_renames(old: Normal, new: Normal) -> dict[str, str]:
     return renames
 
 
-def _digests(normal: Normal, others: Normal) -> dict[str, str]:
+def _hash_steps(normal: Normal, others: Normal) -> dict[str, str]:
     """Return a mapping of each step that only ``normal`` has to a digest of its normal form.
 
     Such steps are replaced by their digests where a later one refers to them, so that the digests
@@ -434,7 +434,7 @@ def _with_names(value: Any, names: Mapping[str, str]) -> Any:
         return value
     if not is_expression(value) or GET not in value:
         return {key: _with_names(item, names) for key, item in value.items()}
-    target = next(known_references(value), None)
+    target = next(iter_known_references(value), None)
     if target is None or target.kind not in ("Steps", "PropertyFiles"):
         return value
     return {GET: f"Steps.{names.get(target.name, target.name)}.{value[GET].split('.', 2)[2]}"}
@@ -465,7 +465,7 @@ def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dic
     return {name: item for name, item in arguments.items() if name not in WATCHING}
 
 
-def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
+def remove_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the request without members that repeat a default.
 
     These are the input mode of a channel if it is the training's, the compression of the model if
@@ -476,9 +476,9 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     # A tuning job contains the definitions of training jobs, which are requests of the same form.
     for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):
         if isinstance(inside := result.get(key), dict):
-            result[key] = without_defaults(inside)
+            result[key] = remove_defaults(inside)
         elif isinstance(inside, list):
-            result[key] = [without_defaults(item) for item in inside]
+            result[key] = [remove_defaults(item) for item in inside]
     config = result.get("HyperParameterTuningJobConfig")
     if isinstance(config, dict) and isinstance(ranges := config.get("ParameterRanges"), dict):
         some = {key: range_list for key, range_list in ranges.items() if range_list != []}
@@ -488,14 +488,16 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
         result["ResourceConfig"] = result.pop(_MACHINES)
     output = result.get("OutputDataConfig")
     if isinstance(output, dict) and output.get("CompressionType") == "GZIP":
-        result["OutputDataConfig"] = _less(output, "CompressionType", "GZIP")
+        result["OutputDataConfig"] = _drop_member(output, "CompressionType", "GZIP")
     mode = (result.get("AlgorithmSpecification") or {}).get("TrainingInputMode")
     if mode is not None and isinstance(result.get("InputDataConfig"), list):
-        result["InputDataConfig"] = [_less(c, "InputMode", mode) for c in result["InputDataConfig"]]
+        result["InputDataConfig"] = [
+            _drop_member(c, "InputMode", mode) for c in result["InputDataConfig"]
+        ]
     return result
 
 
-def _less(item: Any, name: str, value: Any) -> Any:
+def _drop_member(item: Any, name: str, value: Any) -> Any:
     """Return ``item`` without the member ``name`` if that member has this value."""
     if not isinstance(item, dict) or item.get(name) != value:
         return item

@@ -20,19 +20,25 @@ from botocore.exceptions import ClientError
 from trainyard.common.hashes import file_sha256, json_sha256
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.request_scope import REGION, enter_scope
-from trainyard.emulator.sagemaker.jobs.transfers import local_path
+from trainyard.emulator.sagemaker.jobs.transfers import build_local_path
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.equality.normal_form import (
     Rules,
-    output_places,
+    iter_output_places,
+    remove_defaults,
     remove_unwatched,
     request,
-    without_defaults,
 )
-from trainyard.language.definition_document import find_step, steps_of
-from trainyard.plan.definition_diff import HIDDEN, flat
+from trainyard.language.definition_document import find_step, iter_steps
+from trainyard.plan.definition_diff import HIDDEN, flatten_fields
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_differences import EXECUTION, FAULTS, LARGEST, contents, key
+from trainyard.runs.run_differences import (
+    EXECUTION,
+    FAULTS,
+    LARGEST,
+    make_comparison_key,
+    read_archive,
+)
 
 ROLE = "arn:aws:iam::123456789012:role/trainyard-equal"
 NAME = "equal"
@@ -85,13 +91,13 @@ def observe(
         NotRunError: the emulator refuses the definition, a step waits for a response from outside,
             or the execution takes longer than ``setting.seconds``.
     """
-    for step in steps_of(document["Steps"]):
+    for step in iter_steps(document["Steps"]):
         if step.type in _WAITING:
             raise NotRunError(f"step {step.name} ({step.type}) waits for an answer from outside")
     file_facts: dict[str, dict[str, str]] = {}
 
     def record_files(job: str, host: str, folder: Path) -> None:
-        files = dict(_files(folder))
+        files = dict(_iter_files(folder))
         file_facts.setdefault(job, {}).update({f"file {host}:{k}": v for k, v in files.items()})
 
     with (
@@ -110,7 +116,7 @@ def observe(
         return Observation(reader.read(arn, names or {}), outcome["PipelineExecutionStatus"])
 
 
-def _files(ml: Path) -> Iterator[tuple[str, str]]:
+def _iter_files(ml: Path) -> Iterator[tuple[str, str]]:
     """Iterate over (path, digest) of the files in a job's /opt/ml.
 
     The job's configuration is left out, because it contains names of jobs.
@@ -118,7 +124,7 @@ def _files(ml: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(ml.rglob("*")):
         below = path.relative_to(ml)
         if path.is_file() and not below.as_posix().startswith(("config/", "input/config/")):
-            yield f"/opt/ml/{below.as_posix()}", content_digest(path, path.name)
+            yield f"/opt/ml/{below.as_posix()}", hash_content(path, path.name)
 
 
 def _put(endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, Any]) -> None:
@@ -133,7 +139,7 @@ def _put(endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, A
 
 def _start_execution(endpoint: Endpoint, document: Mapping[str, Any], setting: Setting) -> str:
     """Create the pipeline, start an execution of it, and return the ARN of the execution."""
-    sagemaker = endpoint.app.aws.client("sagemaker")
+    sagemaker = endpoint.app.aws.make_client("sagemaker")
     names = {entry["Name"] for entry in document.get("Parameters") or ()}
     parameters = [{"Name": k, "Value": v} for k, v in setting.parameters.items() if k in names]
     try:
@@ -167,90 +173,92 @@ class _Reader:
 
     def read(self, arn: str, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Return the facts of each step; the objects that belong to no step come last."""
-        steps = Execution(arn, make=lambda service, _: self._app.aws.client(service)).steps()
+        steps = Execution(arn, make=lambda service, _: self._app.aws.make_client(service)).steps()
         self._execution = arn.rpartition("/")[2]
         self._stand_ins = {self._execution: EXECUTION}
         for step in steps:
             # A tuning job is not in ``step.job``, but its name is random, too.
             tuning = step.metadata.get("TuningJob", {}).get("Arn", "")
             if job := step.job[1] if step.job else tuning.rpartition("/")[2]:
-                self._stand_ins[job] = f"{{job of {_title_step(step.name, names)}}}"
-        objects = dict(self._objects())
+                self._stand_ins[job] = f"{{job of {_name_step(step.name, names)}}}"
+        objects = dict(self._iter_objects())
         facts_by_step = {}
         for step in steps:
-            facts = dict(self._before(step))
+            facts = dict(self._iter_inputs(step))
             facts |= {
                 "status": step.status,
-                "failure reason": self._text(step.reason),
+                "failure reason": self._replace_names(step.reason),
                 "from the cache": str(step.cached),
                 "attempts": str(step.attempts),
-                "result": self._text(json.dumps(step.metadata, sort_keys=True, default=str)),
+                "result": self._replace_names(
+                    json.dumps(step.metadata, sort_keys=True, default=str)
+                ),
             }
-            description = self._job(step) if step.job else {}
-            folders = [f"{place}/" for place in output_places(description)]
+            description = self._read_job(step) if step.job else {}
+            folders = [f"{place}/" for place in iter_output_places(description)]
             if uri := (description.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
                 folders.append(uri.rpartition("/")[0] + "/")
             # Removed from ``objects``: what remains there at the end belongs to no step.
             own_uris = [uri for uri in objects if uri.startswith(tuple(folders))]
-            facts |= self._digests("output", {uri: objects.pop(uri) for uri in own_uris})
-            facts_by_step[_title_step(step.name, names)] = facts
-        facts_by_step[REST] = self._digests("object", objects)
+            facts |= self._build_object_facts("output", {uri: objects.pop(uri) for uri in own_uris})
+            facts_by_step[_name_step(step.name, names)] = facts
+        facts_by_step[REST] = self._build_object_facts("object", objects)
         return facts_by_step
 
-    def _before(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _iter_inputs(self, step: Step) -> Iterator[tuple[str, str]]:
         """Iterate over the fields of the job's request, and the files that the job received."""
         definition = find_step(self._document["Steps"], step.name)
         if not step.job or definition is None:
             return
-        rules = Rules(self._code.digest, sorts=True, cosmetic={})
-        job = without_defaults(
-            remove_unwatched(self._job(step, definition.arguments), rules.cosmetic)
+        rules = Rules(self._code.hash_uri, sorts=True, cosmetic={})
+        job = remove_defaults(
+            remove_unwatched(self._read_job(step, definition.arguments), rules.cosmetic)
         )
-        for path, shown_value in flat(request(job, rules)).items():
-            text = self._text(shown_value.raw)
+        for path, shown_value in flatten_fields(request(job, rules)).items():
+            text = self._replace_names(shown_value.raw)
             # A secret is compared by a hash, because the facts are shown to the user.
             if shown_value.text == HIDDEN:
                 text = f"(hidden) {hashlib.sha256(text.encode()).hexdigest()[:8]}"
             yield f"request {path}", text
         yield from self._file_facts.get(step.job[1], {}).items()
 
-    def _job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _read_job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the description of the step's job; with ``arguments``, only their members."""
         assert step.job is not None
         kind, name = step.job
-        sagemaker = self._app.aws.client("sagemaker")
+        sagemaker = self._app.aws.make_client("sagemaker")
         ask = getattr(sagemaker, xform_name(f"Describe{kind}"))
         answer = ask(**{f"{kind}Name": name})
         members = answer if arguments is None else arguments
         return {k: v for k, v in answer.items() if k in members and k != f"{kind}Name"}
 
-    def _digests(self, kind: str, objects: Mapping[str, str]) -> dict[str, str]:
+    def _build_object_facts(self, kind: str, objects: Mapping[str, str]) -> dict[str, str]:
         """Return a fact for each object; objects that differ only in generated names share one."""
         digests_by_fact: dict[str, list[str]] = {}
         for uri, digest in objects.items():
-            digests_by_fact.setdefault(f"{kind} {self._text(uri)}", []).append(digest)
+            digests_by_fact.setdefault(f"{kind} {self._replace_names(uri)}", []).append(digest)
         return {fact: " ".join(sorted(digests)) for fact, digests in digests_by_fact.items()}
 
-    def _objects(self) -> Iterator[tuple[str, str]]:
+    def _iter_objects(self) -> Iterator[tuple[str, str]]:
         """Iterate over (URI, digest) of the objects that the execution wrote."""
         store = self._app.objects
-        for bucket, _ in store.buckets():
+        for bucket, _ in store.list_buckets():
             for info in store.list(bucket):
                 uri = f"s3://{bucket}/{info.key}"
-                digest = content_digest(store.path(bucket, info.key), info.key)
+                digest = hash_content(store.locate_file(bucket, info.key), info.key)
                 was = self._setting.files.get(uri)
-                if was is None or content_digest(was, info.key) != digest:
+                if was is None or hash_content(was, info.key) != digest:
                     yield uri, digest
 
-    def _text(self, value: Any) -> str:
+    def _replace_names(self, value: Any) -> str:
         """Return ``value`` as text in which generated names and times are replaced."""
-        result = key(value, self._stand_ins)
+        result = make_comparison_key(value, self._stand_ins)
         suffix = re.escape(f"-{EXECUTION}-")
         result = re.sub(rf"[\w-]*{suffix}[\w-]+", "{generated name}", _TRIAL.sub(r"\1", result))
         return _TIME.sub("{time}", result)
 
 
-def _title_step(step: str, names: Mapping[str, str]) -> str:
+def _name_step(step: str, names: Mapping[str, str]) -> str:
     """Return the name of a step in the facts; an iteration of a loop is named after its body."""
     body, _, index = step.rpartition("-")
     if body in names and index.isdigit():
@@ -263,7 +271,7 @@ def _title_step(step: str, names: Mapping[str, str]) -> str:
 ARCHIVES = (".tar.gz", ".tgz")
 
 
-def content_digest(path: Path, name: str) -> str:
+def hash_content(path: Path, name: str) -> str:
     """Return the SHA-256 of a file, or of the members of an archive.
 
     ``name`` is the name that the file has in S3; its suffix says whether it is an archive.
@@ -271,12 +279,12 @@ def content_digest(path: Path, name: str) -> str:
     file_digest = file_sha256(path)
     if not name.endswith(ARCHIVES) or path.stat().st_size > LARGEST:
         return file_digest
-    return archive_digest(path.read_bytes()) or file_digest
+    return hash_archive(path.read_bytes()) or file_digest
 
 
-def archive_digest(archive: bytes) -> str | None:
+def hash_archive(archive: bytes) -> str | None:
     """Return a digest of the members of a ``.tar.gz``; None if it cannot be read completely."""
-    archive_contents = contents(archive)
+    archive_contents = read_archive(archive)
     if archive_contents.fault:
         return None
     try:
@@ -284,7 +292,7 @@ def archive_digest(archive: bytes) -> str | None:
             members = list(tar)
     except FAULTS:
         return None
-    # ``contents`` does not read sparse files.
+    # ``read_archive`` does not read sparse files.
     if any(member.issparse() for member in members):
         return None
     forms = [
@@ -299,14 +307,14 @@ class Files:
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
 
-    def digest(self, uri: str) -> str | None:
+    def hash_uri(self, uri: str) -> str | None:
         """Return a digest of the files that a job gets from ``uri``; None if there are none."""
         files = {
-            local_path(uri, file_uri): path
+            build_local_path(uri, file_uri): path
             for file_uri, path in self._files.items()
             if file_uri.startswith(uri)
         }
         if files:
-            digests = {name: content_digest(path, name) for name, path in sorted(files.items())}
+            digests = {name: hash_content(path, name) for name, path in sorted(files.items())}
             return json_sha256(digests)[:16]
         return None

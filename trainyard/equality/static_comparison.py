@@ -19,8 +19,15 @@ from trainyard.equality.normal_form import (
     with_names,
 )
 from trainyard.equality.observed_run import Files, NotRunError, Observation, Setting, observe
-from trainyard.language.expressions import DEFAULT_TYPE, GET, index_parameters, values
-from trainyard.plan.definition_diff import Fields, compare_fields, fields, format_value, label, top
+from trainyard.language.expressions import DEFAULT_TYPE, GET, index_parameters, resolve_parameters
+from trainyard.plan.definition_diff import (
+    Fields,
+    compare_fields,
+    format_path,
+    format_value,
+    list_fields,
+    list_top_fields,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +75,15 @@ def compare(
     """
     _check(parameters, first, second)
     first_parameters, second_parameters = index_parameters(first), index_parameters(second)
-    parameter_names = _same_parameters(first_parameters, second_parameters)
+    parameter_names = _match_parameters(first_parameters, second_parameters)
     shared_names = {
         *(first_parameters.keys() & second_parameters.keys()),
         *parameter_names.values(),
     }
-    old, old_constants = _normal(first, shared_names, parameters, digest)
-    new, new_constants = _normal(second, shared_names, parameters, digest, parameter_names)
+    old, old_constants = _build_normal_form(first, shared_names, parameters, digest)
+    new, new_constants = _build_normal_form(
+        second, shared_names, parameters, digest, parameter_names
+    )
     names = match_renames(old, new)
     new = replace(
         new,
@@ -90,8 +99,10 @@ def compare(
             f"parameters declared: {name} ({format_value(name, value)}) only in the {which}"
             for name, value in constants.items()
         ]
-    but_for += _cosmetic(old, new)
-    return StaticComparison(next(_causes(old, new), None), tuple(but_for), names, parameter_names)
+    but_for += _iter_cosmetic_titles(old, new)
+    return StaticComparison(
+        next(_iter_causes(old, new), None), tuple(but_for), names, parameter_names
+    )
 
 
 def _check(parameters: Mapping[str, str], *documents: Mapping[str, Any]) -> None:
@@ -104,7 +115,7 @@ def _check(parameters: Mapping[str, str], *documents: Mapping[str, Any]) -> None
             )
 
 
-def _same_parameters(
+def _match_parameters(
     first_parameters: Mapping[str, Mapping[str, Any]],
     second_parameters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
@@ -114,11 +125,11 @@ def _same_parameters(
     first declares has the same declaration, and no other of the second does.
     """
     old = {
-        name: _json(_declaration(first_parameters[name]))
+        name: _dump_json(_normalize_declaration(first_parameters[name]))
         for name in first_parameters.keys() - second_parameters.keys()
     }
     new = {
-        name: _json(_declaration(second_parameters[name]))
+        name: _dump_json(_normalize_declaration(second_parameters[name]))
         for name in second_parameters.keys() - first_parameters.keys()
     }
     return {
@@ -128,7 +139,7 @@ def _same_parameters(
     }
 
 
-def _normal(
+def _build_normal_form(
     document: Mapping[str, Any],
     shared_names: set[str],
     parameters: Mapping[str, str],
@@ -141,7 +152,7 @@ def _normal(
     """
     declarations = index_parameters(document)
     try:
-        parameter_values = values(
+        parameter_values = resolve_parameters(
             document, {name: text for name, text in parameters.items() if name in declarations}
         )
     except ValueError as error:
@@ -157,11 +168,11 @@ def _normal(
             constants[name] = value
             del remaining[name]
     instead = {name: {GET: f"Parameters.{other}"} for name, other in parameter_names.items()}
-    forms = {name: _declaration(entry) for name, entry in remaining.items()}
+    forms = {name: _normalize_declaration(entry) for name, entry in remaining.items()}
     return normalise_definition(document, forms, constants | instead, digest), constants
 
 
-def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _normalize_declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the declaration of a parameter without its name, with type and sorted enum values."""
     form = {"Type": DEFAULT_TYPE, **{k: v for k, v in entry.items() if k != "Name"}}
     if isinstance(form.get("EnumValues"), list):
@@ -169,28 +180,32 @@ def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
     return form
 
 
-def _causes(old: Normal, new: Normal) -> Iterator[Cause]:
+def _iter_causes(old: Normal, new: Normal) -> Iterator[Cause]:
     """Iterate over the differences; those of a step precede those of steps that wait for it."""
     for name in sorted(old.parameters.keys() | new.parameters.keys()):
         was, now = old.parameters.get(name), new.parameters.get(name)
-        if _json(was) != _json(now):
-            yield from _fields_of("", f"parameter {name}", top(was or {}), top(now or {}))
-    if _json(old.top) != _json(new.top):
-        yield from _fields_of("", "definition", top(old.top), top(new.top))
-    for name in _in_order(old, new):
+        if _dump_json(was) != _dump_json(now):
+            yield from _compare_step_fields(
+                "", f"parameter {name}", list_top_fields(was or {}), list_top_fields(now or {})
+            )
+    if _dump_json(old.top) != _dump_json(new.top):
+        yield from _compare_step_fields(
+            "", "definition", list_top_fields(old.top), list_top_fields(new.top)
+        )
+    for name in _sort_steps(old, new):
         was, now = old.steps.get(name), new.steps.get(name)
         if was is None or now is None:
             kinds = [entry["Type"] if entry else None for entry in (was, now)]
             yield Cause(step=name, what="step", first=kinds[0], second=kinds[1])
-        elif _json(was) != _json(now):
-            yield from _fields_of(name, "", fields(was), fields(now))
+        elif _dump_json(was) != _dump_json(now):
+            yield from _compare_step_fields(name, "", list_fields(was), list_fields(now))
 
 
-def _fields_of(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Cause]:
+def _compare_step_fields(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Cause]:
     """Iterate over the fields that differ; there is always at least one cause."""
     changes = list(compare_fields(old, new))
     for change in changes:
-        path = {"after": "steps that it waits for"}.get(change.path, label(change.path))
+        path = {"after": "steps that it waits for"}.get(change.path, format_path(change.path))
         title = f"{subject} {path}".strip()
         yield Cause(step=step, what=title, first=change.old, second=change.new)
     if not changes:
@@ -198,25 +213,25 @@ def _fields_of(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Ca
         yield Cause(step=step, what=title, first="one way", second="another")
 
 
-def _in_order(old: Normal, new: Normal) -> list[str]:
+def _sort_steps(old: Normal, new: Normal) -> list[str]:
     """Return the names of all steps in an order in which a step follows those it waits for."""
 
-    def depth(name: str) -> int:
+    def compute_depth(name: str) -> int:
         return max(len(side.steps[name]["after"]) for side in (old, new) if name in side.steps)
 
-    return sorted({**old.steps, **new.steps}, key=depth)
+    return sorted({**old.steps, **new.steps}, key=compute_depth)
 
 
-def _cosmetic(old: Normal, new: Normal) -> Iterator[str]:
+def _iter_cosmetic_titles(old: Normal, new: Normal) -> Iterator[str]:
     """Iterate over the titles of differences that do not change the work."""
     for step in {**old.cosmetics, **new.cosmetics}:
         was, now = old.cosmetics.get(step, {}), new.cosmetics.get(step, {})
         for name in {**was, **now}:
-            if _json(was.get(name)) != _json(now.get(name)):
+            if _dump_json(was.get(name)) != _dump_json(now.get(name)):
                 yield f"{name} of {step}" if step else name
 
 
-def _json(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -255,7 +270,7 @@ class Answer:
         return {"verdict": self.verdict, **asdict(self)}
 
 
-def decide(
+def decide_equality(
     first: Mapping[str, Any],
     second: Mapping[str, Any],
     setting: Setting,
@@ -276,7 +291,7 @@ def decide(
         DefinitionError: a parameter is declared nowhere, or its value is not of its type.
         EmulatorError: the emulator cannot start on this machine.
     """
-    comparison = compare(first, second, setting.parameters, Files(setting.files).digest)
+    comparison = compare(first, second, setting.parameters, Files(setting.files).hash_uri)
     if comparison.cause:
         reason = "not executed: the definitions themselves differ"
         return Answer(cause=comparison.cause, evidence=reason)
@@ -295,10 +310,10 @@ def decide(
     except NotRunError as reason:
         evidence = f"not executed: {reason}; their normal forms are identical"
         return Answer(but_for=comparison.but_for, evidence=evidence)
-    chance = {(cause.step, cause.what) for cause in differences(first_run, repeat_run)}
+    chance = {(cause.step, cause.what) for cause in iter_differences(first_run, repeat_run)}
     causes = (
         cause
-        for cause in differences(first_run, second_run)
+        for cause in iter_differences(first_run, second_run)
         if (cause.step, cause.what) not in chance
     )
     places = sorted(f"{step} {fact}".strip() for step, fact in chance)
@@ -306,11 +321,11 @@ def decide(
     return Answer(
         cause=next(causes, None),
         but_for=(*comparison.but_for, *random),
-        evidence=_evidence(first_run, second_run),
+        evidence=_format_evidence(first_run, second_run),
     )
 
 
-def differences(first: Observation, second: Observation) -> Iterator[Cause]:
+def iter_differences(first: Observation, second: Observation) -> Iterator[Cause]:
     """Iterate over the facts that differ, in the order in which the steps ran."""
     for step in {**first.facts, **second.facts}:
         was, now = first.facts.get(step), second.facts.get(step)
@@ -325,7 +340,7 @@ def differences(first: Observation, second: Observation) -> Iterator[Cause]:
                 yield Cause(step=step, what=fact, first=values[0], second=values[1], note=note)
 
 
-def _evidence(first: Observation, second: Observation) -> str:
+def _format_evidence(first: Observation, second: Observation) -> str:
     """Return the sentence that says what was executed and compared."""
     facts = [fact for step in first.facts.values() for fact in step]
     kinds = {"request": "values of requests", "file": "files that jobs saw", "output": "outputs"}

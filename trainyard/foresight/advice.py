@@ -11,19 +11,19 @@ from math import isfinite, log
 from typing import Any
 
 from trainyard.foresight import interrupted_run
-from trainyard.foresight.cloud_machines import TABLE, machines
+from trainyard.foresight.cloud_machines import TABLE, make_machines
 from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.layouts import Count, fitting, node_counts
+from trainyard.foresight.layouts import Count, iter_fitting_layouts, list_node_counts
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
 
 SIMILARITY = 1.02
-"""Layouts whose aims (see ``_aim``) differ by a smaller factor are ordered by their simplicity: two
-releases of the same framework differ by 1.3 % on the same table (median; NeMo's performance
-summaries)."""
+"""Layouts whose aims (see ``_compute_aim``) differ by a smaller factor are ordered by their
+simplicity: two releases of the same framework differ by 1.3 % on the same table (median; NeMo's
+performance summaries)."""
 NEVER = 10**6
 """Distance from the best, in factors of SIMILARITY, for a training that never ends."""
 
@@ -76,15 +76,15 @@ def advise(question: Question) -> Advice:
     """Predict and rank all layouts that fit."""
     count, all_candidates = Count(), list[Candidate]()
     for offer in question.offers:
-        for nodes in node_counts(question.max_nodes):
-            layouts = _fitting(question, offer, nodes, count)
-            all_candidates += candidates(question, offer, nodes, layouts)
+        for nodes in list_node_counts(question.max_nodes):
+            layouts = _iter_fitting_layouts(question, offer, nodes, count)
+            all_candidates += predict_candidates(question, offer, nodes, layouts)
     ranking = _rank_candidates(all_candidates, question)
-    change = () if all_candidates else tuple(remedies(question))
+    change = () if all_candidates else tuple(find_remedies(question))
     return Advice(question, ranking, count, change)
 
 
-def candidates(
+def predict_candidates(
     question: Question, offer: Offer, nodes: int, layouts: Iterable[tuple[Setting, Memory]]
 ) -> list[Candidate]:
     """Return the predictions for layouts on ``nodes`` machines.
@@ -97,7 +97,9 @@ def candidates(
         return []
     fastest = min((time.step_seconds for _, _, time in timings), key=lambda step: step.p50)
     run = interrupted_run.foresee(
-        machines(offer.name, nodes, question.how, region=question.region, usd_hour=offer.usd_hour),
+        make_machines(
+            offer.name, nodes, question.how, region=question.region, usd_hour=offer.usd_hour
+        ),
         question.parameters,
         fastest,
         question.steps,
@@ -110,8 +112,8 @@ def candidates(
             setting=setting,
             memory=needs,
             time=time,
-            hours=run.hours.times(time.step_seconds.p50 / fastest.p50),
-            usd=run.usd.times(time.step_seconds.p50 / fastest.p50),
+            hours=run.hours.scale(time.step_seconds.p50 / fastest.p50),
+            usd=run.usd.scale(time.step_seconds.p50 / fastest.p50),
             run=run,
         )
         for setting, needs, time in timings
@@ -129,27 +131,27 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
         is_unsure = candidate.memory.fits != "yes"
         late = question.deadline is not None and candidate.hours.p90 > question.deadline
         dear = question.budget is not None and candidate.usd.p90 > question.budget
-        keys[id(candidate)] = (is_unsure, late or dear, _aim(candidate, question))
+        keys[id(candidate)] = (is_unsure, late or dear, _compute_aim(candidate, question))
     least: dict[tuple[bool, bool], float] = {}
     for unsure, is_missed, aim in keys.values():
         least[unsure, is_missed] = min(aim, least.get((unsure, is_missed), aim))
 
-    def key(candidate: Candidate) -> tuple[Any, ...]:
+    def make_sort_key(candidate: Candidate) -> tuple[Any, ...]:
         unsure, is_missed, aim = keys[id(candidate)]
         ratio = aim / least[unsure, is_missed]
         tier = int(log(ratio) / log(SIMILARITY)) if isfinite(ratio) else NEVER
-        return unsure, is_missed, tier, complexity(candidate.setting), aim
+        return unsure, is_missed, tier, compute_complexity(candidate.setting), aim
 
-    return tuple(sorted(all_candidates, key=key))
+    return tuple(sorted(all_candidates, key=make_sort_key))
 
 
-def complexity(it: Setting) -> int:
+def compute_complexity(it: Setting) -> int:
     """Return a number for how much of a layout has to be set up, and can go wrong."""
     degrees = (it.tensor, it.pipeline, it.interleave, it.context)
     return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
 
 
-def _aim(candidate: Candidate, question: Question) -> float:
+def _compute_aim(candidate: Candidate, question: Question) -> float:
     """Return the figure to minimise.
 
     With a deadline it is the cost, or the time if the deadline is missed. With only a budget it is
@@ -188,42 +190,44 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 """Possible changes of the training, those with the smallest effect on its result first."""
 
 
-def remedies(question: Question) -> Iterator[str]:
+def find_remedies(question: Question) -> Iterator[str]:
     """Iterate over the changes with which some layout fits, the smallest one of each kind.
 
     The kinds are more machines, other machines, and another way of training. There are none if no
     single change is enough.
     """
-    few = node_counts(question.max_nodes)[::-1]
+    few = list_node_counts(question.max_nodes)[::-1]
     larger_offers = [
-        (o, n) for n in node_counts(MOST) if n > question.max_nodes for o in question.offers
+        (o, n) for n in list_node_counts(MOST) if n > question.max_nodes for o in question.offers
     ]
     for offer, nodes in larger_offers:
-        if _fits(question, offer, [nodes]):
+        if _has_fitting_layout(question, offer, [nodes]):
             yield f"{nodes} × {offer.name}"
             break
     for offer in sorted(question.elsewhere, key=lambda offer: offer.usd_hour):
-        if _fits(question, offer, few):
+        if _has_fitting_layout(question, offer, few):
             yield f"{offer.name} in their place"
             break
     for remedy, change in CHANGES:
         variant = replace(question, model=question.model.model_copy(update=change))
-        if any(_fits(variant, offer, few) for offer in question.offers):
+        if any(_has_fitting_layout(variant, offer, few) for offer in question.offers):
             yield remedy
             return
 
 
-def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
+def _has_fitting_layout(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
     """Return whether some layout surely fits on one of these numbers of machines."""
     return any(
         needs.fits == "yes"
         for nodes in counts
-        for _, needs in _fitting(question, offer, nodes, Count())
+        for _, needs in _iter_fitting_layouts(question, offer, nodes, Count())
     )
 
 
-def _fitting(
+def _iter_fitting_layouts(
     question: Question, offer: Offer, nodes: int, count: Count
 ) -> Iterator[tuple[Setting, Memory]]:
     batch, ask = question.global_batch, question.ask
-    return fitting(question.model, offer.machine, nodes, batch, question.space, ask, count)
+    return iter_fitting_layouts(
+        question.model, offer.machine, nodes, batch, question.space, ask, count
+    )

@@ -23,22 +23,22 @@ EQUAL = 0.01
 """Steps whose times differ by a smaller share count as equally fast."""
 
 
-def picture(advice: Advice) -> Group:
+def render_advice(advice: Advice) -> Group:
     """Return the whole advice, from the question to the reasons."""
     parts: list[Text | Table] = [*map(Text, _describe_question(advice)), Text()]
     if best := select_layouts(advice):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column("")
-        for number, name in enumerate(heads(best[0])):
+        for number, name in enumerate(list_headings(best[0])):
             table.add_column(name, justify="left" if number < WORDS else "right", overflow="fold")
         for number, candidate in enumerate(best, 1):
-            row = (str(number), *cells(candidate, best[0]))
+            row = (str(number), *format_cells(candidate, best[0]))
             table.add_row(*row, style="bold" if number == 1 else "")
-        parts += [table, Text(), Text(f"1  {running(best[0])}")]
+        parts += [table, Text(), Text(f"1  {format_run(best[0])}")]
         for number, other in enumerate(best[1:], 2):
-            parts.append(Text(f"{number}  {why_not(other, best[0], advice.question)}"))
+            parts.append(Text(f"{number}  {explain_rank(other, best[0], advice.question)}"))
     else:
-        parts += _nothing(advice)
+        parts += _explain_no_fit(advice)
     if advice.question.learned:
         parts += [Text(), Text(advice.question.learned, "dim")]
     return Group(*parts)
@@ -56,53 +56,53 @@ def _describe_question(advice: Advice) -> Iterator[str]:
     types = ", ".join(offer.name for offer in question.offers)
     yield (
         f"{layout_count.layouts:,} layouts on up to {question.max_nodes} × {types}; "
-        f"{layout_count.fit:,} fit. {aim(question)}"
+        f"{layout_count.fit:,} fit. {format_aim(question)}"
     )
-    if advice.ranking and (miss := misses(advice.ranking[0], question)):
+    if advice.ranking and (miss := explain_missed_bound(advice.ranking[0], question)):
         yield f"None does: the first {miss}. The fastest of all is first."
 
 
-def aim(question: Question) -> str:
+def format_aim(question: Question) -> str:
     """Return a sentence that says how the layouts are ranked."""
     if question.deadline is not None:
-        bounds = f"that keep {lasting(question.deadline)}"
-        bounds += f" and {dollars(question.budget)}" if question.budget is not None else ""
+        bounds = f"that keep {format_duration(question.deadline)}"
+        bounds += f" and {format_usd(question.budget)}" if question.budget is not None else ""
         return f"First the cheapest of those {bounds} at p90."
     if question.budget is not None:
-        return f"First the fastest of those that keep {dollars(question.budget)} at p90."
+        return f"First the fastest of those that keep {format_usd(question.budget)} at p90."
     return "Neither --deadline nor --budget: first the smallest product of time and cost."
 
 
-def heads(first: Candidate) -> tuple[str, ...]:
+def list_headings(first: Candidate) -> tuple[str, ...]:
     """Return the headings of the table of candidates; ``first`` determines the unit of time."""
-    unit, _ = span(first.hours.p50)
+    unit, _ = choose_time_unit(first.hours.p50)
     memory, words = "GiB (p10–p90)", ("machines", "layout", "batch")
     return (*words, memory, "step s", f"{unit} (p10–p90)", "USD (p10–p90)")
 
 
-def cells(candidate: Candidate, first: Candidate) -> tuple[str, ...]:
+def format_cells(candidate: Candidate, first: Candidate) -> tuple[str, ...]:
     """Return the row of a candidate in the table that :func:`heads` describes."""
     it = candidate.setting
-    _, unit = span(first.hours.p50)
+    _, unit = choose_time_unit(first.hours.p50)
     mark = "~" if candidate.offer.is_estimated else ""
     peak = candidate.memory.peak
     low, middle, high = (f"{g:.{0 if g > 10 else 1}f}" for g in (peak.p10, peak.p50, peak.p90))
     memory_text = f"{middle} ({low}–{high}) of {candidate.memory.usable_gib:.0f}"
     return (
         f"{candidate.nodes} × {candidate.offer.name.removeprefix('ml.')}",
-        layout(it) + ("" if it.recompute == "none" else f", recompute {it.recompute}"),
+        format_layout(it) + ("" if it.recompute == "none" else f", recompute {it.recompute}"),
         f"{it.micro_batch} × {it.accumulation}",
         memory_text + ("" if candidate.memory.fits == "yes" else "?"),
-        figure(candidate.time.step_seconds.p50),
-        _range(candidate.hours.times(1 / unit)),
-        mark + _money(candidate.usd),
+        format_number(candidate.time.step_seconds.p50),
+        _format_range(candidate.hours.scale(1 / unit)),
+        mark + _format_cost(candidate.usd),
     )
 
 
 def format_time_and_cost(candidate: Candidate) -> str:
     """Return time and cost, such as ``18 (16–20) days, $3.4 M (3.0–3.7)``."""
-    unit, size = span(candidate.hours.p50)
-    return f"{_range(candidate.hours.times(1 / size))} {unit}, {_money(candidate.usd)}"
+    unit, size = choose_time_unit(candidate.hours.p50)
+    return f"{_format_range(candidate.hours.scale(1 / size))} {unit}, {_format_cost(candidate.usd)}"
 
 
 NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "FSDP"}
@@ -110,7 +110,7 @@ NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "F
 pass is ZeRO-2 for memory and traffic."""
 
 
-def layout(it: Setting) -> str:
+def format_layout(it: Setting) -> str:
     """Return a layout as text, such as ``ZeRO-2/64 TP8 PP2×4 CP2``.
 
     The parts are what is sharded over how many ranks, and the degrees of tensor, pipeline (times
@@ -126,51 +126,55 @@ def layout(it: Setting) -> str:
     return " ".join(filter(None, words))
 
 
-def running(candidate: Candidate) -> str:
+def format_run(candidate: Candidate) -> str:
     """Return a sentence about the interruptions and the saves of the training."""
-    stops, every = candidate.run.interruptions, lasting(candidate.run.save_interval / 3600)
+    stops, every = candidate.run.interruptions, format_duration(candidate.run.save_interval / 3600)
     return (
         f"the run: {candidate.run.useful:.0%} of the time useful; {stops.p50:,.1f} "
         f"({stops.p10:,.1f}–{stops.p90:,.1f}) interruptions, a save every {every}"
     )
 
 
-def _nothing(advice: Advice) -> Iterator[Text]:
+def _explain_no_fit(advice: Advice) -> Iterator[Text]:
     """Iterate over the lines that replace the table if no layout fits."""
     yield Text("No layout fits.", "bold red")
     for line in advice.remedies:
         yield Text(f"It would with {line}", "bold")
 
 
-def why_not(other: Candidate, best: Candidate, question: Question) -> str:
+def explain_rank(other: Candidate, best: Candidate, question: Question) -> str:
     """Return why ``other`` is ranked below ``best``, which is the first."""
     if other.memory.fits != "yes":
-        return f"may not fit: {fills(other.memory)}"
-    bound = misses(other, question)
-    if bound and not misses(best, question):
+        return f"may not fit: {format_peak(other.memory)}"
+    bound = explain_missed_bound(other, question)
+    if bound and not explain_missed_bound(best, question):
         return bound
     if other.place == best.place:
-        return _slower(other, best)
+        return _compare_speed(other, best)
     cost = other.usd.p50 / best.usd.p50 - 1
     later = other.hours.p50 / best.hours.p50 - 1
-    text = f"{_by(cost, 'dearer', 'cheaper')}, {_by(later, 'later', 'sooner')}"
+    text = f"{_format_difference(cost, 'dearer', 'cheaper')}, "
+    f"{_format_difference(later, 'later', 'sooner')}"
     overlap = other.usd.p10 <= best.usd.p90 and best.usd.p10 <= other.usd.p90
     if overlap and abs(cost) < TENTH:
         text += "; their costs are too close to say"
     return f"{text}: MFU {other.time.mfu:.0%}, {best.time.mfu:.0%} in the first"
 
 
-def misses(other: Candidate, question: Question) -> str | None:
+def explain_missed_bound(other: Candidate, question: Question) -> str | None:
     """Return the bound that a candidate exceeds at p90, and by how much; None if it keeps both."""
     if question.deadline is not None and other.hours.p90 > question.deadline:
-        late, deadline = lasting(other.hours.p90), lasting(question.deadline)
+        late, deadline = format_duration(other.hours.p90), format_duration(question.deadline)
         return f"misses the deadline: {late} at p90, for {deadline}"
     if question.budget is not None and other.usd.p90 > question.budget:
-        return f"over the budget: {dollars(other.usd.p90)} at p90, for {dollars(question.budget)}"
+        return (
+            f"over the budget: {format_usd(other.usd.p90)} at p90, for "
+            f"{format_usd(question.budget)}"
+        )
     return None
 
 
-def _slower(other: Candidate, best: Candidate) -> str:
+def _compare_speed(other: Candidate, best: Candidate) -> str:
     """Compare layouts on the same machines, where only the step times differ."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
@@ -178,7 +182,7 @@ def _slower(other: Candidate, best: Candidate) -> str:
         return "as fast as the first"
     error = (step.p90 - step.p10) / 2 / step.p50
     close = f"too close to say at ±{error:.0%}: " if abs(slower) < error else ""
-    text = f"{_by(slower, 'slower', 'faster')} a step, {close}"
+    text = f"{_format_difference(slower, 'slower', 'faster')} a step, {close}"
     if slower < 0:
         return f"{text}more to set up"
     before = best.time.parts
@@ -189,7 +193,7 @@ def _slower(other: Candidate, best: Candidate) -> str:
     return f"{text}{share:.0%} of it is {part}, {earlier:.0%} in the first"
 
 
-def _by(share: float, more: str, less: str) -> str:
+def _format_difference(share: float, more: str, less: str) -> str:
     """Return text such as ``4 % slower``; if the share is above 1, a factor such as ``2.5 ×``."""
     if share > 1:
         return f"{1 + share:.1f} × as {'dear' if more == 'dearer' else 'long'}"
@@ -197,39 +201,39 @@ def _by(share: float, more: str, less: str) -> str:
     return f"{text} {more if share >= 0 else less}"
 
 
-def fills(needs: Memory) -> str:
+def format_peak(needs: Memory) -> str:
     """Return the peak and its largest part, as ``92 of 79 GiB, of which activations 40``."""
     largest = max(needs.categories, key=lambda name: needs.categories[name].p50)
     share = needs.categories[largest].p50
     return (
-        f"{figure(needs.peak.p50)} of {needs.usable_gib:.0f} GiB, of which {largest} "
-        f"{figure(share)}"
+        f"{format_number(needs.peak.p50)} of {needs.usable_gib:.0f} GiB, of which {largest} "
+        f"{format_number(share)}"
     )
 
 
-def _range(spread: Spread) -> str:
-    return f"{figure(spread.p50)} ({figure(spread.p10)}–{figure(spread.p90)})"
+def _format_range(spread: Spread) -> str:
+    return f"{format_number(spread.p50)} ({format_number(spread.p10)}–{format_number(spread.p90)})"
 
 
-def _money(spread: Spread) -> str:
+def _format_cost(spread: Spread) -> str:
     """Return a cost, such as ``$3.38 M (3.04–3.72)``."""
-    size, letter = _thousands(spread.p50)
-    low, high = figure(spread.p10 / size), figure(spread.p90 / size)
-    return f"${figure(spread.p50 / size)}{letter} ({low}–{high})"
+    size, letter = _choose_usd_unit(spread.p50)
+    low, high = format_number(spread.p10 / size), format_number(spread.p90 / size)
+    return f"${format_number(spread.p50 / size)}{letter} ({low}–{high})"
 
 
-def dollars(usd: float) -> str:
+def format_usd(usd: float) -> str:
     """Return USD as text, such as ``$1.23 M``, ``$340 k`` or ``$12.50``."""
-    size, letter = _thousands(usd)
-    return f"${figure(usd / size)}{letter}" if letter else f"${usd:.2f}"
+    size, letter = _choose_usd_unit(usd)
+    return f"${format_number(usd / size)}{letter}" if letter else f"${usd:.2f}"
 
 
-def _thousands(usd: float) -> tuple[float, str]:
+def _choose_usd_unit(usd: float) -> tuple[float, str]:
     """Return the unit for an amount in USD, as (divisor, suffix)."""
     return (1e6, " M") if usd >= 1e6 else (1e3, " k") if usd >= 1e3 else (1.0, "")
 
 
-def figure(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number as text with three digits and no exponent; ∞ for infinity."""
     if isinf(value):
         return "∞"
@@ -253,15 +257,15 @@ SPANS = (
 """Units of time: (unit, its length in hours, fewest hours that are shown in it)."""
 
 
-def span(hours: float) -> tuple[str, float]:
+def choose_time_unit(hours: float) -> tuple[str, float]:
     """Return the unit in which this many hours are shown, and the unit's hours."""
     return next((unit, size) for unit, size, least in SPANS if hours >= least)
 
 
-def lasting(hours: float) -> str:
+def format_duration(hours: float) -> str:
     """Return a duration as text, such as ``18.2 days`` or ``5 hours``."""
-    unit, size = span(hours)
-    return f"{figure(hours / size)} {unit}"
+    unit, size = choose_time_unit(hours)
+    return f"{format_number(hours / size)} {unit}"
 
 
 # Advice as JSON; times are in seconds and hours, sizes in GiB.
@@ -274,7 +278,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
     """Return advice as a JSON object."""
     question, count, best = advice.question, advice.count, select_layouts(advice)
     others = [candidate for candidate in advice.ranking[:RANK_LIMIT] if candidate not in best]
-    return _plain(
+    return _convert_to_json(
         {
             "question": _format_question(question),
             "layouts": {
@@ -282,8 +286,8 @@ def as_json(advice: Advice) -> dict[str, Any]:
                 "fit": count.fit,
                 "refused": count.refusal_count,
             },
-            "advised": [_layout(candidate, best[0], question) for candidate in best],
-            "ranked": [_layout(candidate, best[0], question) for candidate in others],
+            "advised": [_build_layout_json(candidate, best[0], question) for candidate in best],
+            "ranked": [_build_layout_json(candidate, best[0], question) for candidate in others],
             "remedies": advice.remedies,
         }
     )
@@ -306,7 +310,7 @@ def _format_question(question: Question) -> dict[str, Any]:
     }
 
 
-def _layout(candidate: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
+def _build_layout_json(candidate: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
     return {
         "instance_type": candidate.offer.name,
         "instances": candidate.nodes,
@@ -314,7 +318,7 @@ def _layout(candidate: Candidate, best: Candidate, question: Question) -> dict[s
         "usd": candidate.usd,
         "price_estimated": candidate.offer.is_estimated,
         "setting": candidate.setting.model_dump(exclude_defaults=True),  # as in advise --rows
-        "memory_gib": _memory(candidate.memory),
+        "memory_gib": _build_memory_json(candidate.memory),
         "step_seconds": candidate.time.step_seconds,
         "parts": candidate.time.parts,
         "tokens_per_second_per_gpu": candidate.time.tokens_per_second_per_gpu,
@@ -325,11 +329,11 @@ def _layout(candidate: Candidate, best: Candidate, question: Question) -> dict[s
             "save_every_seconds": candidate.run.save_interval,
             "save_stall_seconds": candidate.run.save_stall,
         },
-        "why_not": None if candidate is best else why_not(candidate, best, question),
+        "why_not": None if candidate is best else explain_rank(candidate, best, question),
     }
 
 
-def _memory(memory: Memory) -> dict[str, Any]:
+def _build_memory_json(memory: Memory) -> dict[str, Any]:
     return {
         "peak": memory.peak,
         "usable": memory.usable_gib,
@@ -340,12 +344,12 @@ def _memory(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     """Return a value as plain JSON types; infinity becomes null, because JSON cannot express it."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _convert_to_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_convert_to_json(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value

@@ -26,7 +26,7 @@ START = Spread(*_low_to_high(TABLE["starts"]))
 """Seconds from the machines' start to the first step, without loading a checkpoint: a guess."""
 
 
-def between_failures(nodes: int) -> Spread:
+def estimate_failure_hours(nodes: int) -> Spread:
     """Return the hours of running between two failures of a job on ``nodes`` machines.
 
     The failure of one machine stops all, so a job on ``nodes`` machines fails ``nodes`` times as
@@ -39,7 +39,7 @@ def between_failures(nodes: int) -> Spread:
     return Spread(hours[-1], hours[len(hours) // 2], hours[0])
 
 
-def between_losses(instance_type: str, nodes: int) -> Spread:
+def estimate_loss_hours(instance_type: str, nodes: int) -> Spread:
     """Return the hours of running between two losses of spot machines.
 
     A job that keeps requesting scarce machines loses one within hours (spot-traces). AWS's advisor
@@ -48,15 +48,15 @@ def between_losses(instance_type: str, nodes: int) -> Spread:
     not list, the lowest band of all families is used.
     """
     probes = TABLE["probes"]
-    bands = [row for row in TABLE["losses"] if row["family"] == _family(instance_type)]
+    bands = [row for row in TABLE["losses"] if row["family"] == _parse_family(instance_type)]
     often = math.sqrt(probes["low"] * probes["high"])
     monthly = min((row["low"] + row["high"]) / 200 for row in bands or TABLE["losses"])
     rarely = HOURS_A_MONTH / -math.log1p(-monthly)
     # A guess: the true value is equally likely to be nearer, by a factor, to either of the two.
-    return Spread(often, math.sqrt(often * rarely), rarely).times(1 / nodes)
+    return Spread(often, math.sqrt(often * rarely), rarely).scale(1 / nodes)
 
 
-def spot_share(instance_type: str, region: str) -> Spread:
+def estimate_spot_share(instance_type: str, region: str) -> Spread:
     """Return the spot price divided by the price on demand.
 
     The price is EC2's: SageMaker publishes no spot prices, and bills the saving as fewer seconds.
@@ -68,7 +68,7 @@ def spot_share(instance_type: str, region: str) -> Spread:
     near = (
         [row for row in of_type if row["region"] == region],
         of_type,
-        [row for row in rows if _family(row["type"]) == _family(instance_type)],
+        [row for row in rows if _parse_family(row["type"]) == _parse_family(instance_type)],
         rows,
     )
     shares = next(filter(None, near))
@@ -76,13 +76,13 @@ def spot_share(instance_type: str, region: str) -> Spread:
     return Spread(low, math.sqrt(low * high), high)
 
 
-def either(*spreads: Spread) -> Spread:
+def combine_interruptions(*spreads: Spread) -> Spread:
     """Return the hours between interruptions of any of several causes: their rates add up."""
     rates = (tuple(1 / value for value in (s.p10, s.p50, s.p90)) for s in spreads)
     return Spread(*(1 / sum(pair) for pair in zip(*rates, strict=True)))
 
 
-def _family(instance_type: str) -> str:
+def _parse_family(instance_type: str) -> str:
     """Return the family of an instance type, such as ``p5`` for ``ml.p5.48xlarge``."""
     return instance_type.removeprefix("ml.").partition(".")[0]
 
@@ -106,7 +106,7 @@ class Machines:
     """Seconds until all machines are available, at the start and after each interruption."""
 
 
-def machines(
+def make_machines(
     instance_type: str, count: int, how: How, *, region: str, usd_hour: float = 0.0
 ) -> Machines:
     """Return ``count`` instances of a type in a region, bought on demand or as spot.
@@ -118,14 +118,14 @@ def machines(
         region: AWS region.
         usd_hour: price of one instance on demand, per hour; 0 if only the time matters.
     """
-    share, between = Spread(1.0, 1.0, 1.0), between_failures(count)
+    share, between = Spread(1.0, 1.0, 1.0), estimate_failure_hours(count)
     if how == "spot":
-        share = spot_share(instance_type, region)
-        between = either(between, between_losses(instance_type, count))
+        share = estimate_spot_share(instance_type, region)
+        between = combine_interruptions(between, estimate_loss_hours(instance_type, count))
     return Machines(
         count=count,
         gpus_per_node=MACHINES[instance_type].accelerators,
-        usd_per_hour=share.times(usd_hour * count),
+        usd_per_hour=share.scale(usd_hour * count),
         between=between,
         wait=WAITS[how],
     )
@@ -135,15 +135,15 @@ ELSEWHERE = "us-east-1"
 """Region whose prices are used if there is no price for the job's own region."""
 
 
-def price(instance_type: str, region: str) -> Price | None:
+def find_price(instance_type: str, region: str) -> Price | None:
     """Return the on-demand price of one instance in USD per hour.
 
     If the region has no price, return that of ``ELSEWHERE``, marked as estimated; None if that
     region has none either.
     """
-    regional_price = load(region).hourly("training", instance_type)
+    regional_price = load(region).find_hourly("training", instance_type)
     if regional_price is None and (
-        other_price := load(ELSEWHERE).hourly("training", instance_type)
+        other_price := load(ELSEWHERE).find_hourly("training", instance_type)
     ):
         return Price(other_price.usd, is_estimated=True)
     return regional_price
@@ -212,7 +212,7 @@ GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_name("gpus.csv"))
 """Mapping of a device's name to the device."""
 
 
-def device_of(machine: Machine) -> Gpu | None:
+def find_device(machine: Machine) -> Gpu | None:
     """Return the GPU of an instance type, identified by its name and memory.
 
     Return None if the instance type has no GPU, has one that is not in the table, or has Trainium:

@@ -19,7 +19,7 @@ STEPS = 8
 """Number of steps of Newton's method, after which only the last digits change."""
 
 
-def useful_share(
+def compute_useful_share(
     interval: float, save: float, restart: float, between: float, write: float = 0.0
 ) -> float:
     """Return the share of the time that becomes progress.
@@ -58,7 +58,7 @@ def useful_share(
     return interval * math.exp(-write / between) / ((between + restart) * math.expm1(cycle))
 
 
-def best_interval(
+def compute_best_interval(
     save: float, restart: float, between: float, write: float = 0.0, shortest: float = 0.0
 ) -> float:
     """Return the interval with the largest useful share: between · (1 + W(−e^(−1 − save/between))).
@@ -143,28 +143,28 @@ def foresee(
             every few seconds. It is then not shorter than a save. It is never shorter than a step.
         saved_bytes: bytes of a checkpoint over all ranks, if they are known.
     """
-    stall, write, load = _checkpoint(machines, parameters, saved_bytes)
-    interval = interval_seconds or best_interval(
+    stall, write, load = _estimate_checkpoint(machines, parameters, saved_bytes)
+    interval = interval_seconds or compute_best_interval(
         stall + write, 0.0, machines.between.p50 * 3600, shortest=stall + write
     )
     interval = max(interval, step_seconds.p50)
     estimates = (
-        step_seconds.times(steps),
+        step_seconds.scale(steps),
         machines.wait,
         START,
         machines.between,
         machines.usd_per_hour,
     )
     # There are many later waits, so their mean counts; the first wait is an unknown of its own.
-    later_wait = fmean(map(machines.wait.get_quantile, _normal_values()[1]))
+    later_wait = fmean(map(machines.wait.get_quantile, _compute_normal_values()[1]))
     hours, charged_hours, usd, interruptions, useful = [], [], [], [], []
-    for unknowns in zip(*_normal_values(), strict=True):
+    for unknowns in zip(*_compute_normal_values(), strict=True):
         pairs = zip(estimates, unknowns, strict=True)
         work, wait, begin, between, price = (
             spread.get_quantile(deviations) for spread, deviations in pairs
         )
         begin, between = begin + load, between * 3600
-        share = useful_share(min(interval, work), stall, later_wait + begin, between, write)
+        share = compute_useful_share(min(interval, work), stall, later_wait + begin, between, write)
         life = between + later_wait + begin
         count = work / share / life if share else math.inf
         seconds = begin + count * (between + begin) + write
@@ -185,14 +185,14 @@ def foresee(
 
 
 @cache
-def _normal_values() -> list[list[float]]:
+def _compute_normal_values() -> list[list[float]]:
     """Return equally likely values of a standard normal, for each unknown in another order."""
     values = [NormalDist().inv_cdf((place + 0.5) / DRAWS) for place in range(DRAWS)]
     order = random.Random(0)  # noqa: S311 (not for security; seeded: the advice is reproducible)
     return [order.sample(values, DRAWS) for _ in range(5)]
 
 
-def _checkpoint(
+def _estimate_checkpoint(
     machines: Machines, parameters: float, saved_bytes: float | None
 ) -> tuple[float, float, float]:
     """Return the seconds of a save, as (stop of the training, write after it), and of a load.

@@ -21,7 +21,7 @@ class Spread:
     p90: float
 
     @classmethod
-    def around(cls, value: float, low: float, high: float) -> "Spread":
+    def from_median(cls, value: float, low: float, high: float) -> "Spread":
         """Return a spread around ``value``; ``low`` and ``high`` are the deciles divided by it."""
         return cls(value * low, value, value * high)
 
@@ -44,10 +44,10 @@ class Spread:
             return max(self.p50 + share * (side - self.p50), 0.0)
         return self.p50 * (side / self.p50) ** share
 
-    def times(self, factor: float) -> "Spread":
+    def scale(self, factor: float) -> "Spread":
         """Return the spread multiplied by ``factor``, for example to convert it to another unit."""
         return Spread(self.p10 * factor, self.p50 * factor, self.p90 * factor)
 
-    def inverse(self, factor: float = 1.0) -> "Spread":
+    def invert(self, factor: float = 1.0) -> "Spread":
         """Return ``factor`` divided by the spread, such as tokens per second for seconds."""
         return Spread(factor / self.p90, factor / self.p50, factor / self.p10)

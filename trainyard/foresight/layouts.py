@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from trainyard.foresight.setting import BEFORE_AMPERE, Setting, kernel_refused
+from trainyard.foresight.setting import BEFORE_AMPERE, Setting, explain_refused_kernel
 
 Shard = Literal["none", "optimizer", "gradients", "full"]
 Recompute = Literal["none", "selective", "full"]
@@ -87,13 +87,13 @@ class Count:
     """Reason for the first refusal; empty if there was none."""
 
 
-def node_counts(most: int) -> list[int]:
+def list_node_counts(most: int) -> list[int]:
     """Return the numbers of nodes to try: powers of two, 1.5 times those, and ``most`` itself."""
     powers = [2**exponent for exponent in range(most.bit_length())]
     return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
 
 
-def fitting(
+def iter_fitting_layouts(
     model: Setting,
     machine: Machine,
     nodes: int,
@@ -127,13 +127,13 @@ def fitting(
         }
     )
     # The attention kernel does not run on this GPU: no layout is possible.
-    if kernel_refused(base.gpu, base.attention):
+    if explain_refused_kernel(base.gpu, base.attention):
         return
-    for degrees, per_rank in _degrees(base, global_batch, space):
+    for degrees, per_rank in _iter_degrees(base, global_batch, space):
         micro = [
             size for size in space.micro_batch if _is_valid_micro_batch(per_rank, size, degrees)
         ]
-        for shard, shard_degree in _sharings(base, degrees, space):
+        for shard, shard_degree in _iter_sharings(base, degrees, space):
             family = base.model_copy(
                 update={**degrees, "data": 0, "shard": shard, "shard_degree": shard_degree}
             )
@@ -145,7 +145,9 @@ def fitting(
                 break
 
 
-def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
+def _iter_sharings(
+    base: Setting, degrees: dict[str, Any], space: Space
+) -> Iterator[tuple[Shard, int]]:
     """Iterate over (what is sharded, over how many ranks or 0 for all), least memory first."""
     data, context = degrees["data"], degrees["context"]
     node_ranks = base.node_size // (degrees["tensor"] * context)
@@ -156,13 +158,13 @@ def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[
             yield shard, node_ranks
 
 
-def _degrees(
+def _iter_degrees(
     base: Setting, global_batch: int, space: Space
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Iterate over (degrees and precision, samples per data-parallel rank) of all layouts."""
     gpus, node = base.gpus, base.node_size
     for tensor in space.tensor:
-        if node % tensor or not _splits(base, tensor):
+        if node % tensor or not _can_split_heads(base, tensor):
             continue
         for context in space.context:
             rank_tokens, remainder = divmod(base.sequence, context)
@@ -173,9 +175,9 @@ def _degrees(
                 if remainder or not data or global_batch % data:
                     continue
                 for interleave in space.interleave:
-                    if not _stages(base.layers, pipeline, interleave):
+                    if not _has_equal_stages(base.layers, pipeline, interleave):
                         continue
-                    for precision in _precisions(base, space):
+                    for precision in _iter_precisions(base, space):
                         degrees = {
                             "tensor": tensor,
                             "sequence_parallel": tensor > 1,
@@ -188,7 +190,7 @@ def _degrees(
                         yield degrees, global_batch // data
 
 
-def _precisions(base: Setting, space: Space) -> Iterator[str]:
+def _iter_precisions(base: Setting, space: Space) -> Iterator[str]:
     """Iterate over the precisions of the device; before Ampere, float16 replaces bfloat16."""
     for precision in space.precision:
         if precision == "bf16" and base.gpu in BEFORE_AMPERE:
@@ -197,7 +199,7 @@ def _precisions(base: Setting, space: Space) -> Iterator[str]:
             yield precision
 
 
-def _splits(base: Setting, tensor: int) -> bool:
+def _can_split_heads(base: Setting, tensor: int) -> bool:
     """Return whether each of ``tensor`` ranks gets the same number of whole heads."""
     # Weights that bitsandbytes has packed cannot be shared (huggingface/transformers, issue 38122).
     if base.quantization != "none" and tensor > 1:
@@ -207,7 +209,7 @@ def _splits(base: Setting, tensor: int) -> bool:
     return not (heads % tensor or groups % tensor or base.hidden % tensor or base.ffn % tensor)
 
 
-def _stages(layers: int, pipeline: int, interleave: int) -> bool:
+def _has_equal_stages(layers: int, pipeline: int, interleave: int) -> bool:
     """Return whether all stages have the same number of blocks.
 
     Embedding and head may count as one block each, as in Llama 3 405B, which has 126 = 128 − 2

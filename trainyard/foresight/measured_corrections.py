@@ -54,7 +54,7 @@ class Measurement:
     """Number of metric lines in the log from which the median was computed."""
 
 
-def factor(ratios: Sequence[float], baseline: Spread) -> Spread:
+def estimate_factor(ratios: Sequence[float], baseline: Spread) -> Spread:
     """Return the factor by which to multiply the predicted median, with its deciles.
 
     Args:
@@ -70,7 +70,7 @@ def factor(ratios: Sequence[float], baseline: Spread) -> Spread:
     weight = n * between / (n * between + run_variance) if between else 0.0
     half = DECILE * math.sqrt(run_variance + between * (1 - weight))
     median = math.exp(weight * mean)
-    return Spread.around(median, math.exp(-half), math.exp(half))
+    return Spread.from_median(median, math.exp(-half), math.exp(half))
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ class Calibration:
             baseline,
             step_seconds=step,
             parts={name: seconds * slower for name, seconds in baseline.parts.items()},
-            tokens_per_second_per_gpu=step.inverse(setting.tokens / setting.gpus),
+            tokens_per_second_per_gpu=step.invert(setting.tokens / setting.gpus),
             mfu=baseline.mfu / slower,
         )
 
     def adjust_time(self, setting: Setting, baseline: Spread) -> Spread:
         """Return the corrected seconds per step; ``baseline`` is the constants' prediction."""
         ratios = self._ratios.get(setting.gpu)
-        return factor(ratios, baseline).times(baseline.p50) if ratios else baseline
+        return estimate_factor(ratios, baseline).scale(baseline.p50) if ratios else baseline
 
     def count(self, gpu: str) -> int:
         """Return the number of measured trainings on the device."""

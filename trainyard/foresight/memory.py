@@ -15,7 +15,7 @@ from typing import Literal
 
 from trainyard.foresight import model_shapes
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.model_shapes import megatron
+from trainyard.foresight.model_shapes import is_megatron
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import WIDTH, ActivationBytes, Shapes, Unit
 
@@ -46,7 +46,7 @@ class Stage:
     """Weights that the head shares with an embedding on another stage, and so keeps as a copy."""
 
 
-def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
+def list_stages(setting: Setting, model: Shapes) -> list[Stage]:
     """Return the stages that may be the fullest: the first, the second (an inner one), the last."""
     ranks = setting.pipeline
     if ranks == 1:
@@ -57,18 +57,22 @@ def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
     stages = []
     for number in numbers:
         ends = [(first, 1.0)] * (number == 0) + [(last, 1.0)] * (number == ranks - 1)
-        share = _share(setting, sum(unit.count for unit in inner), last=number == ranks - 1)
+        share = _compute_block_share(
+            setting, sum(unit.count for unit in inner), last=number == ranks - 1
+        )
         blocks = tuple((unit, unit.count * share) for unit in inner)
         head = last if number == ranks - 1 else None
         embedding = model.units[-1].widest or model.units[0].parameters
         shared_parameters = embedding if head and model.tied else 0
         stages.append(
-            Stage(number, (*blocks, *ends), head, _flight(setting, number), shared_parameters)
+            Stage(
+                number, (*blocks, *ends), head, _count_in_flight(setting, number), shared_parameters
+            )
         )
     return stages
 
 
-def _share(setting: Setting, blocks: int, *, last: bool) -> float:
+def _compute_block_share(setting: Setting, blocks: int, *, last: bool) -> float:
     """Return the share of the blocks on a stage: it is rounded up, and the last gets the rest."""
     chunks = setting.pipeline * setting.interleave
     stage_blocks = -(-blocks // chunks) * setting.interleave
@@ -78,7 +82,7 @@ def _share(setting: Setting, blocks: int, *, last: bool) -> float:
     return (last_blocks if last else stage_blocks) / blocks
 
 
-def _flight(setting: Setting, number: int) -> float:
+def _count_in_flight(setting: Setting, number: int) -> float:
     """Return the number of micro-batches in flight on stage ``number``.
 
     1F1B: p − i micro-batches on stage i. Interleaved: a rank has started 2(p − i − 1) + (v − 1)p
@@ -134,7 +138,7 @@ class States:
     gathered_bytes: GatheredBytes
 
 
-def resident(setting: Setting, stage: Stage) -> States:
+def compute_states(setting: Setting, stage: Stage) -> States:
     """Return the bytes of the stage's units on one rank."""
     width = WIDTH[setting.precision]
     full, is_sharded = setting.shard == "full", setting.shard != "none"
@@ -142,8 +146,8 @@ def resident(setting: Setting, stage: Stage) -> States:
     # FSDP keeps only the float32 weights, without a 16-bit copy of them.
     alone = full and setting.master and setting.offload != "optimizer"
     has_copy = setting.master and width < 4 and not alone
-    weights, trained_weights = _weights(setting, stage, 4.0 if alone else float(width))
-    moment_bytes = _moments(setting) * trained_weights
+    weights, trained_weights = _count_weights(setting, stage, 4.0 if alone else float(width))
+    moment_bytes = _compute_moment_bytes(setting) * trained_weights
     optimizer = (moment_bytes + trained_weights * 4.0 * has_copy) / (ranks if is_sharded else 1)
     gradients = trained_weights * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
@@ -161,7 +165,7 @@ def resident(setting: Setting, stage: Stage) -> States:
     return States(parameters, gradients, optimizer, _gather_bytes(setting, stage))
 
 
-def _moments(setting: Setting) -> float:
+def _compute_moment_bytes(setting: Setting) -> float:
     """Return the bytes per trained weight of the optimizer's moments."""
     if setting.optimizer == "adamw_8bit":
         return EIGHT_BIT
@@ -174,7 +178,7 @@ def on_rank(setting: Setting, unit: Unit) -> float:
     return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
 
 
-def _weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple[float, float]:
+def _count_weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple[float, float]:
     """Return (bytes of the stage's weights, number of trained weights) on an unsharded rank."""
     width = float(WIDTH[setting.precision])
     total, trained_weights = (
@@ -184,7 +188,7 @@ def _weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple[float
     for unit, count in stage.units:
         rank_weights = on_rank(setting, unit) * count
         learns = rank_weights * _get_trained_share(unit)
-        frozen = width if unit is stage.head else _frozen(setting, unit)
+        frozen = width if unit is stage.head else _compute_frozen_bytes(setting, unit)
         total += learns * weight_bytes + (rank_weights - learns) * frozen
         trained_weights += learns
     return total, trained_weights
@@ -194,7 +198,7 @@ def _get_trained_share(unit: Unit) -> float:
     return unit.trained / max(1, unit.parameters)
 
 
-def _frozen(setting: Setting, unit: Unit) -> float:
+def _compute_frozen_bytes(setting: Setting, unit: Unit) -> float:
     """Return the bytes of a frozen weight; libraries quantize matrix weights except the head's."""
     width = float(WIDTH[setting.precision])
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
@@ -207,7 +211,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
     both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     block, learns = on_rank(setting, unit), _get_trained_share(unit)
-    frozen = _frozen(setting, unit) if setting.lora_rank else width
+    frozen = _compute_frozen_bytes(setting, unit) if setting.lora_rank else width
     # A quantized matrix is expanded to 16 bits for its product.
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
@@ -217,7 +221,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         return GatheredBytes(
             blocks=wide,
             gradient=gradient_block * learns * both,
-            head_gradient=_trained_head_weights(setting, stage) * both if leaves else 0.0,
+            head_gradient=_count_trained_head_weights(setting, stage) * both if leaves else 0.0,
         )
     save_bytes = 4.0 * max(
         on_rank(setting, stage_unit) * _get_trained_share(stage_unit)
@@ -233,12 +237,12 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         blocks=2 * block * frozen + wide,
         head=head * width + block * frozen,
         gradient=block * learns * both,
-        head_gradient=_trained_head_weights(setting, stage) * both,
+        head_gradient=_count_trained_head_weights(setting, stage) * both,
         save_bytes=save_bytes,
     )
 
 
-def _trained_head_weights(setting: Setting, stage: Stage) -> float:
+def _count_trained_head_weights(setting: Setting, stage: Stage) -> float:
     """Return the number of the head's trained weights on a rank; 0 if the stage has no head."""
     return on_rank(setting, stage.head) * _get_trained_share(stage.head) if stage.head else 0.0
 
@@ -324,9 +328,9 @@ def foresee(
     """
     model = shapes or model_shapes.from_setting(setting)
     moments: list[tuple[float, When, Stage, States, dict[str, float]]] = []
-    for stage in stages_of(setting, model):
-        states = resident(setting, stage)
-        for when, moving in moving_at(setting, model, stage, states).items():
+    for stage in list_stages(setting, model):
+        states = compute_states(setting, stage)
+        for when, moving in compute_moving_bytes(setting, model, stage, states).items():
             categories = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
             categories.setdefault("gradients", states.gradients)
             comes = sum(size for name, size in moving.items() if name != "gradients")
@@ -345,25 +349,25 @@ def foresee(
         (stays * (1 + c.states) + moves * c.high) / GIB,
     )
     return Memory(
-        categories={name: _spread(name, categories.get(name, 0.0), c) for name in CATEGORIES},
+        categories={name: _make_spread(name, categories.get(name, 0.0), c) for name in CATEGORIES},
         peak=peak,
         when=when,
         stage=stage.number,
-        fits=_verdict(setting, model, peak.p10, (stays * (1 + c.states) + moves * c.worst) / GIB),
-        usable_gib=_usable(setting),
+        fits=_judge_fit(setting, model, peak.p10, (stays * (1 + c.states) + moves * c.worst) / GIB),
+        usable_gib=_compute_usable_gib(setting),
     )
 
 
-def _spread(name: str, size: float, c: Constants) -> Spread:
+def _make_spread(name: str, size: float, c: Constants) -> Spread:
     low, high = (1 - c.states, 1 + c.states) if name in STAYS else (c.low, c.high)
-    return Spread.around(size / GIB, low, high)
+    return Spread.from_median(size / GIB, low, high)
 
 
-def _verdict(
+def _judge_fit(
     setting: Setting, model: Shapes, least: float, most: float
 ) -> Literal["yes", "no", "unsure"]:
     """Return whether a peak between ``least`` and ``most`` GiB fits on the device."""
-    usable = _usable(setting)
+    usable = _compute_usable_gib(setting)
     if least > usable:
         return "no"
     # PEFT on FSDP saves the weights of the whole model unless it is configured to save shards.
@@ -373,7 +377,7 @@ def _verdict(
     return "yes" if max(most, full_weights) <= usable else "unsure"
 
 
-def _usable(setting: Setting) -> float:
+def _compute_usable_gib(setting: Setting) -> float:
     """Return the memory in GiB that torch's allocator can use on the device."""
     return setting.device.memory_gib - CONTEXT_GIB
 
@@ -389,7 +393,7 @@ uses). chunked: result and gradient in 16 bits, and the float32 values for an ei
 (torchtune's CEWithChunkedOutputLoss; litgpt's chunked_cross_entropy is much the same)."""
 
 
-def moving_at(
+def compute_moving_bytes(
     setting: Setting, model: Shapes, stage: Stage, states: States
 ) -> dict[When, dict[str, float]]:
     """Return the bytes that come and go: mapping of each moment to category to bytes.
@@ -401,11 +405,11 @@ def moving_at(
     """
     gathered_bytes = states.gathered_bytes
     tokens = setting.micro_batch * setting.sequence / setting.context
-    activations = _activation_bytes(setting, stage) * tokens
+    activations = _compute_activation_bytes(setting, stage) * tokens
     logits = model.logits * tokens / setting.tensor if stage.head else 0.0
     loss = {
         "activations": activations,
-        "logits": logits * _loss(setting),
+        "logits": logits * _compute_loss_bytes(setting),
         "gathered": gathered_bytes.head,
     }
     head = {
@@ -417,12 +421,13 @@ def moving_at(
     block = {
         "activations": activations + recompute_bytes * tokens,
         # Megatron's loss keeps the logits in float32.
-        "logits": logits * (4.0 if megatron(setting) else 0.0),
+        "logits": logits * (4.0 if is_megatron(setting) else 0.0),
         "gathered": gathered_bytes.blocks,
-        "buffers": (buffer_bytes + _between(setting, stage)) * tokens + gathered_bytes.gradient,
+        "buffers": (buffer_bytes + _compute_boundary_bytes(setting, stage)) * tokens
+        + gathered_bytes.gradient,
     }
     back = max((block, head), key=lambda categories: sum(categories.values()))
-    if _fresh(setting):
+    if _starts_without_gradients(setting):
         loss, back = loss | {"gradients": 0.0}, back | {"gradients": 0.0}
     return {
         "forward": loss,
@@ -432,17 +437,17 @@ def moving_at(
     }
 
 
-def _fresh(setting: Setting) -> bool:
+def _starts_without_gradients(setting: Setting) -> bool:
     """Return whether the backward pass begins without gradient buffers.
 
     It then frees more memory than it takes. DDP's buckets and Megatron's buffers are allocated for
     the whole training, so with those it does not.
     """
     alone = setting.data_parallel == 1 or setting.shard == "full"
-    return alone and setting.accumulation == 1 and not megatron(setting)
+    return alone and setting.accumulation == 1 and not is_megatron(setting)
 
 
-def _loss(setting: Setting) -> float:
+def _compute_loss_bytes(setting: Setting) -> float:
     """Return the bytes per logit of the loss, by what the training library is likely to use.
 
     Libraries for fine-tuning compute the loss in chunks; those for GPTs, and Megatron, compute it
@@ -451,12 +456,12 @@ def _loss(setting: Setting) -> float:
     narrow = not setting.master and setting.precision != "fp32"
     if narrow or setting.lora_rank or setting.optimizer == "adamw_8bit":
         return LOSS["chunked"]
-    if setting.positions == "learned" or megatron(setting):
+    if setting.positions == "learned" or is_megatron(setting):
         return LOSS["fused"]
     return LOSS["float" if setting.tensor == 1 else "parallel"]
 
 
-def _activation_bytes(setting: Setting, stage: Stage) -> float:
+def _compute_activation_bytes(setting: Setting, stage: Stage) -> float:
     """Return the bytes per token of a micro-batch that the stage's units keep for backward.
 
     The result includes all micro-batches in flight.
@@ -474,13 +479,13 @@ def _on(setting: Setting, activation: ActivationBytes) -> float:
     return activation.on(setting.tensor, sequence_parallel=setting.sequence_parallel)
 
 
-def _between(setting: Setting, stage: Stage) -> float:
+def _compute_boundary_bytes(setting: Setting, stage: Stage) -> float:
     """Return the bytes per token that torch's pipeline keeps for all micro-batches in flight.
 
     For each it keeps the output of the stage, and space for the gradient of that output
     (torch/distributed/pipelining/stage.py).
     """
-    if setting.pipeline == 1 or megatron(setting):
+    if setting.pipeline == 1 or is_megatron(setting):
         return 0.0
     output_bytes = stage.units[0][0].output_bytes
     return 2 * stage.flight * output_bytes / (setting.tensor if setting.sequence_parallel else 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard.common.errors import RecipeError, TrainingError, nearest
+from trainyard.common.errors import RecipeError, TrainingError, suggest_nearest
 from trainyard.foresight import transformer_formulas
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import WIDTH, Shapes
@@ -40,14 +40,14 @@ def read(tree: Mapping[str, Any]) -> Shapes:
         ) from None
 
 
-def widths(read: Shapes) -> dict[str, Any]:
+def compute_widths(read: Shapes) -> dict[str, Any]:
     """Return the fields of a Setting that its layouts depend on, from the shapes of a model."""
     block = max(read.units, key=lambda unit: unit.count)
     width = max(1, round(block.output_bytes / WIDTH["bf16"]))
     return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
-def megatron(setting: Setting) -> bool:
+def is_megatron(setting: Setting) -> bool:
     """Return whether the layout is Megatron's, which fuses operators that torch does not fuse."""
     split = setting.tensor * setting.pipeline * setting.context > 1
     return split and setting.shard != "full"
@@ -60,7 +60,7 @@ def from_setting(setting: Setting) -> Shapes:
     (Touvron et al. 2023).
     """
     heads = setting.heads or max(1, setting.hidden // 128)
-    head, is_fused = setting.hidden // heads, megatron(setting)
+    head, is_fused = setting.hidden // heads, is_megatron(setting)
     # The usual width of a Llama's feed-forward layer: 8/3 of the hidden width, rounded up to 256.
     usual = -(-8 * setting.hidden // 3 // 256) * 256 if setting.gated else 4 * setting.hidden
     width = WIDTH[setting.precision]
@@ -93,9 +93,9 @@ def _build_shapes(
 ) -> Shapes:
     """Return the shapes of a model that consists of embedding, blocks and head; cached."""
     units = (
-        transformer_formulas.embedding(widths, vocab, widths.is_biased),
+        transformer_formulas.build_embedding(widths, vocab, widths.is_biased),
         transformer_formulas.block(widths, layers),
-        transformer_formulas.head(widths, vocab, tied),
+        transformer_formulas.build_head(widths, vocab, tied),
     )
     return Shapes(units=units, sequence=widths.sequence, logits=vocab, tied=tied)
 
@@ -129,7 +129,7 @@ class Model:
     source: str
 
 
-def _model(row: Mapping[str, str]) -> Model:
+def _parse_model(row: Mapping[str, str]) -> Model:
     shape: dict[str, Any] = {name: int(row[name]) for name in _SHAPE}
     shape |= {"gated": row["gated"] == "yes", "positions": row["positions"]}
     tokens, batch = (float(row[name] or 0) or None for name in ("tokens", "batch_tokens"))
@@ -137,7 +137,7 @@ def _model(row: Mapping[str, str]) -> Model:
 
 
 with Path(__file__).with_name("models.csv").open(encoding="utf-8", newline="") as _file:
-    MODELS: Mapping[str, Model] = {row["name"]: _model(row) for row in csv.DictReader(_file)}
+    MODELS: Mapping[str, Model] = {row["name"]: _parse_model(row) for row in csv.DictReader(_file)}
 """Mapping of a model's name to the model."""
 
 
@@ -149,7 +149,8 @@ def get_model(name: str) -> Model:
     """
     if name not in MODELS:
         raise RecipeError(
-            f"--model {name}: is not in the table; {nearest(name, [*MODELS])}; for another, "
+            f"--model {name}: is not in the table; {suggest_nearest(name, [*MODELS])}; for "
+            "another, "
             "give --layers, --hidden, … or --shapes shapes.json"
         )
     return MODELS[name]

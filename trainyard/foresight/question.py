@@ -14,9 +14,9 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from trainyard.common.errors import RecipeError, nearest
+from trainyard.common.errors import RecipeError, suggest_nearest
 from trainyard.foresight import memory, model_shapes, step_time
-from trainyard.foresight.cloud_machines import GPUS, How, device_of, price
+from trainyard.foresight.cloud_machines import GPUS, How, find_device, find_price
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
@@ -118,10 +118,10 @@ class Question:
         return memory.foresee(setting, self.shapes)
 
 
-def offers(region: str) -> Iterator[Offer]:
+def iter_offers(region: str) -> Iterator[Offer]:
     """Iterate over all instance types that have a price in ``region`` and a GPU in ``gpus.csv``."""
     for name, instance in MACHINES.items():
-        if (gpu := device_of(instance)) and (hourly := price(name, region)):
+        if (gpu := find_device(instance)) and (hourly := find_price(name, region)):
             gbps = instance.network_gbps
             machine = Machine(gpu=gpu.name, gpus=instance.accelerators, node_gbps=gbps)
             yield Offer(
@@ -144,14 +144,14 @@ def choose_offers(
             has no such region.
     """
     _refuse_region(region)
-    regional_offers = {offer.name: offer for offer in offers(region)}
+    regional_offers = {offer.name: offer for offer in iter_offers(region)}
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in regional_offers:
             raise RecipeError(
                 f"{option} {name}: no training on it can be predicted in {region}: no such type, "
                 "no GPU of trainyard/foresight/gpus.csv, or no price; "
-                f"{nearest(name, [*regional_offers])}"
+                f"{suggest_nearest(name, [*regional_offers])}"
                 + ("" if option == "--instances" else "; name types with --instances")
             )
     return [regional_offers[name] for name in names], [
@@ -172,11 +172,11 @@ def _refuse_region(region: str) -> None:
     if region not in regions:
         raise RecipeError(
             f"region {region}: SageMaker has no region of that name; "
-            f"{nearest(region, sorted(regions))}; set --region, or aws.region in a recipe"
+            f"{suggest_nearest(region, sorted(regions))}; set --region, or aws.region in a recipe"
         )
 
 
-def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
+def filter_by_precision(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
     """Return the offers whose devices support one of the precisions for matrix products.
 
     Raises:
@@ -207,25 +207,25 @@ MOST_HOURS = 10 * 8766.0
 """Longest accepted deadline: ten years."""
 
 
-def number(option: str, text: str, most: float = MOST_TOKENS) -> float:
+def parse_number(option: str, text: str, most: float = MOST_TOKENS) -> float:
     """Parse the value of an option that is a number such as ``300B``, ``1.4T`` or ``2e12``.
 
     Raises:
         RecipeError: it is not such a number, or is 0 or more than ``most``.
     """
-    return _amount(option, text, SIZES, "a number such as 300B, 1.4T or 2e12", most)
+    return _parse_amount(option, text, SIZES, "a number such as 300B, 1.4T or 2e12", most)
 
 
-def dollars(text: str) -> float:
+def parse_usd(text: str) -> float:
     """Parse the value of ``--budget`` in USD, such as ``100000`` or ``250k``.
 
     Raises:
         RecipeError: it is not a number, or is 0 or more than ``MOST_USD``.
     """
-    return number("--budget", text, MOST_USD)
+    return parse_number("--budget", text, MOST_USD)
 
 
-def hours(option: str, text: str) -> float:
+def parse_hours(option: str, text: str) -> float:
     """Parse the value of an option that is a time such as ``30d``, ``36h`` or ``2w``.
 
     Return hours, which is also the unit of a number without a letter.
@@ -233,10 +233,10 @@ def hours(option: str, text: str) -> float:
     Raises:
         RecipeError: it is not such a time, or is 0 or longer than ten years.
     """
-    return _amount(option, text, HOURS, "a time such as 36h, 30d or 2w", MOST_HOURS)
+    return _parse_amount(option, text, HOURS, "a time such as 36h, 30d or 2w", MOST_HOURS)
 
 
-def _amount(
+def _parse_amount(
     option: str, text: str, units: dict[str, float], expectation: str, most: float
 ) -> float:
     """Parse a number with a unit; raise a RecipeError if it is invalid or out of bounds."""
@@ -283,13 +283,13 @@ def answer_file(path: Path, out: TextIO) -> bool:
             f"--rows {path}: cannot be read: {error}; give a file with a JSON object per line"
         ) from None
     sound = True
-    for answer in answers(text.splitlines()):
+    for answer in iter_answers(text.splitlines()):
         out.write(json.dumps(answer, ensure_ascii=False) + "\n")
         sound &= "error" not in answer
     return sound
 
 
-def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def iter_answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Iterate over the results, one for each line that is not empty.
 
     A result has ``line`` (the line's number), the row's ``id`` if it has one, and the predictions
@@ -319,15 +319,15 @@ def _answer(line: str) -> dict[str, Any]:
         for name in ignored_names:
             if close := get_close_matches(name, sorted(KNOWN_FIELDS), n=1, cutoff=CLOSENESS):
                 raise ValueError(f"{name}: no such field; nearest valid name: {close[0]}")
-        setting, assumption = _setting(known_fields)
-        return {**identity, **foreseen(setting), "ignored": ignored_names, **assumption}
+        setting, assumption = _parse_setting(known_fields)
+        return {**identity, **predict_setting(setting), "ignored": ignored_names, **assumption}
     except ValidationError as error:
-        return {**identity, "error": _problem(error, known_fields)}
+        return {**identity, "error": _format_problem(error, known_fields)}
     except ValueError as error:
         return {**identity, "error": str(error)}
 
 
-def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
+def _parse_setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
     """Return the row's setting, and ``{"assumed": …}`` if something was assumed about it.
 
     Raises:
@@ -342,7 +342,7 @@ def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
     return setting.model_copy(update=cut), {"assumed": note}
 
 
-def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
+def _format_problem(error: ValidationError, row: Mapping[str, Any]) -> str:
     """Return a message about the first problem: the field, its value, and what was expected."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
@@ -353,15 +353,15 @@ def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
     return f"{field}: {value}: {message}"
 
 
-def foreseen(setting: Setting) -> dict[str, Any]:
+def predict_setting(setting: Setting) -> dict[str, Any]:
     """Predict a step's time, tokens per second and memory in GiB, each with p10, p50 and p90."""
     step, used = step_time.foresee(setting), memory.foresee(setting)
     return {
-        "step_seconds": _figures(step.step_seconds),
-        "tokens_per_second_per_gpu": _figures(step.tokens_per_second_per_gpu),
+        "step_seconds": _round_figures(step.step_seconds),
+        "tokens_per_second_per_gpu": _round_figures(step.tokens_per_second_per_gpu),
         "memory_gib": {
-            "total": _figures(used.peak),
-            **{name: _figures(part) for name, part in used.categories.items()},
+            "total": _round_figures(used.peak),
+            **{name: _round_figures(part) for name, part in used.categories.items()},
         },
         "fits": used.fits,
         "usable_gib": _round_value(used.usable_gib),
@@ -371,7 +371,7 @@ def foreseen(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _figures(spread: Spread) -> dict[str, float]:
+def _round_figures(spread: Spread) -> dict[str, float]:
     return {name: _round_value(getattr(spread, name)) for name in ("p10", "p50", "p90")}
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainyard.common.errors import nearest
+from trainyard.common.errors import suggest_nearest
 from trainyard.foresight.cloud_machines import GPUS, Gpu
 
 Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
@@ -30,7 +30,7 @@ FlashAttention 1 needs Turing or later, FlashAttention 2 Ampere or later
 (github.com/Dao-AILab/flash-attention, README), cuDNN's in Transformer Engine Ampere or later."""
 
 
-def kernel_refused(gpu: str, attention: str) -> str | None:
+def explain_refused_kernel(gpu: str, attention: str) -> str | None:
     """Return a message if an attention kernel does not run on a device; None if it does."""
     if gpu not in KERNELS.get(attention, ()):
         return None
@@ -184,7 +184,7 @@ class Setting(BaseModel):
     @classmethod
     def _check_gpu(cls, name: str) -> str:
         if name not in GPUS:
-            raise ValueError(f"no such device; {nearest(name, [*GPUS, *USUAL_MEMORY])}")
+            raise ValueError(f"no such device; {suggest_nearest(name, [*GPUS, *USUAL_MEMORY])}")
         return name
 
     @model_validator(mode="after")
@@ -242,7 +242,7 @@ class Setting(BaseModel):
             raise ValueError(
                 f"precision {self.precision}: {self.gpu} does not multiply in it; take {usual}"
             )
-        if refusal := kernel_refused(self.gpu, self.attention):
+        if refusal := explain_refused_kernel(self.gpu, self.attention):
             raise ValueError(refusal)
         return self
 

@@ -171,7 +171,7 @@ class _Path:
     """Number of passes through the units that the model has once, such as embedding and head."""
 
 
-def _path(setting: Setting, block: Unit, ends: float) -> _Path:
+def _find_longest_path(setting: Setting, block: Unit, ends: float) -> _Path:
     """Return the longest path through a step.
 
     ``ends`` are the FLOPs of matrix products in the units that the model has once.
@@ -194,7 +194,7 @@ def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
     model = shapes or model_shapes.from_setting(setting)
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
-    path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
+    path = _find_longest_path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
     # Share of the forward pass's matrix products that the backward pass repeats: torchtitan's
     # selective policy keeps every other product, that for full attention all but the scores.
     selective = 0.0 if setting.attention == "full" else 0.5
@@ -219,7 +219,7 @@ def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
     _compute(work, setting, block, path.blocks * tokens, repeats)
     for unit in ends:
         _compute(work, setting, unit, path.ends * unit.count * tokens, 0.0)
-    _communicate(work, setting, model, block, path.blocks * tokens)
+    _add_communication(work, setting, model, block, path.blocks * tokens)
     _update(work, setting, model)
     return work
 
@@ -234,7 +234,7 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
     passes = 2 + trained_share + repeats
     fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
     _multiply(work, setting, unit, times * passes, fp8=fp8)
-    _attend(work, setting, unit, times)
+    _add_attention(work, setting, unit, times)
     bandwidth = setting.device.bandwidth_tb_s * 1e12
     activation = unit.kept["none"]
     both = activation.whole + activation.split
@@ -272,7 +272,7 @@ def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bo
         work.narrow += product / (unit.output_bytes / WIDTH[setting.precision] / 1000)
 
 
-def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "full"]:
+def choose_attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "full"]:
     """Return the attention kernel of a setting; if it says only "flash", the likely one.
 
     With learned positions this is the Triton kernel that GPTs before mid-2023 used. Else, on Hopper
@@ -288,11 +288,11 @@ def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "
     return "cudnn" if modern else "flash2"
 
 
-def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
+def _add_attention(work: Work, setting: Setting, unit: Unit, times: float) -> None:
     """Add the attention of a unit, for ``times`` tokens, to ``work``."""
     forward = unit.attention_flops * times / setting.tensor
     forward /= setting.device.matmul_tflops * 1e12
-    kernel = attention_kernel(setting)
+    kernel = choose_attention_kernel(setting)
     if kernel == "full":
         work.scores += forward * (3 + (setting.recompute != "none"))
         return
@@ -314,22 +314,24 @@ def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
         work.flash1_back += forward
 
 
-def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times: float) -> None:
+def _add_communication(
+    work: Work, setting: Setting, model: Shapes, block: Unit, times: float
+) -> None:
     """Add the communication to ``work``; ``times`` is the number of tokens that pass a block,
     summed over all blocks of the path.
     """
     if setting.tensor > setting.node_size:
-        work.tensor_nodes = tensor_transfer(setting, block, times)
+        work.tensor_nodes = estimate_tensor_transfer(setting, block, times)
     elif setting.async_tp and setting.device.link_gb_s:
-        work.tensor_async = tensor_transfer(setting, block, times)
+        work.tensor_async = estimate_tensor_transfer(setting, block, times)
     else:
-        work.tensor = tensor_transfer(setting, block, times)
-    boundary = boundary_transfer(setting, block, model.sequence)
+        work.tensor = estimate_tensor_transfer(setting, block, times)
+    boundary = estimate_boundary_transfer(setting, block, model.sequence)
     if setting.interleave == 1:
         work.boundary = boundary
         boundary = 0.0
-    data = data_transfer(setting, model, block)
-    work.exchange = data.hidden + boundary + context_transfer(setting, block, times)
+    data = estimate_data_transfer(setting, model, block)
+    work.exchange = data.hidden + boundary + estimate_context_transfer(setting, block, times)
     work.reduction, work.hops = data.waiting, data.hops
 
 
@@ -464,7 +466,7 @@ class Time:
     count."""
 
 
-def seconds(work: Work, c: Constants) -> dict[str, Any]:
+def compute_seconds(work: Work, c: Constants) -> dict[str, Any]:
     """Return a mapping of each part of a step to its seconds.
 
     The fields of ``work`` are numbers, or arrays with an entry per setting; so are the results.
@@ -530,14 +532,14 @@ def foresee(
     """
     c = efficiency or CONSTANTS
     work = from_setting(setting, shapes)
-    parts = seconds(work, c)
+    parts = compute_seconds(work, c)
     step = sum(parts.values())
     is_fitted = setting.gpu in FITTED_ON
     deciles = (c.low, c.high) if is_fitted else (c.low_elsewhere, c.high_elsewhere)
-    spread = Spread.around(step, *deciles)
+    spread = Spread.from_median(step, *deciles)
     tokens = setting.tokens / setting.gpus
     peak = setting.device.bf16_tflops * 1e12
-    return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)
+    return Time(spread, parts, spread.invert(tokens), work.flops * tokens / step / peak)
 
 
 # Compute the communication between a training's ranks in a step, in seconds of ideal links.
@@ -570,7 +572,7 @@ def link_bandwidth(setting: Setting) -> float:
     return setting.device.link_gb_s * 1e9 or PCIE
 
 
-def network_bandwidth(setting: Setting) -> float:
+def compute_network_bandwidth(setting: Setting) -> float:
     """Return the bytes per second from a node to other nodes."""
     return (setting.node_gbps or setting.device.node_gbps) / 8 * 1e9
 
@@ -578,10 +580,14 @@ def network_bandwidth(setting: Setting) -> float:
 def _to_a_neighbour(setting: Setting, ranks: int) -> float:
     """Return the bytes per second from a rank to the one that is ``ranks`` further in the order."""
     inside = ranks < setting.node_size
-    return link_bandwidth(setting) if inside else network_bandwidth(setting) / setting.node_size
+    return (
+        link_bandwidth(setting)
+        if inside
+        else compute_network_bandwidth(setting) / setting.node_size
+    )
 
 
-def tensor_transfer(setting: Setting, block: Unit, times: float) -> float:
+def estimate_tensor_transfer(setting: Setting, block: Unit, times: float) -> float:
     """Return the seconds of tensor parallelism's communication in a step.
 
     A block needs two all-reduces of its output in the forward pass and two in the backward pass
@@ -597,11 +603,11 @@ def tensor_transfer(setting: Setting, block: Unit, times: float) -> float:
     reductions = 4 + 2 * (setting.recompute == "full")
     volume = reductions * 2 * (t - 1) / t * block.output_bytes * times
     return volume / (
-        network_bandwidth(setting) if t > setting.node_size else link_bandwidth(setting)
+        compute_network_bandwidth(setting) if t > setting.node_size else link_bandwidth(setting)
     )
 
 
-def context_transfer(setting: Setting, block: Unit, times: float) -> float:
+def estimate_context_transfer(setting: Setting, block: Unit, times: float) -> float:
     """Return the seconds of context parallelism's communication in a step: all keys and values are
     sent once in the forward pass and twice in the backward pass.
     """
@@ -614,7 +620,7 @@ def context_transfer(setting: Setting, block: Unit, times: float) -> float:
     return volume / _to_a_neighbour(setting, setting.tensor * (c - 1))
 
 
-def boundary_transfer(setting: Setting, block: Unit, sequence: int) -> float:
+def estimate_boundary_transfer(setting: Setting, block: Unit, sequence: int) -> float:
     """Return the seconds of pipeline parallelism's communication in a step.
 
     For each micro-batch, a block's output is sent to the next stage, and its gradient back; each
@@ -629,7 +635,7 @@ def boundary_transfer(setting: Setting, block: Unit, sequence: int) -> float:
     return volume / _to_a_neighbour(setting, setting.gpus // p)
 
 
-def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
+def estimate_data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     """Return the communication for summing gradients, and for gathering sharded weights.
 
     Sharded weights are gathered and gradients scattered in each micro-batch (by FSDP gathered
@@ -644,13 +650,15 @@ def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     trained_parameters = model.trained / (setting.tensor * setting.pipeline)
     width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
     if setting.shard == "none":
-        seconds = _ring(setting, 2 * trained_parameters * gradient, ranks)
+        seconds = _estimate_ring(setting, 2 * trained_parameters * gradient, ranks)
         # torch's DDP sums gradients during the backward pass, Megatron's only after it. Tensor or
         # pipeline parallelism without sharding is taken for Megatron.
         alone = setting.tensor * setting.pipeline == 1
         return DataTraffic(hidden=seconds) if alone else DataTraffic(waiting=seconds)
     if setting.shard == "optimizer":
-        return DataTraffic(hidden=_ring(setting, trained_parameters * (gradient + width), ranks))
+        return DataTraffic(
+            hidden=_estimate_ring(setting, trained_parameters * (gradient + width), ranks)
+        )
     full = setting.shard == "full"
     shard_ranks = setting.sharded_over
     times = 1 if setting.pipeline > 1 else setting.accumulation
@@ -661,11 +669,13 @@ def data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
         sent_bytes -= (width - 1) * blocks
     volume = (sent_bytes * (1 + full) + trained_parameters * width) * times
     hops = (2 + full) * block.count / setting.pipeline * times * (shard_ranks - 1)
-    between = _between(setting, 2 * trained_parameters * width / shard_ranks, ranks // shard_ranks)
-    return DataTraffic(_ring(setting, volume, shard_ranks), between, hops)
+    between = _estimate_group_sum(
+        setting, 2 * trained_parameters * width / shard_ranks, ranks // shard_ranks
+    )
+    return DataTraffic(_estimate_ring(setting, volume, shard_ranks), between, hops)
 
 
-def _ring(setting: Setting, volume: float, ranks: int) -> float:
+def _estimate_ring(setting: Setting, volume: float, ranks: int) -> float:
     """Return the seconds in which ``ranks`` ranks gather (or reduce and scatter) ``volume`` bytes.
 
     They form a ring that uses each link once: NVLink within a node, and between nodes the node's
@@ -676,11 +686,11 @@ def _ring(setting: Setting, volume: float, ranks: int) -> float:
     seconds = volume / link_bandwidth(setting) if inside > 1 else 0.0
     if ranks > inside:
         rings = min(setting.node_size, setting.gpus) / inside
-        seconds = max(seconds, rings * volume / network_bandwidth(setting))
+        seconds = max(seconds, rings * volume / compute_network_bandwidth(setting))
     return seconds
 
 
-def _between(setting: Setting, volume: float, groups: int) -> float:
+def _estimate_group_sum(setting: Setting, volume: float, groups: int) -> float:
     """Return the seconds in which the groups of hybrid sharding sum the gradients of their shards.
 
     ``volume`` is twice the bytes of a rank's shard, because a sum is a scatter and a gather.
@@ -690,4 +700,4 @@ def _between(setting: Setting, volume: float, groups: int) -> float:
     volume *= (groups - 1) / groups
     if setting.nodes == 1:
         return volume / link_bandwidth(setting)
-    return volume * setting.node_size / network_bandwidth(setting)
+    return volume * setting.node_size / compute_network_bandwidth(setting)

@@ -170,7 +170,7 @@ class Widths:
         return [(self.hidden, self.queries), (self.hidden, self.keys)]
 
 
-def embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
+def build_embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
     """Return the embedding of tokens and, if ``is_learned``, of positions."""
     parameters = (vocab + is_learned * w.sequence) * w.hidden
     # Kept are the token's number (an int64), and one byte per value for dropout's mask.
@@ -188,7 +188,7 @@ def embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
     )
 
 
-def head(w: Widths, vocab: int, tied: bool) -> Unit:
+def build_head(w: Widths, vocab: int, tied: bool) -> Unit:
     """Return the last norm and the product with the vocabulary.
 
     Kept activations are without the logits, which ``memory`` counts.
@@ -228,7 +228,7 @@ def block(w: Widths, layers: int) -> Unit:
         replicated=norms + after,
         matmul_flops=2 * (matrices + adapters),
         attention_flops=4 * w.sequence * w.queries,
-        elementwise_bytes=_elementwise(w),
+        elementwise_bytes=_count_elementwise_bytes(w),
         kept={
             "none": _compute_activation(w),
             "selective": _compute_selective(w),
@@ -239,7 +239,7 @@ def block(w: Widths, layers: int) -> Unit:
     )
 
 
-def _elementwise(w: Widths) -> float:
+def _count_elementwise_bytes(w: Widths) -> float:
     """Return the bytes that a block's norms, residual additions, rotary encoding, activation
     function, dropout and scores read and write. In a compiled model, neighbouring ones are fused.
     """
@@ -273,12 +273,12 @@ def _compute_activation(w: Widths) -> ActivationBytes:
     attention = w.bytes * (2 * w.queries + 2 * keys)
     whole_bytes = input_bytes + (0 if w.is_compiled or w.torch_tensor else norm_bytes)
     activation = ActivationBytes(
-        whole_bytes, attention + fed + _scores(w), norm_bytes if w.torch_tensor else 0
+        whole_bytes, attention + fed + _count_score_bytes(w), norm_bytes if w.torch_tensor else 0
     )
     return activation + _compute_adapters(w)
 
 
-def _scores(w: Widths) -> float:
+def _count_score_bytes(w: Widths) -> float:
     """Return the bytes that are kept of attention's scores.
 
     Flash attention keeps one float32 per row of scores (Dao et al. 2022). Full attention keeps the
@@ -300,7 +300,7 @@ def _compute_selective(w: Widths) -> ActivationBytes:
     product, and both sums.
     """
     if w.full_attention:
-        return _compute_activation(w) + ActivationBytes(0, -_scores(w))
+        return _compute_activation(w) + ActivationBytes(0, -_count_score_bytes(w))
     stream, down = w.bytes * w.hidden, w.bytes * w.hidden * w.is_gated
     inner = w.bytes * (2 * w.queries + w.keys + w.ffn) + 4 * w.heads
     if w.torch_tensor:

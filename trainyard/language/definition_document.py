@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from trainyard.language.evaluation import UnstartedScope, evaluate
-from trainyard.language.expressions import ExpressionError, known_references
+from trainyard.language.expressions import ExpressionError, iter_known_references
 from trainyard.language.step_types import step_type
 
 # Iterate over the steps of a definition at any depth.
@@ -57,7 +57,7 @@ class Step(Entry):
         """Names of the steps whose results it refers to, with repetitions."""
         own_document = {**self.document, "Arguments": self.own_arguments}
         kinds = ("Steps", "PropertyFiles")
-        return [r.name for r in known_references(own_document) if r.kind in kinds]
+        return [r.name for r in iter_known_references(own_document) if r.kind in kinds]
 
     @property
     def depends_on(self) -> list[str]:
@@ -78,7 +78,7 @@ class Step(Entry):
         return [*self.reads, *self.depends_on, *filter(None, holders)]
 
 
-def entries(
+def iter_entries(
     documents: Any,
     path: str = "$.Steps",
     branch: tuple[str, bool] | None = None,
@@ -102,17 +102,19 @@ def entries(
                 # Steps in a loop's body keep the branch that the loop is in; steps in a branch keep
                 # the loop that the condition is in.
                 inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
-                yield from entries(arguments.get(key), f"{entry.path}.Arguments.{key}", *inside)
+                yield from iter_entries(
+                    arguments.get(key), f"{entry.path}.Arguments.{key}", *inside
+                )
 
 
-def steps_of(documents: Any) -> Iterator[Step]:
+def iter_steps(documents: Any) -> Iterator[Step]:
     """Iterate over all steps in a definition's ``Steps``; nested ones follow the step that contains
     them.
 
     Items that are not valid steps (not an object, no Name, no Type, Arguments not an object) are
     left out.
     """
-    for entry in entries(documents):
+    for entry in iter_entries(documents):
         document = entry.document
         # This much of a step is taken for granted by everything that reads steps.
         is_step = (
@@ -139,14 +141,14 @@ def find_step(documents: Any, name: str) -> Step | None:
     In an execution, an iteration of a step in a loop's body is called ``<name>-<index>``: return
     the step in the body for it.
     """
-    steps_by_name = {step.name: step for step in steps_of(documents)}
+    steps_by_name = {step.name: step for step in iter_steps(documents)}
     body, _, index = name.rpartition("-")
     # A step with exactly this name comes first, because names may also end in a hyphen and digits.
     of_loop = steps_by_name.get(body) if index.isdigit() else None
     return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
 
 
-def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
+def find_property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
     """Return where a property file is: (property of the step with the folder's URI, the file's path
     in the folder).
 
@@ -177,7 +179,9 @@ _DURATION = re.compile(
 _SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
 
 
-def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any] | None:
+def select_key_arguments(
+    document: dict[str, Any], arguments: dict[str, Any]
+) -> dict[str, Any] | None:
     """Return the part of ``arguments`` that is the step's cache key; None if it is not cached.
 
     ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
@@ -198,7 +202,7 @@ def _get_member(arguments: Any, path: str) -> Any:
     return arguments
 
 
-def duration(text: Any) -> float:
+def parse_duration(text: Any) -> float:
     """Parse an ISO 8601 duration, also in AWS's spelling without P (``30d``, ``T16m``).
 
     Return seconds; a year has 365 days, and a month 30.
@@ -227,7 +231,7 @@ class Document:
 
     steps: tuple[Step, ...]
 
-    def value(self, expression: Any) -> Any:
+    def resolve_value(self, expression: Any) -> Any:
         """Return ``expression`` with all expressions in it resolved; parameters have defaults.
 
         Lists and objects are resolved member by member. A part is ``Unknown`` if it is known only

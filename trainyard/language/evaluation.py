@@ -19,7 +19,7 @@ from trainyard.language.expressions import (
     as_text,
     check_shape,
     is_expression,
-    lookup,
+    look_up_path,
     parse_get,
 )
 
@@ -75,7 +75,7 @@ class Scope(Protocol):
         ...
 
 
-def arn_variables(arn: str) -> dict[str, str]:
+def parse_arn_variables(arn: str) -> dict[str, str]:
     """Return a mapping of execution variables to their values, as far as an ARN contains them."""
     pipeline, _, number = arn.partition("/execution/")
     return {
@@ -122,7 +122,7 @@ class UnstartedScope:
     def s3_file(self, uri: str, path: str) -> Any:
         return self._otherwise(f"{uri}: {path}")
 
-    def later(self, reference: str) -> Any:
+    def resolve_later(self, reference: str) -> Any:
         """Return the value of a reference that only loops and experiments have."""
         return self._otherwise(reference)
 
@@ -145,14 +145,14 @@ def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
     if not is_expression(value):
         return {key: evaluate(item, scope, lenient=lenient) for key, item in value.items()}
     try:
-        return _value(value, scope, lenient)
+        return _evaluate_expression(value, scope, lenient)
     except ExpressionError as error:
         if not lenient:
             raise
         return Unknown(str(error))
 
 
-def _value(expression: dict, scope: Scope, lenient: bool) -> Any:
+def _evaluate_expression(expression: dict, scope: Scope, lenient: bool) -> Any:
     """Return the value of one expression."""
     check_shape(expression)
     if GET in expression:
@@ -180,7 +180,7 @@ def _get(text: str, scope: Scope) -> Any:
     if reference.kind == "PropertyFiles":
         raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
     if isinstance(scope, UnstartedScope):
-        return scope.later(text)
+        return scope.resolve_later(text)
     raise ExpressionError(f"{GET} {text!r} is known in the run of a loop or an experiment only")
 
 
@@ -199,13 +199,13 @@ def join(values: Iterable[Any], on: str = "") -> str | Unknown:
     return Unknown(unknown.reason, tuple(parts)) if unknown else "".join(map(str, parts))
 
 
-def unknowns(value: Any) -> Iterator[Unknown]:
+def iter_unknowns(value: Any) -> Iterator[Unknown]:
     """Iterate over all ``Unknown`` in an evaluated value, at any depth."""
     if isinstance(value, Unknown):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from unknowns(item)
+            yield from iter_unknowns(item)
 
 
 def read_json(data: bytes, path: str, location: str) -> Any:
@@ -224,7 +224,7 @@ def read_json(data: bytes, path: str, location: str) -> Any:
         document = json.loads(data, parse_constant=refuse)
     except ValueError as error:
         raise ExpressionError(f"{location} is not valid JSON: {error}") from None
-    return lookup(document, path, location)
+    return look_up_path(document, path, location)
 
 
 # Evaluate the conditions of a Condition step: all operators, with types compared as on AWS.
@@ -276,16 +276,16 @@ def _walk(condition: Any) -> Iterator[Any]:
             yield from _walk(part)
 
 
-def all_hold(conditions: Iterable[dict], scope: Scope) -> bool:
+def are_conditions_met(conditions: Iterable[dict], scope: Scope) -> bool:
     """Return the outcome of a Condition step: whether all its conditions hold.
 
     Raises:
         ExpressionError: as in :func:`holds`.
     """
-    return all(holds(condition, scope) for condition in conditions)
+    return all(is_condition_met(condition, scope) for condition in conditions)
 
 
-def holds(condition: dict, scope: Scope) -> bool:
+def is_condition_met(condition: dict, scope: Scope) -> bool:
     """Return whether a condition holds.
 
     Raises:
@@ -293,22 +293,22 @@ def holds(condition: dict, scope: Scope) -> bool:
     """
     kind = condition["Type"]
     if kind == "Not":
-        return not holds(condition["Condition"], scope)
+        return not is_condition_met(condition["Condition"], scope)
     if kind == "Or":
-        return any(holds(part, scope) for part in condition["Conditions"])
+        return any(is_condition_met(part, scope) for part in condition["Conditions"])
     if kind == "In":
         value = evaluate(condition["QueryValue"], scope)
-        return any(_equal(kind, value, evaluate(item, scope)) for item in condition["Values"])
+        return any(_is_equal(kind, value, evaluate(item, scope)) for item in condition["Values"])
     left_value = evaluate(condition["LeftValue"], scope)
     right = evaluate(condition["RightValue"], scope)
     if kind == "Equals":
-        return _equal(kind, left_value, right)
+        return _is_equal(kind, left_value, right)
     if _type(kind, left_value, right) == "Boolean":
         raise ExpressionError(f"condition {kind}: true and false have no order")
     return ORDER[kind](left_value, right)
 
 
-def _equal(kind: str, left_value: Any, right: Any) -> bool:
+def _is_equal(kind: str, left_value: Any, right: Any) -> bool:
     _type(kind, left_value, right)
     return left_value == right
 

@@ -80,39 +80,39 @@ def parse_get(text: object) -> Reference:
     return Reference(kind, step, path)
 
 
-def expressions(value: Any, keys: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
+def iter_expressions(value: Any, keys: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
     """Iterate over (expression, path) of all expressions in ``value``, including nested ones.
 
     ``keys`` is the path of ``value`` itself.
     """
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from expressions(item, (*keys, index))
+            yield from iter_expressions(item, (*keys, index))
     elif isinstance(value, dict):
         if is_expression(value):
             yield value, keys
         for key, item in value.items():
-            yield from expressions(item, (*keys, key))
+            yield from iter_expressions(item, (*keys, key))
 
 
-def references(value: Any) -> Iterator[Reference]:
+def iter_references(value: Any) -> Iterator[Reference]:
     """Iterate over all references in ``value``, at any depth.
 
     Raises:
         ExpressionError: an expression is malformed.
     """
-    for expression, _ in expressions(value):
+    for expression, _ in iter_expressions(value):
         check_shape(expression)
         if GET in expression:
             yield parse_get(expression[GET])
 
 
-def known_references(value: Any) -> Iterator[Reference]:
+def iter_known_references(value: Any) -> Iterator[Reference]:
     """Iterate over all references in ``value``, at any depth, but skip malformed ones.
 
     This is for deployed definitions, which may be in a newer version of the language.
     """
-    for expression, _ in expressions(value):
+    for expression, _ in iter_expressions(value):
         with suppress(ExpressionError):
             if GET in expression:
                 yield parse_get(expression[GET])
@@ -181,7 +181,7 @@ def split_path(path: str) -> list[str | int]:
     return tokens
 
 
-def lookup(document: Any, path: str, location: str) -> Any:
+def look_up_path(document: Any, path: str, location: str) -> Any:
     """Return the value at ``path`` in ``document``; ``location`` names the document in messages.
 
     Raises:
@@ -190,14 +190,14 @@ def lookup(document: Any, path: str, location: str) -> Any:
     value = document
     for token in split_path(path):
         try:
-            value = _child(value, token)
+            value = _find_child(value, token)
         except (KeyError, IndexError, TypeError):
             have = f"; there are {sorted(value)}" if isinstance(value, dict) else ""
             raise ExpressionError(f"{location}: {path!r} has no {token!r}{have}") from None
     return value
 
 
-def _child(value: Any, token: str | int) -> Any:
+def _find_child(value: Any, token: str | int) -> Any:
     """Return the member or item ``token`` of a value.
 
     A string as the key of a list, as in ``Outputs['train']``, means the item that has this name in
@@ -232,7 +232,7 @@ DEFAULT_TYPE = "String"
 """Type of a parameter that declares none, by AWS's JSON schema of definitions."""
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     value = float(text)
     # Python parses "nan" and "inf", which JSON cannot express.
     if not math.isfinite(value):
@@ -243,7 +243,7 @@ def _float(text: str) -> float:
 _READ: Mapping[str, Callable[[str], Value]] = {
     "String": str,
     "Integer": int,
-    "Float": _float,
+    "Float": _parse_float,
     "Boolean": lambda text: {"true": True, "false": False}[text.lower()],
 }
 
@@ -276,7 +276,7 @@ def index_parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
 
 
-def values(document: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+def resolve_parameters(document: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return a mapping of a parameter's name to its value.
 
     It is parsed from ``texts`` (mapping of a name to a text) if given there, else the default, else

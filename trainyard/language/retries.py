@@ -90,7 +90,7 @@ class Retries:
     used: int = 0
     """Number of retries so far."""
 
-    def delay(self, reason: str, code: str = "") -> float | None:
+    def schedule_retry(self, reason: str, code: str = "") -> float | None:
         """Count a retry after a failure, and return the seconds to wait before it.
 
         Return None if the step is not retried: no policy has the cause and retries left.

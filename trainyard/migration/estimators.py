@@ -13,7 +13,7 @@ from typing import Protocol
 import libcst as cst
 
 from trainyard.migration.calls import SESSION, Rule
-from trainyard.migration.facts import FRAMEWORKS, Facts, code
+from trainyard.migration.facts import FRAMEWORKS, Facts, render_code
 
 # Format a rewritten call: on one line if it fits, else with one argument per line.
 
@@ -54,35 +54,39 @@ class NewCall:
         if isinstance(holder, NewCall):
             holder.put(rest, argument)
 
-    def holds(self, place: str) -> bool:
+    def has_argument(self, place: str) -> bool:
         """Return whether there is an argument at a place."""
         first, _, rest = place.partition(".")
         argument = self.arguments.get(first.partition(":")[0])
         return (
-            argument.holds(rest) if isinstance(argument, NewCall) and rest else argument is not None
+            argument.has_argument(rest)
+            if isinstance(argument, NewCall) and rest
+            else argument is not None
         )
 
-    def classes(self) -> Iterator[str]:
+    def iter_classes(self) -> Iterator[str]:
         """Iterate over the classes that are called in the arguments, at any depth."""
         for item in self.arguments.values():
             if isinstance(item, NewCall):
                 yield item.name
-                yield from item.classes()
+                yield from item.iter_classes()
 
-    def text(self, indent: str, column: int = 0) -> str:
+    def to_code(self, indent: str, column: int = 0) -> str:
         """Return the code of the call.
 
         ``indent`` is the indentation of its line, ``column`` the position where the call begins.
         """
-        flat = ", ".join(f"{name}={_flat(item)}" for name, item in self.arguments.items())
+        flat = ", ".join(f"{name}={_render_flat(item)}" for name, item in self.arguments.items())
         line = f"{self.name}({flat})"
-        plain = "\n" not in line and not any(_comments(item) for item in self.arguments.values())
+        plain = "\n" not in line and not any(
+            _has_comments(item) for item in self.arguments.values()
+        )
         if plain and max(column, len(indent)) + len(line) <= WIDTH:
             return line
         inner, lines = indent + STEP, [f"{self.name}("]
         for name, item in self.arguments.items():
             if isinstance(item, NewCall):
-                lines.append(f"{inner}{name}={item.text(inner, len(inner) + len(name) + 1)},")
+                lines.append(f"{inner}{name}={item.to_code(inner, len(inner) + len(name) + 1)},")
                 continue
             lines += [f"{inner}{comment}" for comment in item.before]
             lines.append(f"{inner}{name}={item.code}," + (f"  {item.after}" if item.after else ""))
@@ -90,44 +94,46 @@ class NewCall:
         return "\n".join([*lines, f"{indent})"])
 
 
-def _flat(item: "Argument | NewCall") -> str:
+def _render_flat(item: "Argument | NewCall") -> str:
     """Return the code of an argument on one line."""
     if isinstance(item, Argument):
         return item.code
-    inside = ", ".join(f"{name}={_flat(argument)}" for name, argument in item.arguments.items())
+    inside = ", ".join(
+        f"{name}={_render_flat(argument)}" for name, argument in item.arguments.items()
+    )
     return f"{item.name}({inside})"
 
 
-def _comments(item: "Argument | NewCall") -> bool:
+def _has_comments(item: "Argument | NewCall") -> bool:
     """Return whether an argument has comments."""
     if isinstance(item, Argument):
         return bool(item.before or item.after or item.below)
-    return any(_comments(argument) for argument in item.arguments.values())
+    return any(_has_comments(argument) for argument in item.arguments.values())
 
 
-def arguments_of(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | None:
+def parse_arguments(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | None:
     """Return a mapping of names to the arguments of a call.
 
     Return None if an argument is unpacked from a list or dictionary, or if there are more
     positional arguments than names in ``order``.
     """
     arguments: dict[str, Argument] = {}
-    before, _ = _comments_in(call.whitespace_before_args)
+    before, _ = _parse_comments(call.whitespace_before_args)
     for index, arg in enumerate(call.args):
         is_positional = arg.keyword is None
         if arg.star or (is_positional and index >= len(order)):
             return None
         name = order[index] if arg.keyword is None else arg.keyword.value
         space = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else None
-        following, after = _comments_in(space or arg.whitespace_after_arg)
-        arguments[name] = Argument(code(arg.value), before, after)
+        following, after = _parse_comments(space or arg.whitespace_after_arg)
+        arguments[name] = Argument(render_code(arg.value), before, after)
         before = following
         if index == len(call.args) - 1:
             arguments[name].below = following
     return arguments
 
 
-def _comments_in(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str], str]:
+def _parse_comments(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str], str]:
     """Return (comments on lines of their own, comment at the end of the first line) in a space."""
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return [], ""
@@ -156,7 +162,7 @@ class Rewriting(Protocol):
         self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
     ) -> None: ...
 
-    def need(self, name: str) -> str: ...
+    def require_import(self, name: str) -> str: ...
 
     def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
 
@@ -170,33 +176,43 @@ def adapt_constructor_arguments(
 ) -> None:
     """Change the arguments of v2's constructor ``name`` before its rule is applied."""
     if name in FRAMEWORKS:
-        _image(to, FRAMEWORKS[name], call_arguments, original)
+        _rewrite_image(to, FRAMEWORKS[name], call_arguments, original)
     if name == "SKLearnProcessor":
-        call_arguments["image_uri"] = Argument(_retrieve(to, "sklearn", call_arguments, scope=""))
+        call_arguments["image_uri"] = Argument(
+            _render_image_call(to, "sklearn", call_arguments, scope="")
+        )
         del call_arguments["framework_version"]
     if name == "FrameworkProcessor" and "estimator_cls" in call_arguments:
         cls = call_arguments.pop("estimator_cls").code.rpartition(".")[2]
         if cls in FRAMEWORKS:
-            _image(to, FRAMEWORKS[cls], call_arguments, original, image_argument="image_uri")
+            _rewrite_image(
+                to, FRAMEWORKS[cls], call_arguments, original, image_argument="image_uri"
+            )
         else:
             to.add_remaining(original, f"estimator_cls={cls}", "its image is not known")
     if name == "WarmStartConfig":
-        _parents(to, call_arguments, original)
+        _rewrite_parents(to, call_arguments, original)
     if name != "Estimator" and name not in FRAMEWORKS:
         return
-    _source(to, call_arguments, original)
+    _add_source_dir(to, call_arguments, original)
     if "output_path" not in call_arguments:
         session = (
-            call_arguments[SESSION].code if SESSION in call_arguments else f"{to.need('Session')}()"
+            call_arguments[SESSION].code
+            if SESSION in call_arguments
+            else f"{to.require_import('Session')}()"
         )
         call_arguments["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
     if "hyperparameters" in call_arguments and name == "Estimator":
-        call_arguments["hyperparameters"].code = _texts(to, call_arguments["hyperparameters"].code)
+        call_arguments["hyperparameters"].code = _stringify_values(
+            to, call_arguments["hyperparameters"].code
+        )
     for key in call_arguments.keys() & BY_HAND.keys():
         to.add_remaining(original, f"{key}={call_arguments.pop(key).code}", BY_HAND[key])
 
 
-def _parents(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
+def _rewrite_parents(
+    to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call
+) -> None:
     """Rewrite the parents of a tuning's warm start as v3's shapes."""
     jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
@@ -206,13 +222,15 @@ def _parents(to: Rewriting, call_arguments: dict[str, Argument], original: cst.C
             "they are not known from here",
         )
         return
-    cls = to.need("ParentHyperParameterTuningJob")
-    parents = [f"{cls}(hyper_parameter_tuning_job_name={code(e.value)})" for e in jobs.elements]
+    cls = to.require_import("ParentHyperParameterTuningJob")
+    parents = [
+        f"{cls}(hyper_parameter_tuning_job_name={render_code(e.value)})" for e in jobs.elements
+    ]
     call_arguments["parents"].code = f"[{', '.join(parents)}]"
     call_arguments["warm_start_type"].code += ".value"
 
 
-def _image(
+def _rewrite_image(
     to: Rewriting,
     framework: str,
     call_arguments: dict[str, Argument],
@@ -233,20 +251,22 @@ def _image(
             to.add_remaining(original, f"{key}={call_arguments.pop(key).code}", reason)
     if image_argument not in call_arguments:
         call_arguments[image_argument] = Argument(
-            _retrieve(to, framework, call_arguments, scope="training")
+            _render_image_call(to, framework, call_arguments, scope="training")
         )
     for key in versions:
         call_arguments.pop(key, None)
 
 
-def _retrieve(
+def _render_image_call(
     to: Rewriting, framework: str, call_arguments: dict[str, Argument], *, scope: str
 ) -> str:
     """Return the code of the call of image_uris.retrieve for a framework's image."""
     session = (
-        call_arguments[SESSION].code if SESSION in call_arguments else f"{to.need('Session')}()"
+        call_arguments[SESSION].code
+        if SESSION in call_arguments
+        else f"{to.require_import('Session')}()"
     )
-    module = to.need("image_uris")
+    module = to.require_import("image_uris")
     parts = [f'"{framework}"', f"region={session}.boto_region_name"]
     for key, name in (("framework_version", "version"), ("py_version", "py_version"),
                       ("instance_type", "instance_type")):  # fmt: skip
@@ -257,7 +277,7 @@ def _retrieve(
     return f"{module}.retrieve({', '.join(parts)})"
 
 
-def _source(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
+def _add_source_dir(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
     """Add ``source_dir``, which v3 needs, from the folder of ``entry_point``."""
     entry = call_arguments.get("entry_point")
     if entry is None:
@@ -275,7 +295,7 @@ def _source(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Ca
     entry.code, call_arguments["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
 
 
-def _texts(to: Rewriting, text: str) -> str:
+def _stringify_values(to: Rewriting, text: str) -> str:
     """Return the code of hyperparameters with booleans, None and numeric pipeline parameters as
     texts, as SDK v2 writes them into the request.
     """
@@ -283,17 +303,19 @@ def _texts(to: Rewriting, text: str) -> str:
     if not isinstance(node, cst.Dict):
         return text
     elements = [
-        element.with_changes(value=cst.parse_expression(_text(to, code(element.value))))
+        element.with_changes(
+            value=cst.parse_expression(_stringify_value(to, render_code(element.value)))
+        )
         if isinstance(element, cst.DictElement)
         else element
         for element in node.elements
     ]
-    return code(node.with_changes(elements=elements))
+    return render_code(node.with_changes(elements=elements))
 
 
-def _text(to: Rewriting, value: str) -> str:
-    """Return the code of one hyperparameter's value, as in ``_texts``."""
-    if to.facts.class_of(cst.parse_expression(value)) in _NUMBERS:
+def _stringify_value(to: Rewriting, value: str) -> str:
+    """Return the code of one hyperparameter's value, as in ``_stringify_values``."""
+    if to.facts.infer_class(cst.parse_expression(value)) in _NUMBERS:
         return f"{value}.to_string()"
     return f'"{value}"' if value in ("True", "False", "None") else value
 
@@ -302,17 +324,17 @@ def set_hyperparameters(
     to: Rewriting, receiver: str, original: cst.Call, call: cst.Call
 ) -> cst.BaseExpression:
     """Rewrite a call of set_hyperparameters as an update of the trainer's hyperparameters."""
-    call_arguments = arguments_of(call, ())
+    call_arguments = parse_arguments(call, ())
     if call_arguments is None:
         parts = [
-            f'"{a.keyword.value}": {_text(to, code(a.value))}'
+            f'"{a.keyword.value}": {_stringify_value(to, render_code(a.value))}'
             if a.keyword
-            else f"**{code(a.value)}"
+            else f"**{render_code(a.value)}"
             for a in call.args
         ]
         return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
     new = NewCall(f"{receiver}.hyperparameters.update")
     for name, argument in call_arguments.items():
-        argument.code = _text(to, argument.code)
+        argument.code = _stringify_value(to, argument.code)
         new.put(name, argument)
     return to.parse_call(new, original)

@@ -17,7 +17,7 @@ position of the argument with their name."""
 DEFAULT_CHANNEL = '"training"'
 
 
-def code(node: cst.CSTNode) -> str:
+def render_code(node: cst.CSTNode) -> str:
     """Return the source code of a node."""
     return cst.Module([]).code_for_node(node)
 
@@ -27,7 +27,7 @@ def is_v3(name: str) -> bool:
     return name.startswith((*IN_V3, "sagemaker.serve.model_builder"))
 
 
-def argument(call: cst.Call, name: str, position: int) -> cst.BaseExpression | None:
+def find_argument(call: cst.Call, name: str, position: int) -> cst.BaseExpression | None:
     """Return the value of an argument by its name or position; None if it is not given.
 
     A position of -1 means that the argument is only looked for by name.
@@ -76,7 +76,7 @@ class Facts(cst.CSTVisitor):
         self._fits: list[cst.BaseExpression] = []
         """Inputs of all trainings and tunings."""
 
-    def sdk_name(self, node: cst.CSTNode) -> str | None:
+    def find_sdk_name(self, node: cst.CSTNode) -> str | None:
         """Return the full name of a node that refers to something of the SDK; None for others."""
         names: Any = self._names.get(node, ())
         for qualified_name in names() if callable(names) else names:
@@ -85,39 +85,39 @@ class Facts(cst.CSTVisitor):
                 return qualified_name.name
         return None
 
-    def sdk_class(self, node: cst.CSTNode) -> str:
+    def find_sdk_class(self, node: cst.CSTNode) -> str:
         """Return the last part of the name of something of SDK v2; an empty text for others."""
-        name = self.sdk_name(node)
+        name = self.find_sdk_name(node)
         return "" if name is None or is_v3(name) else name.rpartition(".")[2]
 
-    def class_of(self, value: cst.BaseExpression) -> str:
+    def infer_class(self, value: cst.BaseExpression) -> str:
         """Return the class of SDK v2 whose object an expression is; an empty text if it is none or
         not known.
         """
         if isinstance(value, cst.Call):
-            return self.sdk_class(value.func)
-        classes = self.classes.get(code(value), set())
+            return self.find_sdk_class(value.func)
+        classes = self.classes.get(render_code(value), set())
         return min(classes) if len(classes) == 1 else ""
 
-    def kind_of(self, value: cst.BaseExpression) -> str:
-        return KINDS.get(self.class_of(value), "")
+    def infer_kind(self, value: cst.BaseExpression) -> str:
+        return KINDS.get(self.infer_class(value), "")
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            self._bind(code(target.target), node.value)
+            self._bind(render_code(target.target), node.value)
 
     def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
         if node.value is not None:
-            self._bind(code(node.target), node.value)
+            self._bind(render_code(node.target), node.value)
 
     def _bind(self, text: str, value: cst.BaseExpression) -> None:
         """Note that ``value`` is assigned to the variable with the code ``text``."""
         is_known = text in self.own_names
         self.own_names.add(text)
-        cls = self.sdk_class(value.func) if isinstance(value, cst.Call) else ""
+        cls = self.find_sdk_class(value.func) if isinstance(value, cst.Call) else ""
         self.classes.setdefault(text, set()).add(cls)
         if isinstance(value, cst.Call):
-            self.kinds.add(KINDS.get(self.sdk_class(value.func), ""))
+            self.kinds.add(KINDS.get(self.find_sdk_class(value.func), ""))
             self.assignments[text] = None if is_known else value
             self.variable[value] = text
         elif isinstance(value, cst.Dict):
@@ -126,23 +126,23 @@ class Facts(cst.CSTVisitor):
             self.assignments[text] = None
 
     def visit_Call(self, node: cst.Call) -> None:
-        name = self.sdk_class(node.func)
+        name = self.find_sdk_class(node.func)
         if name in STEPS:
-            holder = argument(node, STEPS[name][0], -1)
+            holder = find_argument(node, STEPS[name][0], -1)
             if holder is not None:
-                self.in_steps.add(code(holder))
+                self.in_steps.add(render_code(holder))
                 self._note_inputs(node, holder)
         if name == "RegisterModel":
             models = [a for a in node.args if a.keyword is not None and a.keyword.value == "model"]
-            self.in_steps.update(code(model.value) for model in models)
+            self.in_steps.update(render_code(model.value) for model in models)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "fit":
             self._note_inputs(node, node.func.value)
 
     def _note_inputs(self, node: cst.Call, holder: cst.BaseExpression) -> None:
         """Note the inputs of a call of fit(), or of a step, if ``holder`` is a trainer or tuner."""
         position = 0 if isinstance(node.func, cst.Attribute) else -1
-        inputs = argument(node, "inputs", position)
-        if inputs is not None and self.kind_of(holder) in ("trainer", "tuner"):
+        inputs = find_argument(node, "inputs", position)
+        if inputs is not None and self.infer_kind(holder) in ("trainer", "tuner"):
             self._fits.append(inputs)
 
     def visit_List(self, node: cst.List) -> None:
@@ -150,26 +150,26 @@ class Facts(cst.CSTVisitor):
             call = element.value
             if not isinstance(call, cst.Call):
                 continue
-            prefix, position = _NAMED_ARGUMENTS.get(self.sdk_class(call.func), ("", 0))
-            if prefix and argument(call, f"{prefix}_name", position) is None:
+            prefix, position = _NAMED_ARGUMENTS.get(self.find_sdk_class(call.func), ("", 0))
+            if prefix and find_argument(call, f"{prefix}_name", position) is None:
                 self.name[call] = f'"{prefix}-{index}"'
 
     def leave_Module(self, original_node: cst.Module) -> None:
         # This is not in visit_Call, because only now the dictionaries of all variables are known.
         for inputs in self._fits:
-            by_channel = self.dicts.get(code(inputs), inputs)
+            by_channel = self.dicts.get(render_code(inputs), inputs)
             if isinstance(by_channel, cst.Dict):
                 self.channels.add(by_channel)
                 for element in by_channel.elements:
                     if isinstance(element, cst.DictElement):
-                        self._note_channel(element.value, code(element.key))
+                        self._note_channel(element.value, render_code(element.key))
             else:
                 self._note_channel(inputs, DEFAULT_CHANNEL)
 
     def _note_channel(self, value: cst.BaseExpression, name: str) -> None:
         """Note the channel of a TrainingInput."""
-        call = value if isinstance(value, cst.Call) else self.assignments.get(code(value))
-        if call is not None and self.sdk_class(call.func) == "TrainingInput":
+        call = value if isinstance(value, cst.Call) else self.assignments.get(render_code(value))
+        if call is not None and self.find_sdk_class(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
 
 
@@ -338,7 +338,7 @@ class Imports(cst.CSTTransformer):
 
     def __init__(self, old: cst.Module, new: cst.Module, needed_names: Mapping[str, str]) -> None:
         super().__init__()
-        self._old, self._new = _used(old), _used(new)
+        self._old, self._new = _find_used_names(old), _find_used_names(new)
         self._needed_names = {
             name: own_name for name, own_name in needed_names.items() if own_name in self._new
         }
@@ -362,7 +362,7 @@ class Imports(cst.CSTTransformer):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.BaseStatement | cst.FlattenSentinel | cst.RemovalSentinel:
-        lines = self._lines(updated_node)
+        lines = self._rewrite_import(updated_node)
         if lines is None:
             return updated_node
         # New imports are not added inside a block: what a function or a try imports is not visible
@@ -392,7 +392,7 @@ class Imports(cst.CSTTransformer):
         new = [cst.parse_statement(line) for line in lines]
         return updated_node.with_changes(body=[*new, *updated_node.body])
 
-    def _lines(self, statement: cst.SimpleStatementLine) -> list[str] | None:
+    def _rewrite_import(self, statement: cst.SimpleStatementLine) -> list[str] | None:
         """Return the statements that replace an import from SDK v2; None for other statements."""
         if len(statement.body) != 1:
             return None
@@ -400,20 +400,20 @@ class Imports(cst.CSTTransformer):
         if isinstance(node, cst.ImportFrom) and node.module and not isinstance(
             node.names, cst.ImportStar
         ):  # fmt: skip
-            module = code(node.module)
+            module = render_code(node.module)
             if module.split(".")[0] != "sagemaker" or is_v3(module) or node.relative:
                 return None
             return self._move_names(module, node.names)
         if isinstance(node, cst.Import):
             names = [
-                (code(a.name), a.evaluated_alias or code(a.name).split(".")[0], a)
+                (render_code(a.name), a.evaluated_alias or render_code(a.name).split(".")[0], a)
                 for a in node.names
             ]
             sdk_names = [name for name, bound, _ in names if name.split(".")[0] == "sagemaker"]
             if not sdk_names or all(is_v3(name) for name in sdk_names):
                 return None
             stay = [
-                code(alias).strip().rstrip(",")
+                render_code(alias).strip().rstrip(",")
                 for name, bound, alias in names
                 if name not in sdk_names
                 or is_v3(name)
@@ -431,7 +431,7 @@ class Imports(cst.CSTTransformer):
         """
         moves: set[tuple[str, str, str]] = set()
         for alias in aliases:
-            name = code(alias.name)
+            name = render_code(alias.name)
             bound = alias.evaluated_alias or name
             full = MODULES.get(f"{module}.{name}")
             if (
@@ -462,7 +462,7 @@ def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
     return lines
 
 
-def _used(module: cst.Module) -> set[str]:
+def _find_used_names(module: cst.Module) -> set[str]:
     """Return the names that occur in a module outside of imports."""
     names: set[str] = set()
 

@@ -96,7 +96,7 @@ class _Clock:
         The module itself is not changed, because compiled modules need the real classes.
         """
         module_copy, real = types.ModuleType("datetime"), builtins.__import__
-        vars(module_copy).update(vars(datetime), **_standing(lambda: self._moment))
+        vars(module_copy).update(vars(datetime), **_make_frozen_dates(lambda: self._moment))
 
         def import_module(name: str, globals: Any = None, *args: Any, **more: Any) -> Any:
             module = real(name, globals, *args, **more)
@@ -108,7 +108,7 @@ class _Clock:
         builtins.__import__ = import_module
 
 
-def _standing(present: Callable[[], float]) -> dict[str, type]:
+def _make_frozen_dates(present: Callable[[], float]) -> dict[str, type]:
     """Return subclasses of ``datetime`` and ``date`` whose present is ``present()``.
 
     All real datetimes and dates are instances of them as well, so that ``isinstance`` works.
@@ -197,7 +197,7 @@ def main(script: str, code: str, out: str, moment: str) -> None:
         file.write(definition)
 
 
-def _error_line(failure: Exception, script: str) -> str:
+def _format_error(failure: Exception, script: str) -> str:
     """Return the error in one line, with the line of the script in which it occurred."""
     frames = traceback.walk_tb(failure.__traceback__)
     lines = [number for frame, number in frames if frame.f_code.co_filename == script]
@@ -211,5 +211,5 @@ if __name__ == "__main__":
         main(*ARGUMENTS)
     except Exception as failure:  # noqa: BLE001 (whatever the script raises)
         with open(ARGUMENTS[2] + ".error", "w", encoding="utf-8") as file:
-            file.write(_error_line(failure, ARGUMENTS[0]))
+            file.write(_format_error(failure, ARGUMENTS[0]))
         sys.exit(1)

@@ -23,7 +23,7 @@ from trainyard.migration.calls import (
     STEPS,
     Rule,
 )
-from trainyard.migration.estimators import Argument, NewCall, arguments_of
+from trainyard.migration.estimators import Argument, NewCall, parse_arguments
 from trainyard.migration.facts import (
     ABSENT,
     MODULES,
@@ -31,8 +31,8 @@ from trainyard.migration.facts import (
     PLACES,
     Facts,
     Imports,
-    code,
     is_v3,
+    render_code,
 )
 
 RUNTIME = "the function runs in a runtime that each SDK uploads: run it once under SDK v3"
@@ -74,7 +74,7 @@ def migrate(source: str) -> Migration:
     try:
         wrapper = MetadataWrapper(cst.parse_module(source))
     except cst.ParserSyntaxError as wrong:
-        raise DefinitionError(_syntax_error(source, wrong)) from None
+        raise DefinitionError(_format_syntax_error(source, wrong)) from None
     facts = Facts(wrapper)
     wrapper.module.visit(facts)
     rewriting = Rewriting(facts, source)
@@ -91,7 +91,7 @@ def migrate(source: str) -> Migration:
     return Migration(new_module.code, tuple(remaining), tuple(sorted(set(rewriting.without_loss))))
 
 
-def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
+def _format_syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
     """Return Python's own message and line for a syntax error that libcst found."""
     # libcst's message says what its grammar expected, and has line 1 for errors of its tokenizer.
     try:
@@ -146,7 +146,7 @@ class Rewriting(cst.CSTTransformer):
         place: Any = self.get_metadata(PositionProvider, node)
         return place.start
 
-    def need(self, name: str) -> str:
+    def require_import(self, name: str) -> str:
         """Note that the new script must import a name of v3; return the name to use for it.
 
         It gets the prefix ``sagemaker_`` if the script uses the name for something else.
@@ -156,38 +156,38 @@ class Rewriting(cst.CSTTransformer):
 
     def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
         """Return a new call as a syntax node, formatted for the position of the original."""
-        for name in new.classes():
-            self.need(name)
+        for name in new.iter_classes():
+            self.require_import(name)
         start = self._start(original)
         line = self._lines[start.line - 1]
         indent = line[: len(line) - len(line.lstrip())]
-        return cst.parse_expression(new.text(indent, start.column))
+        return cst.parse_expression(new.to_code(indent, start.column))
 
     # Rewriting of calls.
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        name = self.facts.sdk_class(original_node.func)
+        name = self.facts.find_sdk_class(original_node.func)
         if name in STEPS or name in _REPLACED_STEPS:
             return steps.step(self, name, original_node, updated_node)
         if name in CLASSES:
             return self._rewrite_constructor(name, original_node, updated_node)
-        if name == "CheckJobConfig" and "max_runtime_in_seconds" not in code(original_node):
-            self.add_remaining(original_node, code(original_node.func), CHECK_LIMIT)
+        if name == "CheckJobConfig" and "max_runtime_in_seconds" not in render_code(original_node):
+            self.add_remaining(original_node, render_code(original_node.func), CHECK_LIMIT)
         if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
             return self._with_pipeline_session(original_node, updated_node)
         func = original_node.func
         if isinstance(func, cst.Attribute) and isinstance(updated_node.func, cst.Attribute):
-            kind, method = self.facts.kind_of(func.value), func.attr.value
-            receiver = code(updated_node.func.value)
+            kind, method = self.facts.infer_kind(func.value), func.attr.value
+            receiver = render_code(updated_node.func.value)
             if kind == "trainer" and method == "set_hyperparameters":
                 return estimators.set_hyperparameters(self, receiver, original_node, updated_node)
             if kind == "trainer" and method == "hyperparameters":
                 return updated_node.func
             if rule := METHODS.get((kind, method)):
-                return self.method(rule, receiver, original_node, updated_node)
+                return self.rewrite_method(rule, receiver, original_node, updated_node)
             if self._may_be_estimator(func):
                 self.add_remaining(
-                    original_node, code(func), "it is not seen in the script what this is"
+                    original_node, render_code(func), "it is not seen in the script what this is"
                 )
         return updated_node
 
@@ -195,7 +195,7 @@ class Rewriting(cst.CSTTransformer):
         """Return whether a method may be that of an estimator which is created outside the script,
         or in several places of it.
         """
-        text = code(func.value)
+        text = render_code(func.value)
         is_known = self.facts.assignments.get(text, func) is not None and not text.startswith(
             "self."
         )
@@ -204,32 +204,32 @@ class Rewriting(cst.CSTTransformer):
             is_training
             and "trainer" in self.facts.kinds
             and not is_known
-            and not self.facts.class_of(func.value)
+            and not self.facts.infer_class(func.value)
         )
 
-    def method(
+    def rewrite_method(
         self, rule: Rule, receiver: str, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
         """Return a call of v3's method, or the original if its arguments are not known."""
-        call_arguments = self.arguments(rule, original, updated_call)
+        call_arguments = self.require_arguments(rule, original, updated_call)
         if call_arguments is None:
             return updated_call
         new = self.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
         return self.parse_call(new, original)
 
-    def arguments(
+    def require_arguments(
         self, rule: Rule, original: cst.Call, updated_call: cst.Call
     ) -> dict[str, Argument] | None:
         """Return a mapping of names to the arguments of a call; report the call and return None if
         they are not known from the script.
         """
-        call_arguments = arguments_of(updated_call, rule.order)
+        call_arguments = parse_arguments(updated_call, rule.order)
         if call_arguments is None:
             why_not = "the arguments are unpacked from a variable, or too many: they are not known"
-            self.add_remaining(original, code(original.func), why_not)
+            self.add_remaining(original, render_code(original.func), why_not)
             return None
         if rule.name in ("train", "tune") and "inputs" in call_arguments:
-            call_arguments["inputs"].code = steps.inputs(
+            call_arguments["inputs"].code = steps.render_inputs(
                 self, original, call_arguments["inputs"].code
             )
         return call_arguments
@@ -250,7 +250,7 @@ class Rewriting(cst.CSTTransformer):
             else:
                 self.add_remaining(original, argument_text, GONE)
         for place, value in rule.defaults.items():
-            if not new.holds(place):
+            if not new.has_argument(place):
                 new.put(place, Argument(value))
         return new
 
@@ -259,21 +259,23 @@ class Rewriting(cst.CSTTransformer):
     ) -> cst.BaseExpression:
         """Rewrite the call of a v2 constructor by its rule in ``calls.CLASSES``."""
         rule = CLASSES[name]
-        call_arguments = self.arguments(rule, original, updated_call)
+        call_arguments = self.require_arguments(rule, original, updated_call)
         if call_arguments is None:
             return updated_call
         if name == "TrainingInput" and call_arguments.keys() <= INPUT_DATA_HOLDS:
             rule = INPUT_DATA
         if self.facts.variable.get(original) in self.facts.in_steps:
-            call_arguments[SESSION] = self._pipeline_session(call_arguments.get(SESSION))
+            call_arguments[SESSION] = self._make_pipeline_session(call_arguments.get(SESSION))
         estimators.adapt_constructor_arguments(self, name, call_arguments, original)
-        cls = code(updated_call.func) if rule.name == name else self.need(rule.name)
+        cls = (
+            render_code(updated_call.func) if rule.name == name else self.require_import(rule.name)
+        )
         new = self.write_call(cls, rule, call_arguments, original)
         if name == "TrainingInput":
             channel = self.facts.channel.get(original)
             if not channel:
                 self.add_remaining(
-                    original, code(original), "its channel is not known from the script"
+                    original, render_code(original), "its channel is not known from the script"
                 )
                 return updated_call
             new.arguments = {"channel_name": Argument(channel), **new.arguments}
@@ -284,7 +286,7 @@ class Rewriting(cst.CSTTransformer):
             "input_name", "output_name"
         }:  # fmt: skip
             self.add_remaining(
-                original, code(original), "SDK v3 wants a name, v2's depends on its place"
+                original, render_code(original), "SDK v3 wants a name, v2's depends on its place"
             )
         return self.parse_call(new, original)
 
@@ -292,23 +294,25 @@ class Rewriting(cst.CSTTransformer):
         self, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
         """Return a constructor with its session replaced by a PipelineSession, which steps need."""
-        call_arguments = arguments_of(updated_call, ())
+        call_arguments = parse_arguments(updated_call, ())
         if call_arguments is None:
-            self.add_remaining(original, code(original.func), "give its arguments by name")
+            self.add_remaining(original, render_code(original.func), "give its arguments by name")
             return updated_call
-        call_arguments[SESSION] = self._pipeline_session(call_arguments.get(SESSION))
-        return self.parse_call(NewCall(code(updated_call.func), {**call_arguments}), original)
+        call_arguments[SESSION] = self._make_pipeline_session(call_arguments.get(SESSION))
+        return self.parse_call(
+            NewCall(render_code(updated_call.func), {**call_arguments}), original
+        )
 
-    def _pipeline_session(self, session: Argument | None) -> Argument:
+    def _make_pipeline_session(self, session: Argument | None) -> Argument:
         """Return a PipelineSession for a session: itself if it is one, else one made from it."""
         assignment = self.facts.assignments.get(session.code) if session else None
         if (
             session
             and assignment
-            and self.facts.sdk_class(assignment.func).endswith("PipelineSession")
+            and self.facts.find_sdk_class(assignment.func).endswith("PipelineSession")
         ):
             return session
-        cls = self.need("PipelineSession")
+        cls = self.require_import("PipelineSession")
         if session is None or session.code == "None":
             return Argument(f"{cls}()")
         s = session.code
@@ -323,33 +327,33 @@ class Rewriting(cst.CSTTransformer):
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
         if original_node not in self.facts.channels:
             return updated_node
-        return steps.channels(self, original_node, updated_node)
+        return steps.rewrite_channels(self, original_node, updated_node)
 
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
-        full = self.facts.sdk_name(original_node)
+        full = self.facts.find_sdk_name(original_node)
         if full is None:
-            return self._of_object(original_node, updated_node)
-        if is_v3(full) or self._in_import(original_node):
+            return self._rewrite_attribute(original_node, updated_node)
+        if is_v3(full) or self._is_in_import(original_node):
             return updated_node
         if full in MODULES:
-            return cst.Name(self.need(MODULES[full].rpartition(".")[2]))
+            return cst.Name(self.require_import(MODULES[full].rpartition(".")[2]))
         if full == "sagemaker.__version__":
-            return cst.parse_expression(f'{self.need("version")}("sagemaker")')
+            return cst.parse_expression(f'{self.require_import("version")}("sagemaker")')
         last = full.rpartition(".")[2]
         if last in PLACES and not _is_moved(full.rpartition(".")[0]):
-            return cst.Name(self.need(last))
+            return cst.Name(self.require_import(last))
         outer = self.get_metadata(ParentNodeProvider, original_node)
         if not _is_moved(full) and not isinstance(outer, cst.Attribute):
             self._report_unmoved(original_node, full)
         return updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        full = self.facts.sdk_name(original_node)
+        full = self.facts.find_sdk_name(original_node)
         outer = self.get_metadata(ParentNodeProvider, original_node)
         is_known = full is None or is_v3(full) or "." not in full or _is_moved(full)
-        bare = not isinstance(outer, cst.Attribute) and not self._in_import(original_node)
+        bare = not isinstance(outer, cst.Attribute) and not self._is_in_import(original_node)
         if not is_known and bare:
             self._report_unmoved(original_node, str(full))
         return updated_node
@@ -367,13 +371,13 @@ class Rewriting(cst.CSTTransformer):
         if isinstance(outer, cst.Arg) and outer.keyword and outer.keyword.value in _CLASS_ARGUMENTS:
             return
         if last[:1].isupper() or last not in ("sagemaker",):
-            self.add_remaining(node, code(node), explain_absence(full))
+            self.add_remaining(node, render_code(node), explain_absence(full))
 
-    def _of_object(
+    def _rewrite_attribute(
         self, original: cst.Attribute, updated_attribute: cst.Attribute
     ) -> cst.BaseExpression:
         """Return v3's name of an attribute of a trainer or a model; report one that has none."""
-        kind, name = self.facts.kind_of(original.value), original.attr.value
+        kind, name = self.facts.infer_kind(original.value), original.attr.value
         outer = self.get_metadata(ParentNodeProvider, original)
         is_call = isinstance(outer, cst.Call) and outer.func is original
         if kind not in ATTRIBUTES or (is_call and (kind, name) in METHODS):
@@ -382,24 +386,28 @@ class Rewriting(cst.CSTTransformer):
             return updated_attribute
         if name not in ATTRIBUTES[kind]:
             new = "ModelTrainer" if kind == "trainer" else "ModelBuilder"
-            self.add_remaining(original, code(original), f"SDK v3's {new} has no {name}")
+            self.add_remaining(original, render_code(original), f"SDK v3's {new} has no {name}")
             return updated_attribute
-        return cst.parse_expression(f"{code(updated_attribute.value)}.{ATTRIBUTES[kind][name]}")
+        return cst.parse_expression(
+            f"{render_code(updated_attribute.value)}.{ATTRIBUTES[kind][name]}"
+        )
 
-    def _in_import(self, node: cst.CSTNode) -> bool:
+    def _is_in_import(self, node: cst.CSTNode) -> bool:
         outer = self.get_metadata(ParentNodeProvider, node, None)
         while isinstance(outer, cst.Attribute | cst.ImportAlias | cst.AsName):
             outer = self.get_metadata(ParentNodeProvider, outer, None)
         return isinstance(outer, cst.Import | cst.ImportFrom)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        module = code(node.module) if node.module else ""
+        module = render_code(node.module) if node.module else ""
         if isinstance(node.names, cst.ImportStar):
             if module.split(".")[0] == "sagemaker" and not is_v3(module):
-                self.add_remaining(node, code(node), "name what is imported: a star hides it")
+                self.add_remaining(
+                    node, render_code(node), "name what is imported: a star hides it"
+                )
             return
         for alias in node.names:
-            name = f"{module}.{code(alias.name)}"
+            name = f"{module}.{render_code(alias.name)}"
             self.import_lines[name] = self._start(node).line
             if name == "sagemaker.workflow.function_step.step":
                 self.add_remaining(node, f"import of {name}", RUNTIME)

@@ -38,7 +38,7 @@ def _load(name: str) -> Any:
     raise ImportError(name)
 
 
-def reason(call: dict[str, Any]) -> str | None:
+def explain_failure(call: dict[str, Any]) -> str | None:
     """Return why a call would fail, judged by names and signatures; None if it fits or if that
     cannot be known.
     """
@@ -84,7 +84,7 @@ def main(out: str) -> None:
     except importlib.metadata.PackageNotFoundError:
         version = ""
     calls = json.load(sys.stdin)
-    reasons = [reason(call) for call in calls] if version.split(".")[0] == "3" else []
+    reasons = [explain_failure(call) for call in calls] if version.split(".")[0] == "3" else []
     with open(out, "w", encoding="utf-8") as file:
         json.dump({"version": version, "reasons": reasons}, file)
 

@@ -16,11 +16,11 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.client_environment import foreign
+from trainyard.emulator.client_environment import list_foreign_variables
 from trainyard.emulator.server import serve
-from trainyard.equality.observed_run import Setting, content_digest
-from trainyard.equality.static_comparison import Answer, Cause, decide
-from trainyard.migration.facts import Facts, code, is_v3
+from trainyard.equality.observed_run import Setting, hash_content
+from trainyard.equality.static_comparison import Answer, Cause, decide_equality
+from trainyard.migration.facts import Facts, is_v3, render_code
 from trainyard.migration.rewriting import Remaining
 from trainyard.validate import refuse_errors
 
@@ -97,18 +97,18 @@ class Calls(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            self._classes.setdefault(code(target.target), set()).add(
-                self._created_class(node.value)
+            self._classes.setdefault(render_code(target.target), set()).add(
+                self._find_created_class(node.value)
             )
 
     def visit_Call(self, node: cst.Call) -> None:
-        self._calls.append((self._line(node), node))
+        self._calls.append((self._find_line(node), node))
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        module = code(node.module) if node.module else ""
+        module = render_code(node.module) if node.module else ""
         if is_v3(module) and not isinstance(node.names, cst.ImportStar):
-            line = self._line(node)
-            self._imports += [(line, f"{module}.{code(alias.name)}") for alias in node.names]
+            line = self._find_line(node)
+            self._imports += [(line, f"{module}.{render_code(alias.name)}") for alias in node.names]
 
     def resolve_calls(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """Iterate over (line, code, question for the probe) of imports and calls."""
@@ -118,25 +118,27 @@ class Calls(cst.CSTVisitor):
             name, method = "", ""
             if isinstance(call.func, cst.Attribute):
                 value, method = call.func.value, call.func.attr.value
-                names = self._classes.get(code(value), {self._created_class(value)})
+                names = self._classes.get(render_code(value), {self._find_created_class(value)})
                 # If a variable gets objects of two classes, the method's class is not known.
                 name = min(names) if len(names) == 1 else ""
             if not name:
-                name, method = self._facts.sdk_name(call.func) or "", ""
+                name, method = self._facts.find_sdk_name(call.func) or "", ""
             if is_v3(name):
-                yield line, code(call.func), _call_question(name, method, call)
+                yield line, render_code(call.func), _call_question(name, method, call)
 
-    def _created_class(self, value: cst.BaseExpression) -> str:
+    def _find_created_class(self, value: cst.BaseExpression) -> str:
         """Return the full name of the SDK's function or class that is called; empty otherwise."""
-        return (self._facts.sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
+        return (self._facts.find_sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
 
-    def _line(self, node: cst.CSTNode) -> int:
+    def _find_line(self, node: cst.CSTNode) -> int:
         place: Any = self.get_metadata(PositionProvider, node)
         return place.start.line
 
 
 def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
-    """Return the question for ``signature_probe.reason`` about a call, or an import if None."""
+    """Return the question for ``signature_probe.explain_failure`` about a call, or an import if
+    None.
+    """
     arguments = call.args if call else ()
     is_unpacked = any(argument.star for argument in arguments)
     return {
@@ -185,7 +187,7 @@ class Sides:
     """Execute the old definition twice, to find out which jobs are not deterministic."""
 
 
-def prove(old: str, new: str, sides: Sides) -> Answer:
+def prove_equality(old: str, new: str, sides: Sides) -> Answer:
     """Compare the pipeline definitions of two scripts as ``trainyard equal`` does.
 
     If the scripts upload different content to the same URI, return that without executing anything.
@@ -205,13 +207,13 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
         first = compile_script(old, sides.old_python, sides, work_folder / "old", moment)
         second = compile_script(new, sides.new_python, sides, work_folder / "new", moment)
         for uri in first.objects.keys() & second.objects.keys():
-            digests = [content_digest(side.objects[uri], uri) for side in (first, second)]
+            digests = [hash_content(side.objects[uri], uri) for side in (first, second)]
             if digests[0] != digests[1]:
                 description = f"object {uri}, which the script uploads"
                 cause = Cause(step="", what=description, first=digests[0], second=digests[1])
                 return Answer(cause=cause, evidence="not executed: the scripts upload other files")
         setting = Setting({**first.objects, **second.objects}, {}, sides.new_python)
-        return decide(
+        return decide_equality(
             first.definition, second.definition, setting, static=sides.static, twice=sides.twice
         )
 
@@ -240,7 +242,7 @@ def compile_script(
             endpoint.app.objects.create_bucket(bucket)
             endpoint.app.objects.put_file(bucket, key, path)
         script = sides.script.resolve()
-        foreign_names = foreign(os.environ, endpoint.env)
+        foreign_names = list_foreign_variables(os.environ, endpoint.env)
         env = {k: v for k, v in os.environ.items() if k not in foreign_names} | endpoint.env
         command = [python, _RECORDER, script, source, out, str(moment)]
         process = subprocess.run(
@@ -252,8 +254,8 @@ def compile_script(
             reason = message.read_text(encoding="utf-8") if message.exists() else last
             raise DefinitionError(f"{script.name} under {python} fails: {reason}")
         objects = {
-            f"s3://{bucket}/{info.key}": Path(endpoint.app.objects.path(bucket, info.key))
-            for bucket, _ in endpoint.app.objects.buckets()
+            f"s3://{bucket}/{info.key}": Path(endpoint.app.objects.locate_file(bucket, info.key))
+            for bucket, _ in endpoint.app.objects.list_buckets()
             for info in endpoint.app.objects.list(bucket)
         }
     definition = out.read_text(encoding="utf-8")

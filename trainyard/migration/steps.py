@@ -9,15 +9,15 @@ which reports what cannot be migrated; ``original`` is the node in the old scrip
 import libcst as cst
 
 from trainyard.migration.calls import CLASSES, METHODS, NO_SCRIPT, SESSION, STEPS, Rule
-from trainyard.migration.estimators import Argument, NewCall, Rewriting, arguments_of
-from trainyard.migration.facts import DEFAULT_CHANNEL, code
+from trainyard.migration.estimators import Argument, NewCall, Rewriting, parse_arguments
+from trainyard.migration.facts import DEFAULT_CHANNEL, render_code
 
 REPACKED_REASON = (
     "SDK v2 packs the estimator's code into the model by a step of its own; v3 does not"
 )
 
 
-def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
+def render_inputs(to: Rewriting, original: cst.Call, text: str) -> str:
     """Return the code of the argument ``inputs`` of v3's train() for that of v2's fit().
 
     ``text`` is the code of fit()'s argument, in which calls are already rewritten.
@@ -27,31 +27,35 @@ def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
          if (a.keyword.value if a.keyword else ("inputs" if i == 0 else "")) == "inputs"),
         None,
     )  # fmt: skip
-    by_name = to.facts.dicts.get(code(value)) if value is not None else None
+    by_name = to.facts.dicts.get(render_code(value)) if value is not None else None
     if value in to.facts.channels or by_name in to.facts.channels or text == "None":
         return text
-    return f"[{_channel(to, value, text, DEFAULT_CHANNEL)}]"
+    return f"[{_render_channel(to, value, text, DEFAULT_CHANNEL)}]"
 
 
-def channels(to: Rewriting, original: cst.Dict, updated_dict: cst.Dict) -> cst.BaseExpression:
+def rewrite_channels(
+    to: Rewriting, original: cst.Dict, updated_dict: cst.Dict
+) -> cst.BaseExpression:
     """Rewrite a dictionary of channels as a list of InputData."""
     elements = []
     for was, now in zip(original.elements, updated_dict.elements, strict=True):
         if not isinstance(was, cst.DictElement) or not isinstance(now, cst.DictElement):
-            to.add_remaining(original, code(original), "its channels are not known from the script")
+            to.add_remaining(
+                original, render_code(original), "its channels are not known from the script"
+            )
             return updated_dict
-        text = _channel(to, was.value, code(now.value), code(was.key))
+        text = _render_channel(to, was.value, render_code(now.value), render_code(was.key))
         elements.append(cst.Element(cst.parse_expression(text), comma=now.comma))
     left_bracket = cst.LeftSquareBracket(updated_dict.lbrace.whitespace_after)
     right = cst.RightSquareBracket(updated_dict.rbrace.whitespace_before)
     return cst.List(elements, lbracket=left_bracket, rbracket=right)
 
 
-def _channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
+def _render_channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
     """Return the code of a channel; ``was`` was its value before rewriting, ``text`` is it now."""
-    if was is not None and to.facts.class_of(was) == "TrainingInput":
+    if was is not None and to.facts.infer_class(was) == "TrainingInput":
         return text
-    return f"{to.need('InputData')}(channel_name={name}, data_source={text})"
+    return f"{to.require_import('InputData')}(channel_name={name}, data_source={text})"
 
 
 def step(
@@ -61,27 +65,31 @@ def step(
 
     Return the call unchanged, and report it if needed, if its arguments are not known.
     """
-    call_arguments = arguments_of(updated_call, ["name", "step_args"])
+    call_arguments = parse_arguments(updated_call, ["name", "step_args"])
     if name == "RegisterModel":
         return _rewrite_register(to, original, updated_call)
     holder, method, argument_names = STEPS[name]
     if call_arguments is None or holder not in call_arguments:
         if call_arguments is None or name == "CreateModelStep":
             to.add_remaining(
-                original, code(original.func), "its arguments are not known from the script"
+                original, render_code(original.func), "its arguments are not known from the script"
             )
         return updated_call
     value = next(a.value for a in original.args if a.keyword and a.keyword.value == holder)
-    kind = to.facts.kind_of(value)
+    kind = to.facts.infer_kind(value)
     if not kind:
         to.add_remaining(
-            original, f"{holder}={code(value)}", "it is not seen in the script what this is"
+            original, f"{holder}={render_code(value)}", "it is not seen in the script what this is"
         )
         return updated_call
     call = _call(
         to, original, updated_call, method, kind, call_arguments.pop(holder).code, argument_names
     )
-    new = NewCall(to.need("ModelStep") if name == "CreateModelStep" else code(updated_call.func))
+    new = NewCall(
+        to.require_import("ModelStep")
+        if name == "CreateModelStep"
+        else render_code(updated_call.func)
+    )
     for argument, entry in call_arguments.items():
         if argument not in argument_names:
             new.put(argument, entry)
@@ -99,26 +107,26 @@ def _call(to: Rewriting, original: cst.Call, updated_call: cst.Call, method: str
         if key not in argument_names:
             continue
         if kind == "transformer" or method == "create":
-            _unfold(to, was.value, call_arguments, original)
+            _unfold_input(to, was.value, call_arguments, original)
         else:
-            call_arguments[argument_names[key]] = Argument(code(now.value))
+            call_arguments[argument_names[key]] = Argument(render_code(now.value))
     rule = METHODS.get((kind, method))
     if rule is None:
-        return _flat(f"{receiver}.{method}", call_arguments)
+        return _render_flat_call(f"{receiver}.{method}", call_arguments)
     if "inputs" in call_arguments and rule.name in ("train", "tune"):
-        call_arguments["inputs"].code = inputs(to, original, call_arguments["inputs"].code)
+        call_arguments["inputs"].code = render_inputs(to, original, call_arguments["inputs"].code)
     new = to.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
-    return code(to.parse_call(new, original))
+    return render_code(to.parse_call(new, original))
 
 
-def _flat(name: str, call_arguments: dict[str, Argument]) -> str:
+def _render_flat_call(name: str, call_arguments: dict[str, Argument]) -> str:
     """Return the code of a call on one line."""
     return (
         f"{name}({', '.join(f'{key}={argument.code}' for key, argument in call_arguments.items())})"
     )
 
 
-def _unfold(
+def _unfold_input(
     to: Rewriting,
     value: cst.BaseExpression,
     call_arguments: dict[str, Argument],
@@ -127,12 +135,12 @@ def _unfold(
     """Add the arguments of a TransformInput or CreateModelInput, which is the value, to
     ``call_arguments``; report it if they are not known.
     """
-    call = value if isinstance(value, cst.Call) else to.facts.assignments.get(code(value))
-    order = ["data"] if to.facts.class_of(value) == "TransformInput" else ["instance_type"]
-    inside = None if call is None else arguments_of(call, order)
+    call = value if isinstance(value, cst.Call) else to.facts.assignments.get(render_code(value))
+    order = ["data"] if to.facts.infer_class(value) == "TransformInput" else ["instance_type"]
+    inside = None if call is None else parse_arguments(call, order)
     if inside is None:
         to.add_remaining(
-            original, f"inputs={code(value)}", "its arguments are not known from the script"
+            original, f"inputs={render_code(value)}", "its arguments are not known from the script"
         )
         return
     call_arguments.update(inside)
@@ -145,13 +153,13 @@ def _rewrite_register(
     to: Rewriting, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
     """Rewrite a RegisterModel step as a ModelStep that registers the model."""
-    call_arguments = arguments_of(updated_call, "name content_types response_types".split())
+    call_arguments = parse_arguments(updated_call, "name content_types response_types".split())
     estimator = next((a.value for a in original.args
                       if a.keyword and a.keyword.value == "estimator"), None)  # fmt: skip
     if call_arguments is None or ("model" not in call_arguments and estimator is None):
         to.add_remaining(original, "RegisterModel", "the model is not known from the script")
         return updated_call
-    new = NewCall(to.need("ModelStep"), {"name": call_arguments.pop("name")})
+    new = NewCall(to.require_import("ModelStep"), {"name": call_arguments.pop("name")})
     for key in ("display_name", "description", "depends_on"):
         if key in call_arguments:
             new.put(key, call_arguments.pop(key))
@@ -160,22 +168,26 @@ def _rewrite_register(
     if "model" in call_arguments:
         receiver = call_arguments.pop("model").code
     else:
-        assignment = to.facts.assignments.get(code(estimator)) if estimator is not None else None
+        assignment = (
+            to.facts.assignments.get(render_code(estimator)) if estimator is not None else None
+        )
         order = CLASSES["Estimator"].order
-        estimator_arguments = arguments_of(assignment, order) if assignment is not None else None
+        estimator_arguments = parse_arguments(assignment, order) if assignment is not None else None
         if estimator_arguments is None or "entry_point" in estimator_arguments:
             to.add_remaining(
                 original, f"estimator={call_arguments['estimator'].code}", REPACKED_REASON
             )
             return updated_call
-        receiver = _builder(to, call_arguments, call_arguments.pop("estimator").code)
+        receiver = _render_model_builder(to, call_arguments, call_arguments.pop("estimator").code)
     rule: Rule = METHODS["model", "register"]
     call = to.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
     new.arguments = {"name": new.arguments["name"], "step_args": call, **new.arguments}
     return to.parse_call(new, original)
 
 
-def _builder(to: Rewriting, call_arguments: dict[str, Argument], estimator: str) -> str:
+def _render_model_builder(
+    to: Rewriting, call_arguments: dict[str, Argument], estimator: str
+) -> str:
     """Return the code of a ModelBuilder for an estimator's model, taking its arguments out of
     ``call_arguments``.
     """
@@ -186,4 +198,4 @@ def _builder(to: Rewriting, call_arguments: dict[str, Argument], estimator: str)
     builder_arguments["role_arn"] = Argument(f"{estimator}.role")
     builder_arguments[SESSION] = Argument(f"{estimator}.{SESSION}")
     builder_arguments |= {place: Argument(value) for place, value in NO_SCRIPT.items()}
-    return _flat(to.need("ModelBuilder"), builder_arguments)
+    return _render_flat_call(to.require_import("ModelBuilder"), builder_arguments)

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, key_arn
-from trainyard.permissions.statements import Gap, Statement, minimal
+from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, build_key_arn
+from trainyard.permissions.statements import Gap, Statement, minimize_patterns
 from trainyard.permissions.step_requests import (
     BY_PIPELINE,
     COLLECTORS,
     NOT_DERIVED,
     Request,
-    all_requests,
-    role_of,
+    find_request_role,
+    iter_all_requests,
 )
 
 MLFLOW_ACTIONS = tuple(
@@ -33,7 +33,7 @@ MLFLOW_ACTIONS = tuple(
 REST calls."""
 
 
-def gaps(subject: Subject) -> Iterator[Gap]:
+def iter_gaps(subject: Subject) -> Iterator[Gap]:
     """Iterate over gaps for the parts of the definition that no role's policy is derived from."""
     for step in subject.values.steps:
         if step.type not in COLLECTORS and step.type not in BY_PIPELINE:
@@ -48,18 +48,18 @@ def gaps(subject: Subject) -> Iterator[Gap]:
 def needs(subject: Subject, role: str) -> Needs:
     """Return the resources that jobs with the role ``role`` (an ARN) need to access."""
     job_needs = Needs()
-    for step, request in all_requests(subject):
+    for step, request in iter_all_requests(subject):
         collector = Collector(subject, step, job_needs)
-        with collector.or_gap():
-            assumed_role = role_of(subject, step, request)
+        with collector.record_gaps():
+            assumed_role = find_request_role(subject, step, request)
             if assumed_role == role:
                 COLLECTORS[step.type](collector, request.arguments)
             elif assumed_role is None:
-                job_needs.gaps.append(_unknown_role(collector, request))
+                job_needs.gaps.append(_explain_unknown_role(collector, request))
     return job_needs
 
 
-def _unknown_role(collector: Collector, request: Request) -> str:
+def _explain_unknown_role(collector: Collector, request: Request) -> str:
     """Return the gap for a job whose role the definition does not name, with what it needs."""
     alone = Collector(collector.subject, collector.step, Needs())
     COLLECTORS[collector.step.type](alone, request.arguments)
@@ -70,7 +70,7 @@ def _unknown_role(collector: Collector, request: Request) -> str:
         if places
     ]
     owner = (
-        f"of the model {collector.text(request.model, 'ModelName')}, which no step creates"
+        f"of the model {collector.resolve_text(request.model, 'ModelName')}, which no step creates"
         if request.model
         else "that a run decides"
     )
@@ -78,7 +78,7 @@ def _unknown_role(collector: Collector, request: Request) -> str:
     return f"step {collector.step.name}: its work is done with the role {owner}{needs}"
 
 
-def key_statements(
+def allow_keys(
     sid: str,
     keys: set[str],
     actions: tuple[str, ...],
@@ -94,7 +94,7 @@ def key_statements(
     yield Statement(
         sid=f"{sid}ByAlias",
         actions=actions,
-        resources=minimal(f"{key.rpartition(':')[0]}:key/*" for key in aliases),
+        resources=minimize_patterns(f"{key.rpartition(':')[0]}:key/*" for key in aliases),
         conditions={
             **(conditions or {}),
             "ForAnyValue:StringEquals": {"kms:ResourceAliases": names},
@@ -102,39 +102,41 @@ def key_statements(
     )
 
 
-def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
+def iter_statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     """Iterate over the statements, and the gaps, of the policy of a role that jobs assume."""
-    yield from gaps(subject)
+    yield from iter_gaps(subject)
     job_needs = needs(subject, role)
     yield from map(Gap, dict.fromkeys(job_needs.gaps))
-    yield from storage("Read", subject, job_needs.reads, ("s3:GetObject",))
-    yield from lists(subject, job_needs.reads)
-    yield from storage("Write", subject, job_needs.writes, ("s3:PutObject",))
-    yield from key_statements(
+    yield from allow_storage("Read", subject, job_needs.reads, ("s3:GetObject",))
+    yield from allow_listing(subject, job_needs.reads)
+    yield from allow_storage("Write", subject, job_needs.writes, ("s3:PutObject",))
+    yield from allow_keys(
         "DataKeys", job_needs.data_keys, ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
     )
-    others = {key_arn(subject, key) for key in subject.read_keys if job_needs.reads}
-    yield from key_statements("InputKeys", others - job_needs.data_keys, ("kms:Decrypt",))
+    others = {build_key_arn(subject, key) for key in subject.read_keys if job_needs.reads}
+    yield from allow_keys("InputKeys", others - job_needs.data_keys, ("kms:Decrypt",))
     # By a KMS grant the service may attach the encrypted volume; the condition allows grants to
     # AWS services only.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
-    yield from key_statements("VolumeKeys", job_needs.volume_keys, ("kms:CreateGrant",), grant)
-    yield from containers(subject, job_needs.repositories, job_needs.log_groups)
-    yield from network(subject, job_needs.subnets, job_needs.security_groups)
-    yield from _file_systems(subject, job_needs.file_systems)
+    yield from allow_keys("VolumeKeys", job_needs.volume_keys, ("kms:CreateGrant",), grant)
+    yield from allow_containers(subject, job_needs.repositories, job_needs.log_groups)
+    yield from allow_network(subject, job_needs.subnets, job_needs.security_groups)
+    yield from _allow_file_systems(subject, job_needs.file_systems)
     yield Statement(
         sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(job_needs.trackers))
     )
-    yield from packages(job_needs.package_repositories)
+    yield from allow_packages(job_needs.package_repositories)
     # Source: developer guide, "Auto-Rollback Configuration and Monitoring".
     yield Statement(
         sid="RollbackAlarms",
         actions=("cloudwatch:DescribeAlarms",),
-        resources=tuple(subject.arn("cloudwatch", f"alarm:{a}") for a in sorted(job_needs.alarms)),
+        resources=tuple(
+            subject.build_arn("cloudwatch", f"alarm:{a}") for a in sorted(job_needs.alarms)
+        ),
     )
 
 
-def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[Statement]:
+def _allow_file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[Statement]:
     """Iterate over statements for the file systems of channels, with the actions that
     AmazonSageMakerFullAccess has for them.
     """
@@ -149,38 +151,39 @@ def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[S
         sid="ElasticFileSystems",
         actions=("elasticfilesystem:DescribeFileSystems", "elasticfilesystem:DescribeMountTargets"),
         resources=tuple(
-            subject.arn("elasticfilesystem", f"file-system/{file_system}") for file_system in others
+            subject.build_arn("elasticfilesystem", f"file-system/{file_system}")
+            for file_system in others
         ),
     )
 
 
-def storage(
+def allow_storage(
     sid: str, subject: Subject, patterns: set[tuple[str, str]], actions: tuple[str, ...]
 ) -> Iterator[Statement]:
     """Yield a statement that allows ``actions`` on S3 objects.
 
     ``patterns`` are (bucket, pattern of the key).
     """
-    arns = (subject.bucket_arn(bucket, key) for bucket, key in patterns)
-    yield Statement(sid=sid, actions=actions, resources=minimal(arns))
+    arns = (subject.build_bucket_arn(bucket, key) for bucket, key in patterns)
+    yield Statement(sid=sid, actions=actions, resources=minimize_patterns(arns))
 
 
-def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statement]:
+def allow_listing(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statement]:
     """Iterate over statements that allow ListBucket, one per bucket, for the given prefixes only.
 
     ``patterns`` are (bucket, pattern of the key).
     """
     for number, bucket in enumerate(sorted({bucket for bucket, _ in patterns})):
-        prefixes = minimal(key for owner, key in patterns if owner == bucket)
+        prefixes = minimize_patterns(key for owner, key in patterns if owner == bucket)
         yield Statement(
             sid=f"List{number or ''}",
             actions=("s3:ListBucket",),
-            resources=(subject.bucket_arn(bucket),),
+            resources=(subject.build_bucket_arn(bucket),),
             conditions={"StringLike": {"s3:prefix": prefixes}},
         )
 
 
-def containers(
+def allow_containers(
     subject: Subject, repositories: set[str], log_groups: set[str]
 ) -> Iterator[Statement]:
     """Iterate over statements for pulling images from ECR, and writing logs and metrics.
@@ -204,12 +207,14 @@ def containers(
     yield Statement(
         sid="LogGroups",
         actions=("logs:CreateLogGroup", "logs:DescribeLogStreams"),
-        resources=tuple(subject.arn("logs", f"log-group:{group}:*") for group in groups),
+        resources=tuple(subject.build_arn("logs", f"log-group:{group}:*") for group in groups),
     )
     yield Statement(
         sid="Logs",
         actions=("logs:CreateLogStream", "logs:PutLogEvents"),
-        resources=tuple(subject.arn("logs", f"log-group:{group}:log-stream:*") for group in groups),
+        resources=tuple(
+            subject.build_arn("logs", f"log-group:{group}:log-stream:*") for group in groups
+        ),
     )
     yield Statement(
         sid="Metrics",
@@ -221,7 +226,7 @@ def containers(
     )
 
 
-def packages(repositories: set[str]) -> Iterator[Statement]:
+def allow_packages(repositories: set[str]) -> Iterator[Statement]:
     """Iterate over statements for installing packages from CodeArtifact repositories (ARNs)."""
     domains = {
         f"{arn.partition(':repository/')[0]}:domain/{arn.split('/')[1]}" for arn in repositories
@@ -244,11 +249,13 @@ def packages(repositories: set[str]) -> Iterator[Statement]:
     )
 
 
-def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> Iterator[Statement]:
+def allow_network(
+    subject: Subject, subnets: set[str], security_groups: set[str]
+) -> Iterator[Statement]:
     """Iterate over statements for creating the network interfaces that connect a job to a VPC."""
-    subnet_arns = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
-    groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(security_groups))
-    interfaces = (subject.arn("ec2", "network-interface/*"),) if subnets else ()
+    subnet_arns = tuple(subject.build_arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
+    groups = (subject.build_arn("ec2", f"security-group/{g}") for g in sorted(security_groups))
+    interfaces = (subject.build_arn("ec2", "network-interface/*"),) if subnets else ()
     yield Statement(
         sid="CreateInterfaces",
         actions=("ec2:CreateNetworkInterface",),

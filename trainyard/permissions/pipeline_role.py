@@ -25,13 +25,19 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.definition_document import Step, property_file
-from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
+from trainyard.language.definition_document import Step, find_property_file
+from trainyard.language.expressions import GET, JSON_GET, iter_expressions, parse_get
 from trainyard.language.step_types import step_type
-from trainyard.permissions.job_role import gaps, key_statements
-from trainyard.permissions.pipeline_subject import Subject, key_arn
-from trainyard.permissions.statements import Gap, Statement, below, minimal, split_uri
-from trainyard.permissions.step_requests import all_requests, job_roles, role_of
+from trainyard.permissions.job_role import allow_keys, iter_gaps
+from trainyard.permissions.pipeline_subject import Subject, build_key_arn
+from trainyard.permissions.statements import (
+    Gap,
+    Statement,
+    join_location,
+    minimize_patterns,
+    split_uri,
+)
+from trainyard.permissions.step_requests import find_request_role, iter_all_requests, list_job_roles
 
 SAGEMAKER = {"StringEquals": {"iam:PassedToService": ("sagemaker.amazonaws.com",)}}
 
@@ -93,13 +99,13 @@ in addition to a :class:`trainyard.language.step_types.Job`. The resource may re
 the step's Arguments in braces."""
 
 
-def statements(subject: Subject) -> Iterator[Statement | Gap]:
+def iter_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over the statements, and the gaps, of the policy of the pipeline's role.
 
     Raises:
         ExpressionError: the target of a reference does not exist.
     """
-    yield from gaps(subject)
+    yield from iter_gaps(subject)
     types = {step.type for step in subject.values.steps}
     jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
     for api, job in sorted(jobs.items()):
@@ -107,20 +113,20 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
         yield Statement(
             sid=f"{api}s",
             actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
-            resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
+            resources=(subject.build_arn("sagemaker", f"{job.resource}/pipelines-*"),),
         )
     yield from _allow_resources(subject)
     yield from _allow_training_plans(subject)
-    yield from _registry(subject)
+    yield from _allow_registry(subject)
     yield Statement(
         sid="PassJobRoles",
         actions=("iam:PassRole",),
-        resources=job_roles(subject),
+        resources=list_job_roles(subject),
         conditions=SAGEMAKER,
     )
-    yield from _unknown_roles(subject)
-    yield from _reads(subject)
-    yield from _invocations(subject)
+    yield from _iter_unknown_roles(subject)
+    yield from _allow_reads(subject)
+    yield from _allow_invocations(subject)
 
 
 def _allow_resources(subject: Subject) -> Iterator[Statement]:
@@ -132,7 +138,7 @@ def _allow_resources(subject: Subject) -> Iterator[Statement]:
             yield Statement(
                 sid=sid,
                 actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
-                resources=minimal(subject.arn("sagemaker", name) for name in names),
+                resources=minimize_patterns(subject.build_arn("sagemaker", name) for name in names),
             )
 
 
@@ -144,14 +150,14 @@ class _Names(dict):
 
     def __missing__(self, member: str) -> str:
         location = f"step {self._step.name}: {member}"
-        return self._subject.values.text(self._step.arguments[member], location)
+        return self._subject.values.resolve_text(self._step.arguments[member], location)
 
 
-def _unknown_roles(subject: Subject) -> Iterator[Gap]:
+def _iter_unknown_roles(subject: Subject) -> Iterator[Gap]:
     """Iterate over the gaps of jobs whose role is known only when the pipeline runs."""
-    for step, request in all_requests(subject):
+    for step, request in iter_all_requests(subject):
         try:
-            if role_of(subject, step, request) is None and request.role is not None:
+            if find_request_role(subject, step, request) is None and request.role is not None:
                 yield Gap(
                     f"step {step.name}: a run decides which role its job has; pass it by hand"
                 )
@@ -168,8 +174,8 @@ def _allow_training_plans(subject: Subject) -> Iterator[Statement]:
         resources = step.arguments.get("ResourceConfig") or {}
         if plan := resources.get("TrainingPlanArn"):
             location = f"step {step.name}: ResourceConfig.TrainingPlanArn"
-            plans.add(subject.values.text(plan, location))
-    machines = {subject.arn("sagemaker", "reserved-capacity/*")} if plans else set()
+            plans.add(subject.values.resolve_text(plan, location))
+    machines = {subject.build_arn("sagemaker", "reserved-capacity/*")} if plans else set()
     yield Statement(
         sid="TrainingPlans",
         actions=("sagemaker:CreateTrainingJob",),
@@ -177,15 +183,17 @@ def _allow_training_plans(subject: Subject) -> Iterator[Statement]:
     )
 
 
-def _registry(subject: Subject) -> Iterator[Statement | Gap]:
+def _allow_registry(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over statements and gaps for registering model packages."""
-    groups, unknown = registered_groups(subject)
+    groups, unknown = find_registered_groups(subject)
     yield from unknown
     yield Statement(
         sid="ModelPackageGroups",
         actions=("sagemaker:AddTags", "sagemaker:CreateModelPackageGroup"),
         resources=tuple(
-            subject.arn("sagemaker", f"model-package-group/{g.name}") for g in groups if g.is_own
+            subject.build_arn("sagemaker", f"model-package-group/{g.name}")
+            for g in groups
+            if g.is_own
         ),
     )
     packages = tuple(g.packages for g in groups)
@@ -198,11 +206,11 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
         sid="Register",
         actions=("sagemaker:CreateModelPackage",),
         resources=packages,
-        conditions=_statuses(subject),
+        conditions=_limit_statuses(subject),
     )
 
 
-def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
+def _limit_statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return a condition that allows registering packages only with the definition's statuses.
 
     It is empty if a status is missing or not constant, such as a parameter.
@@ -227,7 +235,7 @@ class Group(NamedTuple):
     """True if it is in the pipeline's account, where the pipeline creates it if it is missing."""
 
 
-def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
+def find_registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
     """Return the model package groups in which the definition registers models, and gaps.
 
     The gaps are groups whose names are not known, and groups of other accounts, which need a policy
@@ -238,7 +246,7 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
         if step.type != "RegisterModel":
             continue
         location = f"step {step.name}: ModelPackageGroupName"
-        group = _text(subject, step.arguments.get("ModelPackageGroupName", ""), location)
+        group = _resolve_text(subject, step.arguments.get("ModelPackageGroupName", ""), location)
         if isinstance(group, Gap):
             unknown.append(group)
         elif not group or "*" in group:
@@ -246,7 +254,7 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
         else:
             name = group.rpartition("/")[2]
             account = group.split(":")[4] if group.startswith("arn:") else subject.account
-            packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
+            packages = subject.build_arn("sagemaker", f"model-package/{name}/*", account=account)
             is_own = account == subject.account
             groups.add(Group(name, packages, is_own))
             # Access to another account's group must also be allowed by a policy in that account.
@@ -260,20 +268,22 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
     return sorted(groups), unknown
 
 
-def _text(subject: Subject, value: Any, location: str) -> str | Gap:
-    """Return ``value`` as a pattern (see ``Values.text``), or the gap if it cannot be known."""
+def _resolve_text(subject: Subject, value: Any, location: str) -> str | Gap:
+    """Return ``value`` as a pattern (see ``Values.resolve_text``), or the gap if it cannot be
+    known.
+    """
     try:
-        return subject.values.text(value, location)
+        return subject.values.resolve_text(value, location)
     except DefinitionError as error:
         return Gap(str(error))
 
 
-def _reads(subject: Subject) -> Iterator[Statement | Gap]:
+def _allow_reads(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over statements and gaps for reading property files and registered models in S3, and
     for decrypting them.
     """
     objects = set()
-    for location, uri in [*_json_files(subject), *_model_data(subject)]:
+    for location, uri in [*_iter_json_files(subject), *_iter_model_data(subject)]:
         try:
             if isinstance(uri, Gap):
                 yield uri
@@ -281,56 +291,60 @@ def _reads(subject: Subject) -> Iterator[Statement | Gap]:
                 objects.add(split_uri(uri, location))
         except DefinitionError as error:
             yield Gap(str(error))
-    arns = minimal(subject.bucket_arn(bucket, key) for bucket, key in objects)
+    arns = minimize_patterns(subject.build_bucket_arn(bucket, key) for bucket, key in objects)
     yield Statement(sid="ReadResults", actions=("s3:GetObject",), resources=arns)
     keys = set()
-    for step, request in all_requests(subject) if objects else ():
+    for step, request in iter_all_requests(subject) if objects else ():
         for config in ("ProcessingOutputConfig", "OutputDataConfig"):
             if key := (request.arguments.get(config) or {}).get("KmsKeyId"):
-                keys.add(key_arn(subject, subject.values.text(key, f"step {step.name}: KmsKeyId")))
-    yield from key_statements("DecryptResults", keys, ("kms:Decrypt",))
+                keys.add(
+                    build_key_arn(
+                        subject, subject.values.resolve_text(key, f"step {step.name}: KmsKeyId")
+                    )
+                )
+    yield from allow_keys("DecryptResults", keys, ("kms:Decrypt",))
 
 
-def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
+def _iter_json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
     """Iterate over (location in the definition, URI) of the files that JsonGet expressions read."""
     bodies = [
         expression[JSON_GET]
-        for expression, _ in expressions(subject.document)
+        for expression, _ in iter_expressions(subject.document)
         if JSON_GET in expression
     ]
     for body in bodies:
         if "S3Uri" in body:
-            yield JSON_GET, _text(subject, body["S3Uri"], JSON_GET)
+            yield JSON_GET, _resolve_text(subject, body["S3Uri"], JSON_GET)
             continue
         file = parse_get(body["PropertyFile"][GET])
-        folder, name = property_file(subject.values.step(file.name).document, file.path)
+        folder, name = find_property_file(subject.values.step(file.name).document, file.path)
         location = f"step {file.name}: property file {file.path}"
-        uri = _text(subject, {GET: f"Steps.{file.name}.{folder}"}, location)
-        yield location, uri if isinstance(uri, Gap) else below(uri, name)
+        uri = _resolve_text(subject, {GET: f"Steps.{file.name}.{folder}"}, location)
+        yield location, uri if isinstance(uri, Gap) else join_location(uri, name)
 
 
-def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
+def _iter_model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
     """Iterate over (location in the definition, URI or pattern) of the models to register."""
     for step in subject.values.steps:
         containers = (step.arguments.get("InferenceSpecification") or {}).get("Containers", ())
         for container in containers if step.type == "RegisterModel" else ():
             location = f"step {step.name}: model"
             if "ModelDataUrl" in container:
-                yield location, _text(subject, container["ModelDataUrl"], location)
+                yield location, _resolve_text(subject, container["ModelDataUrl"], location)
             if source := container.get("ModelDataSource", {}).get("S3DataSource"):
-                uri = _text(subject, source["S3Uri"], location)
+                uri = _resolve_text(subject, source["S3Uri"], location)
                 prefix = source["S3DataType"] == "S3Prefix" and not isinstance(uri, Gap)
                 yield location, f"{uri}*" if prefix else uri
 
 
-def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
+def _allow_invocations(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over statements and gaps for the functions of Lambda and queues of Callback steps."""
     functions, queues = set(), set()
     for step in subject.values.steps:
         if step.type not in ("Lambda", "Callback"):
             continue
         field = "FunctionArn" if step.type == "Lambda" else "SqsQueueUrl"
-        target = _text(subject, step.document.get(field, ""), f"step {step.name}: {field}")
+        target = _resolve_text(subject, step.document.get(field, ""), f"step {step.name}: {field}")
         if isinstance(target, Gap):
             yield target
         elif step.type == "Lambda":
@@ -338,7 +352,7 @@ def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
         else:
             # The step has the queue's URL, which contains account and name; a policy needs its ARN.
             account, _, name = target.removeprefix("https://").partition("/")[2].partition("/")
-            queues.add(subject.arn("sqs", name, account=account))
+            queues.add(subject.build_arn("sqs", name, account=account))
     yield Statement(
         sid="Functions", actions=("lambda:InvokeFunction",), resources=tuple(sorted(functions))
     )

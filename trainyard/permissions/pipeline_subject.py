@@ -15,7 +15,7 @@ from trainyard.common.errors import DefinitionError
 from trainyard.definition_source import read_definition
 from trainyard.language.definition_document import Step
 from trainyard.language.step_types import Job
-from trainyard.permissions.statements import Values, folder_patterns, split_uri
+from trainyard.permissions.statements import Values, list_folder_patterns, split_uri
 from trainyard.validate import refuse_errors
 
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(.+)")
@@ -69,24 +69,24 @@ class Subject:
     @property
     def partition(self) -> str:
         """Partition, such as ``aws`` or ``aws-cn``."""
-        return role_parts(self.role)[0]
+        return split_role_arn(self.role)[0]
 
     @property
     def account(self) -> str:
         """Account number, twelve digits."""
-        return role_parts(self.role)[1]
+        return split_role_arn(self.role)[1]
 
-    def arn(self, service: str, resource: str, *, account: str | None = None) -> str:
+    def build_arn(self, service: str, resource: str, *, account: str | None = None) -> str:
         """Return an ARN in the pipeline's region and, unless another is given, its account."""
         owner = self.account if account is None else account
         return f"arn:{self.partition}:{service}:{self.region}:{owner}:{resource}"
 
-    def bucket_arn(self, bucket: str, key: str | None = None) -> str:
-        """Return the ARN of a bucket, or of the objects in it whose keys match ``key``."""
+    def build_bucket_arn(self, bucket: str, key: str | None = None) -> str:
+        """Return the ARN of a bucket, or of the objects in it whose keys match ``add_key``."""
         return f"arn:{self.partition}:s3:::{bucket}" + ("" if key is None else f"/{key}")
 
 
-def role_parts(role: str) -> tuple[str, str, str]:
+def split_role_arn(role: str) -> tuple[str, str, str]:
     """Return (partition, account, name with path) of the role with the ARN ``role``.
 
     Raises:
@@ -217,11 +217,11 @@ class Collector:
     step: Step
     needs: Needs
 
-    def text(self, value: Any, field: str) -> str:
-        return self.subject.values.text(value, f"step {self.step.name}: {field}")
+    def resolve_text(self, value: Any, field: str) -> str:
+        return self.subject.values.resolve_text(value, f"step {self.step.name}: {field}")
 
     @contextmanager
-    def or_gap(self) -> Iterator[None]:
+    def record_gaps(self) -> Iterator[None]:
         """Record a DefinitionError in the block as a gap instead of raising it."""
         try:
             yield
@@ -229,28 +229,28 @@ class Collector:
             self.needs.gaps.append(str(error))
 
     def read(self, uri: Any, field: str) -> None:
-        with self.or_gap():
-            self.needs.reads |= self._folder(uri, field)
+        with self.record_gaps():
+            self.needs.reads |= self._resolve_folder(uri, field)
 
     def write(self, uri: Any, field: str) -> None:
         """Add the locations under the prefix as written, but no object that has its exact name,
         because jobs never write one.
         """
-        with self.or_gap():
-            folder = self._folder(uri, field)
+        with self.record_gaps():
+            folder = self._resolve_folder(uri, field)
             self.needs.writes |= {(b, key) for b, key in folder if key[-1:] == "*"}
 
-    def _folder(self, uri: Any, field: str) -> set[tuple[str, str]]:
+    def _resolve_folder(self, uri: Any, field: str) -> set[tuple[str, str]]:
         location = f"step {self.step.name}: {field}"
-        bucket, key = split_uri(self.text(uri, field), location)
-        return {(bucket, pattern) for pattern in folder_patterns(key)}
+        bucket, key = split_uri(self.resolve_text(uri, field), location)
+        return {(bucket, pattern) for pattern in list_folder_patterns(key)}
 
-    def image(self, uri: Any, field: str) -> None:
+    def add_image(self, uri: Any, field: str) -> None:
         """Add the ECR repository of an image; an image elsewhere becomes a gap, because no policy
         can name it.
         """
-        with self.or_gap():
-            image = self.text(uri, field)
+        with self.record_gaps():
+            image = self.resolve_text(uri, field)
             match = _IMAGE.fullmatch(image)
             if not match:
                 raise DefinitionError(
@@ -261,37 +261,39 @@ class Collector:
             arn = f"arn:{self.subject.partition}:ecr:{region}:{account}:repository/{repository}"
             self.needs.repositories.add(arn)
 
-    def key(self, key: Any, into: set[str], field: str) -> None:
-        with self.or_gap():
+    def add_key(self, key: Any, into: set[str], field: str) -> None:
+        with self.record_gaps():
             if key:
-                into.add(key_arn(self.subject, self.text(key, field)))
+                into.add(build_key_arn(self.subject, self.resolve_text(key, field)))
 
-    def network(self, vpc: Mapping[str, Any] | None) -> None:
+    def add_network(self, vpc: Mapping[str, Any] | None) -> None:
         vpc_config = vpc or {}
-        with self.or_gap():
-            self.needs.subnets |= {self.text(s, "Subnets") for s in vpc_config.get("Subnets", ())}
+        with self.record_gaps():
+            self.needs.subnets |= {
+                self.resolve_text(s, "Subnets") for s in vpc_config.get("Subnets", ())
+            }
             groups = vpc_config.get("SecurityGroupIds", ())
-            self.needs.security_groups |= {self.text(g, "SecurityGroupIds") for g in groups}
+            self.needs.security_groups |= {self.resolve_text(g, "SecurityGroupIds") for g in groups}
 
-    def services(self, strings: Mapping[str, Any] | None) -> None:
+    def add_services(self, strings: Mapping[str, Any] | None) -> None:
         """Add the services that environment variables or hyperparameters (``strings``) name: a
         managed MLflow server, and the CodeArtifact repository to which AWS's drivers log in.
         """
         for name, value in (strings or {}).items():
             if isinstance(value, str) and _MLFLOW.fullmatch(value):
-                self.needs.trackers.add(self.text(value, name))
+                self.needs.trackers.add(self.resolve_text(value, name))
             if isinstance(value, str) and name == "CA_REPOSITORY_ARN":
-                self.needs.package_repositories.add(self.text(value, name))
+                self.needs.package_repositories.add(self.resolve_text(value, name))
 
     def log(self, job: Job) -> None:
         self.needs.log_groups.add(job.log_group)
 
 
-def key_arn(subject: Subject, key: str) -> str:
+def build_key_arn(subject: Subject, key: str) -> str:
     """Return the ARN of a KMS key from its ARN or ID, or the ARN of an alias from its name or ARN.
 
-    ``job_role.key_statements`` treats aliases separately.
+    ``job_role.allow_keys`` treats aliases separately.
     """
     if key.startswith("arn:"):
         return key
-    return subject.arn("kms", key if key.startswith("alias/") else f"key/{key}")
+    return subject.build_arn("kms", key if key.startswith("alias/") else f"key/{key}")

@@ -13,15 +13,15 @@ import typer
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_template import (
+    build_template,
     derive,
     dump,
-    missing,
-    policies_in,
+    extract_policies,
+    list_gaps,
+    list_roles,
     read,
-    roles,
-    template,
 )
-from trainyard.permissions.statements import covers, forced_wildcards
+from trainyard.permissions.statements import covers_pattern, find_forced_wildcards
 from trainyard.terminal import console, errors
 
 RoleOption = Annotated[
@@ -82,21 +82,21 @@ def answer(
         return
     if as_template:
         policies = {
-            role_entry.name: derive(subject, role_entry.name) for role_entry in roles(subject)
+            role_entry.name: derive(subject, role_entry.name) for role_entry in list_roles(subject)
         }
-        gaps = {name: role_gaps for name in policies if (role_gaps := missing(subject, name))}
-        print(head + dump(template(subject, policies, gaps)), end="")
+        gaps = {name: role_gaps for name in policies if (role_gaps := list_gaps(subject, name))}
+        print(head + dump(build_template(subject, policies, gaps)), end="")
         documents = list(policies.values())
     elif role is not None:
         documents = [derive(subject, role, job_role)]
-        gaps = {role: missing(subject, role, job_role)}
+        gaps = {role: list_gaps(subject, role, job_role)}
         print(json.dumps(documents[0], indent=1))
     else:
-        choices = "|".join(role_entry.name for role_entry in roles())
+        choices = "|".join(role_entry.name for role_entry in list_roles())
         raise DefinitionError(f"what to print? give --role {choices}, --template or --endpoints")
     if not any(policy["Statement"] for policy in documents):
         errors.print("nothing is needed; IAM takes no policy without statements", highlight=False)
-    wildcards = {k: v for p in documents for k, v in forced_wildcards(p).items()}
+    wildcards = {k: v for p in documents for k, v in find_forced_wildcards(p).items()}
     for action, reason in sorted(wildcards.items()):
         errors.print(f"{action} on *: {reason}", highlight=False, markup=False)
     if _print_gaps(gaps):
@@ -105,7 +105,7 @@ def answer(
 
 def _print_endpoints(subject: Subject) -> None:
     """Print the role and name of each VPC endpoint that is needed."""
-    role_endpoints = dict(endpoints(subject))
+    role_endpoints = dict(iter_endpoints(subject))
     if "job" not in role_endpoints:
         errors.print("no job has a VPC, so none needs an endpoint", highlight=False)
     for role, names in role_endpoints.items():
@@ -136,7 +136,7 @@ def _check(subject: Subject, file: Path, role: str | None, job_role: str | None)
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{file}: cannot be read: {error}") from None
     policies = _read_policies(document, subject, file, role)
-    gaps = {name: missing(subject, name, job_role) for name in policies}
+    gaps = {name: list_gaps(subject, name, job_role) for name in policies}
     difference_count, differs = 0, False
     for name, document in policies.items():
         for difference in compare(derive(subject, name, job_role), document):
@@ -160,7 +160,7 @@ def _read_policies(
     The document is a template, a policy, or the output of ``aws iam get-role-policy``.
     """
     if "Resources" in document:
-        policies = policies_in(document, subject, str(file))
+        policies = extract_policies(document, subject, str(file))
         return {role: policies[role]} if role else policies
     if role is None:
         raise DefinitionError(f"{file}: is one policy; say whose with --role")
@@ -203,22 +203,25 @@ class _Grant:
     def is_within(self, other: "_Grant") -> bool:
         """Return whether ``other`` allows everything that this one allows."""
         return (
-            covers(other.action.lower(), self.action.lower())
-            and covers(other.resource, self.resource)
+            covers_pattern(other.action.lower(), self.action.lower())
+            and covers_pattern(other.resource, self.resource)
             and all(
                 _is_implied(key, values, self.conditions)
                 for key, values in other.conditions.items()
             )
         )
 
-    def meets(self, other: "_Grant") -> bool:
+    def can_match(self, other: "_Grant") -> bool:
         """Return whether a request may match both, ignoring conditions; used for Deny."""
         return (
-            covers(other.action.lower(), self.action.lower())
-            or covers(self.action.lower(), other.action.lower())
-        ) and (covers(other.resource, self.resource) or covers(self.resource, other.resource))
+            covers_pattern(other.action.lower(), self.action.lower())
+            or covers_pattern(self.action.lower(), other.action.lower())
+        ) and (
+            covers_pattern(other.resource, self.resource)
+            or covers_pattern(self.resource, other.resource)
+        )
 
-    def difference(self, kind: Literal["shortage", "excess"]) -> Difference:
+    def to_difference(self, kind: Literal["shortage", "excess"]) -> Difference:
         limits = (f"{o} {k} {sorted(v)}" for (o, k), v in sorted(self.conditions.items()))
         return Difference(kind, self.sid, self.action, self.resource, ", ".join(limits))
 
@@ -237,7 +240,7 @@ def _is_implied(
     # For a negation or a comparison of numbers, fewer values need not be a narrower condition.
     if key[0] not in _NARROWING:
         return narrow == wide
-    return all(any(covers(w, n) for w in wide) for n in narrow)
+    return all(any(covers_pattern(w, n) for w in wide) for n in narrow)
 
 
 def compare(derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]) -> list[Difference]:
@@ -250,19 +253,24 @@ def compare(derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]) 
     Raises:
         DefinitionError: ``given_policy`` is not a policy, or uses NotAction or NotResource.
     """
-    needs, allowances = list(_grants(derived_policy, "Allow")), list(_grants(given_policy, "Allow"))
-    denials = list(_grants(given_policy, "Deny"))
+    needs, allowances = (
+        list(_iter_grants(derived_policy, "Allow")),
+        list(_iter_grants(given_policy, "Allow")),
+    )
+    denials = list(_iter_grants(given_policy, "Deny"))
     short = [
         need
         for need in needs
         if not any(need.is_within(grant) for grant in allowances)
-        or any(need.meets(d) for d in denials)
+        or any(need.can_match(d) for d in denials)
     ]
     excess = [grant for grant in allowances if not any(grant.is_within(need) for need in needs)]
-    return [g.difference("shortage") for g in short] + [g.difference("excess") for g in excess]
+    return [g.to_difference("shortage") for g in short] + [
+        g.to_difference("excess") for g in excess
+    ]
 
 
-def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
+def _iter_grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
     """Iterate over the combinations of action and resource in statements with that effect."""
     statements = policy.get("Statement")
     if statements is None:
@@ -276,13 +284,13 @@ def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
                 f"{sid}: has no Action or no Resource; NotAction and NotResource allow more "
                 "than they list, so they cannot be compared: list all actions and resources"
             )
-        conditions = dict(_conditions(statement.get("Condition") or {}))
+        conditions = dict(_iter_conditions(statement.get("Condition") or {}))
         for action in _as_list(statement["Action"]):
             for resource in _as_list(statement["Resource"]):
                 yield _Grant(sid, action, resource, conditions)
 
 
-def _conditions(
+def _iter_conditions(
     condition: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
     """Iterate over ((operator, condition key), values), with names in lower case and made equal."""
@@ -321,7 +329,7 @@ IDENTITY = "com.amazonaws.{}.sts"
 no permission, so no policy has it."""
 
 
-def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
+def iter_endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
     """Iterate over (role, names of the endpoints that its user needs).
 
     The roles are that of the jobs, if they have a VPC, and those of people or CI who plan, upsert
@@ -336,7 +344,7 @@ def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
             f"--endpoints: the names in partition {subject.partition} are not known here: aws ec2 "
             "describe-vpc-endpoint-services lists them"
         )
-    for role in roles(subject):
+    for role in list_roles(subject):
         policy = derive(subject, role.name)
         services = {action.partition(":")[0] for s in policy["Statement"] for action in s["Action"]}
         # A managed policy is attached to roles of people or CI, who call STS as well.

@@ -70,7 +70,7 @@ def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
     return _read(name, document if isinstance(document, str) else json.dumps(document))
 
 
-def control_policies(file: Path | None) -> tuple[Policy, ...]:
+def read_control_policies(file: Path | None) -> tuple[Policy, ...]:
     """Read service control policies from a file with one policy, or with a JSON list of them.
 
     A list is evaluated as the policies that are attached at one level of the organization. Return
@@ -101,10 +101,12 @@ def _read(name: str, text: str) -> Policy:
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         raise MalformedPolicy(f"policy {name}: has no Statement")
     variables = document.get("Version") == _WITH_VARIABLES
-    return Policy(name, tuple(_statement(name, n, e, variables) for n, e in enumerate(entries, 1)))
+    return Policy(
+        name, tuple(_parse_statement(name, n, e, variables) for n, e in enumerate(entries, 1))
+    )
 
 
-def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool) -> Statement:
+def _parse_statement(policy: str, number: int, entry: dict[str, Any], variables: bool) -> Statement:
     """Parse a statement; ``variables`` says whether its texts may contain policy variables."""
     sid = entry.get("Sid") or f"number {number}"
     location = f"policy {policy}, statement {sid}"
@@ -114,21 +116,21 @@ def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool)
         raise MalformedPolicy(
             f"{location}: there is no element {sorted(unknown)[0]} in a statement"
         )
-    action = _clause(entry, "Action", location)
+    action = _parse_clause(entry, "Action", location)
     if action is None:
         raise MalformedPolicy(f"{location}: has no Action")
     return Statement(
         sid=sid,
         allows=entry["Effect"] == "Allow",
         action=action,
-        resource=_clause(entry, "Resource", location),
-        principal=_clause(entry, "Principal", location),
-        conditions=_conditions(entry.get("Condition") or {}, location),
+        resource=_parse_clause(entry, "Resource", location),
+        principal=_parse_clause(entry, "Principal", location),
+        conditions=_parse_conditions(entry.get("Condition") or {}, location),
         variables=variables,
     )
 
 
-def _clause(
+def _parse_clause(
     entry: dict[str, Any], name: Clause, location: str
 ) -> tuple[tuple[str, ...], bool] | None:
     """Return (values, whether it is the Not… form) of an element; None if it is missing."""
@@ -138,31 +140,33 @@ def _clause(
     for member, is_negated in members:
         value = entry[member]
         if name == "Principal" and isinstance(value, dict):
-            values = [f"{kind}:{text}" for kind, ones in value.items() for text in _texts(ones)]
+            values = [
+                f"{kind}:{text}" for kind, ones in value.items() for text in _list_texts(ones)
+            ]
             return tuple(values), bool(is_negated)
-        return _texts(value), bool(is_negated)
+        return _list_texts(value), bool(is_negated)
     return None
 
 
-def _conditions(
+def _parse_conditions(
     condition: dict[str, dict[str, Any]], location: str
 ) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """Parse a statement's Condition into (operator, key in lower case, values)."""
     if not all(isinstance(keys, dict) for keys in condition.values()):
         raise MalformedPolicy(f"{location}: Condition must be operator → key → values")
     return tuple(
-        (operator, key.lower(), _texts(values))
+        (operator, key.lower(), _list_texts(values))
         for operator, keys in condition.items()
         for key, values in keys.items()
     )
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _list_texts(value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     return tuple(str(v).lower() if isinstance(v, bool) else str(v) for v in values)
 
 
-def expression(
+def compile_pattern(
     text: str, context: Context, variables: bool, wild: bool = True, segments: bool = False
 ) -> re.Pattern[str] | None:
     """Return a regular expression that matches what a text in a policy matches.
@@ -180,7 +184,7 @@ def expression(
     """
     parts, end = [], 0
     for match in _VARIABLE.finditer(text) if variables else ():
-        value = _value(match[1], context)
+        value = _find_variable(match[1], context)
         if value is None:
             return None
         parts += [_escape_text(text[end : match.start()], wild, segments), re.escape(value)]
@@ -190,7 +194,7 @@ def expression(
     )
 
 
-def _value(name: str, context: Context) -> str | None:
+def _find_variable(name: str, context: Context) -> str | None:
     """Return the value of the variable ``name`` (which may include a default); None if there is
     none. The variables ``*``, ``?`` and ``$`` are these characters.
     """

@@ -19,7 +19,7 @@ from trainyard.permissions.policy_documents import (
     MalformedPolicy,
     Policy,
     Statement,
-    expression,
+    compile_pattern,
 )
 
 Kind = Literal[
@@ -73,7 +73,7 @@ class Request:
     owner: str = ""
     """Account of the resource; empty if it is that of the principal."""
 
-    def knows(self, key: str) -> bool:
+    def is_key_known(self, key: str) -> bool:
         """Return whether it is known if the request has the condition key, and with which value."""
         if self.known_keys is None or key in self.context or key in self.known_keys:
             return True
@@ -96,7 +96,7 @@ class Policies:
     must_name: bool = False
     """True if the resource's policy must allow the request, as that of a KMS key or a role must."""
 
-    def kinds(self) -> Iterator[tuple[Kind, tuple[Policy, ...]]]:
+    def iter_kinds(self) -> Iterator[tuple[Kind, tuple[Policy, ...]]]:
         """Iterate over (type, policies) in the order in which the types are evaluated."""
         yield "service control policy", self.control
         trust: Kind = "role trust policy" if self._is_trust else "resource-based policy"
@@ -166,46 +166,46 @@ def evaluate(request: Request, policies: Policies) -> Decision:
     If the decision depends on a statement that cannot be evaluated, the request is not allowed, and
     the decision's ``unknown`` says why.
     """
-    denials = [*_denials(request, policies)]
+    denials = [*_iter_denials(request, policies)]
     # A Deny that certainly applies is reported rather than one that may apply.
     for denial in sorted(denials, key=lambda decision: bool(decision.unknown)):
         return denial
     doubts: dict[Kind, Decision] = {}
-    lacks = _first_kind_without_allow(request, policies, doubts)
+    lacks = _find_kind_without_allow(request, policies, doubts)
     if lacks is None:
         return Decision(request, True)
     return doubts.get(lacks) or Decision(request, False, lacks)
 
 
-def _denials(request: Request, policies: Policies) -> Iterator[Decision]:
+def _iter_denials(request: Request, policies: Policies) -> Iterator[Decision]:
     """Iterate over the Deny statements that apply, or may apply."""
-    for kind, some in policies.kinds():
+    for kind, some in policies.iter_kinds():
         for policy, statement in ((p, s) for p in some for s in p.statements if not s.allows):
             denial = Decision(request, False, kind, policy.name, statement.sid)
             try:
-                if _applies(statement, request):
+                if _is_applicable(statement, request):
                     yield denial
             except (_NotKnown, MalformedPolicy) as error:
                 yield replace(denial, unknown=str(error))
 
 
-def _first_kind_without_allow(
+def _find_kind_without_allow(
     request: Request, policies: Policies, doubts: dict[Kind, Decision]
 ) -> Kind | None:
     """Return the first type of policy that must allow the request and does not; None if all do.
 
     Add to ``doubts`` the statements that cannot be evaluated, by the type of their policy.
     """
-    by_kind = dict(policies.kinds())
+    by_kind = dict(policies.iter_kinds())
 
-    def allows(kind: Kind) -> bool:
+    def has_allow(kind: Kind) -> bool:
         return any(
-            statement.allows and _certainly(policy, statement, request, kind, doubts)
+            statement.allows and _is_surely_applicable(policy, statement, request, kind, doubts)
             for policy in by_kind[kind]
             for statement in policy.statements
         )
 
-    if policies.control and not allows("service control policy"):
+    if policies.control and not has_allow("service control policy"):
         return "service control policy"
     kind: Kind = "role trust policy" if "role trust policy" in by_kind else "resource-based policy"
     grant = _find_grant(request, policies.resource, kind, doubts)
@@ -218,16 +218,16 @@ def _first_kind_without_allow(
     # Access that is given to the role replaces an Allow of its identity policies, but boundary and
     # session policies still limit it.
     is_needed = grant != "role" or across
-    if is_needed and not allows("identity-based policy"):
+    if is_needed and not has_allow("identity-based policy"):
         return "identity-based policy"
-    if policies.boundary and not allows("permissions boundary"):
+    if policies.boundary and not has_allow("permissions boundary"):
         return "permissions boundary"
-    if policies.session and not allows("session policy"):
+    if policies.session and not has_allow("session policy"):
         return "session policy"
     return None
 
 
-def _certainly(
+def _is_surely_applicable(
     policy: Policy | None,
     statement: Statement,
     request: Request,
@@ -239,7 +239,7 @@ def _certainly(
     If it cannot be evaluated, add it to ``doubts`` and return False.
     """
     try:
-        return _applies(statement, request)
+        return _is_applicable(statement, request)
     except (_NotKnown, MalformedPolicy) as error:
         denial = Decision(request, False, kind, policy.name if policy else "", statement.sid)
         doubts.setdefault(kind, replace(denial, unknown=str(error)))
@@ -258,13 +258,13 @@ def _find_grant(
     """
     grants: set[Grant] = set()
     for statement in policy.statements if policy else ():
-        if statement.allows and _certainly(policy, statement, request, kind, doubts):
-            grants.add(_grant(statement, request.principal))
+        if statement.allows and _is_surely_applicable(policy, statement, request, kind, doubts):
+            grants.add(_classify_grant(statement, request.principal))
     order: tuple[Grant, ...] = ("direct", "role", "account")
     return next((grant for grant in order if grant in grants), "")
 
 
-def _grant(statement: Statement, principal: Principal) -> Grant:
+def _classify_grant(statement: Statement, principal: Principal) -> Grant:
     """Return to whom an Allow statement of a resource's policy gives access."""
     principals, is_negated = statement.principal or ((), False)
     if is_negated:
@@ -275,7 +275,7 @@ def _grant(statement: Statement, principal: Principal) -> Grant:
     return "role" if f"AWS:{principal.role}" in principals else "account"
 
 
-def _applies(statement: Statement, request: Request) -> bool:
+def _is_applicable(statement: Statement, request: Request) -> bool:
     """Return whether all elements of the statement match the request.
 
     Raises:
@@ -284,30 +284,30 @@ def _applies(statement: Statement, request: Request) -> bool:
     """
     actions, other = statement.action
     lower = (action.lower() for action in actions)
-    if _any(lower, request.action.lower(), {}, variables=False) == other:
+    if _has_match(lower, request.action.lower(), {}, variables=False) == other:
         return False
     if statement.resource is not None:
         resources, other = statement.resource
         context, variables = request.context, statement.variables
-        if _any(resources, request.resource, context, variables, segments=True) == other:
+        if _has_match(resources, request.resource, context, variables, segments=True) == other:
             return False
     if statement.principal is not None and not _is_principal(statement, request.principal):
         return False
     # Check the known conditions first: if one of them fails, the unknown ones do not matter.
-    conditions = [c for c in statement.conditions if request.knows(c[1])]
-    if not all(holds(c, request.context, statement.variables) for c in conditions):
+    conditions = [c for c in statement.conditions if request.is_key_known(c[1])]
+    if not all(is_condition_met(c, request.context, statement.variables) for c in conditions):
         return False
     for _, key, _ in (c for c in statement.conditions if c not in conditions):
         raise _NotKnown(f"the value of the condition key {key}")
     return True
 
 
-def _any(
+def _has_match(
     patterns: Iterable[str], text: str, context: Mapping, variables: bool, segments: bool = False
 ) -> bool:
-    """Return whether one of the patterns matches the text; see ``expression``."""
+    """Return whether one of the patterns matches the text; see ``compile_pattern``."""
     expressions = (
-        expression(pattern, context, variables, segments=segments) for pattern in patterns
+        compile_pattern(pattern, context, variables, segments=segments) for pattern in patterns
     )
     return any(regex.fullmatch(text) for regex in expressions if regex)
 
@@ -319,7 +319,7 @@ def _is_principal(statement: Statement, principal: Principal) -> bool:
         return not is_negated
     kinds = ("AWS", "Service") if principal.account else ("Service",)
     own_names = [f"{kind}:{name}" for name in principal.names for kind in kinds]
-    full_names = {_full(name) for name in principals}
+    full_names = {_expand_principal(name) for name in principals}
     matches = [name for name in own_names if name in full_names]
     # NotPrincipal excludes a principal only if it lists all its names: account, role and session.
     if is_negated:
@@ -327,7 +327,7 @@ def _is_principal(statement: Statement, principal: Principal) -> bool:
     return bool(matches)
 
 
-def _full(name: str) -> str:
+def _expand_principal(name: str) -> str:
     """Return the name of a principal; if it is an account's number, as the account's ARN, because
     both mean the account.
     """
@@ -351,7 +351,9 @@ Match = Callable[[str, str, Context, bool], bool]
 that returns whether the values match."""
 
 
-def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variables: bool) -> bool:
+def is_condition_met(
+    condition: tuple[str, str, tuple[str, ...]], context: Context, variables: bool
+) -> bool:
     """Return whether a statement's condition on one key is met.
 
     Args:
@@ -387,18 +389,18 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     return (all if is_negated else any)(map(is_match, values))
 
 
-def _text(wild: bool, fold: bool) -> Match:
+def _make_text_match(wild: bool, fold: bool) -> Match:
     """Return a comparison of texts, with wildcards (``wild``) or ignoring case (``fold``)."""
 
     def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
-        regex = expression(pattern, context, variables, wild)
+        regex = compile_pattern(pattern, context, variables, wild)
         flags = re.DOTALL | (re.IGNORECASE if fold else re.NOFLAG)
         return regex is not None and bool(re.fullmatch(regex.pattern, value, flags))
 
     return match
 
 
-def _arn(value: str, arn_pattern: str, context: Context, variables: bool) -> bool:
+def _match_arn(value: str, arn_pattern: str, context: Context, variables: bool) -> bool:
     """Compare two ARNs part by part; each of the six parts may have wildcards."""
     parts, patterns = value.split(":", 5), arn_pattern.split(":", 5)
     if arn_pattern == "*":
@@ -406,19 +408,21 @@ def _arn(value: str, arn_pattern: str, context: Context, variables: bool) -> boo
     if len(parts) != 6 or len(patterns) != 6:
         return False
     pairs = zip(parts, patterns, strict=True)
-    return all(_text(True, False)(part, pattern, context, variables) for part, pattern in pairs)
+    return all(
+        _make_text_match(True, False)(part, pattern, context, variables) for part, pattern in pairs
+    )
 
 
-def _bool(value: str, pattern: str, context: Context, variables: bool) -> bool:
-    regex = expression(pattern.lower(), context, variables, wild=False)
+def _match_bool(value: str, pattern: str, context: Context, variables: bool) -> bool:
+    regex = compile_pattern(pattern.lower(), context, variables, wild=False)
     return regex is not None and bool(regex.fullmatch(value.lower()))
 
 
-def _binary(value: str, pattern: str, context: Context, variables: bool) -> bool:
+def _match_binary(value: str, pattern: str, context: Context, variables: bool) -> bool:
     return value == pattern
 
 
-def _address(value: str, pattern: str, context: Context, variables: bool) -> bool:
+def _match_address(value: str, pattern: str, context: Context, variables: bool) -> bool:
     try:
         return ipaddress.ip_address(value) in ipaddress.ip_network(pattern, strict=False)
     except ValueError:
@@ -438,7 +442,7 @@ def _make_comparison(read: Callable[[str], float], order: Callable[[float, float
     return match
 
 
-def _moment(text: str) -> float:
+def _parse_time(text: str) -> float:
     """Parse a date or a number of seconds since the epoch; return seconds since the epoch."""
     if re.fullmatch(r"\d{5,}(\.\d+)?", text):
         return float(text)
@@ -447,16 +451,16 @@ def _moment(text: str) -> float:
 
 
 _MATCHES: dict[str, Match] = {
-    "stringequals": _text(wild=False, fold=False),
-    "stringequalsignorecase": _text(wild=False, fold=True),
-    "stringlike": _text(wild=True, fold=False),
-    "arnequals": _arn,
-    "arnlike": _arn,
-    "bool": _bool,
-    "binaryequals": _binary,
-    "ipaddress": _address,
+    "stringequals": _make_text_match(wild=False, fold=False),
+    "stringequalsignorecase": _make_text_match(wild=False, fold=True),
+    "stringlike": _make_text_match(wild=True, fold=False),
+    "arnequals": _match_arn,
+    "arnlike": _match_arn,
+    "bool": _match_bool,
+    "binaryequals": _match_binary,
+    "ipaddress": _match_address,
     **{f"numeric{name}": _make_comparison(float, order) for name, order in _ORDER.items()},
-    **{f"date{name}": _make_comparison(_moment, order) for name, order in _ORDER.items()},
+    **{f"date{name}": _make_comparison(_parse_time, order) for name, order in _ORDER.items()},
 }
 _NEGATIONS = {"notipaddress": "ipaddress"} | {
     re.sub("^(string|arn|numeric|date)", r"\1not", name): name

@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from trainyard.common.errors import DefinitionError, nearest
+from trainyard.common.errors import DefinitionError, suggest_nearest
 from trainyard.language.expressions import ExpressionError
 from trainyard.permissions import pipeline_role
-from trainyard.permissions.job_role import statements
-from trainyard.permissions.pipeline_subject import Subject, role_parts
-from trainyard.permissions.statements import Gap, Statement, policy
-from trainyard.permissions.step_requests import all_requests, job_roles
+from trainyard.permissions.job_role import iter_statements
+from trainyard.permissions.pipeline_subject import Subject, split_role_arn
+from trainyard.permissions.statements import Gap, Statement, build_policy
+from trainyard.permissions.step_requests import iter_all_requests, list_job_roles
 from trainyard.read_yaml import BoundedLoader, load_yaml
 
 BOUNDARY = "PermissionsBoundary"
@@ -31,7 +31,7 @@ BOUNDARY_PARAMETER = {
 }
 
 
-def role_resources(
+def build_role_resources(
     subject: Subject, policies: Mapping[str, dict], *, allow_shared: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Return a mapping of a logical ID to the CloudFormation resource of each role and policy.
@@ -47,7 +47,7 @@ def role_resources(
         DefinitionError: the jobs do not have exactly one role, the pipeline and its jobs share a
             role although that is not allowed, or two roles have the same name.
     """
-    role_names = job_roles(subject)
+    role_names = list_job_roles(subject)
     if len(role_names) != 1 or (subject.role in role_names and not allow_shared):
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
@@ -55,7 +55,7 @@ def role_resources(
             "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
     resources = {
-        role.logical: role.resource(subject, policies[role.name]) for role in roles(subject)
+        role.logical: role.resource(subject, policies[role.name]) for role in list_roles(subject)
     }
     if subject.role in role_names:
         _join(resources["PipelineRole"]["Properties"], resources.pop("JobRole")["Properties"])
@@ -73,7 +73,7 @@ def role_resources(
     return resources
 
 
-def template(
+def build_template(
     subject: Subject,
     policies: Mapping[str, dict],
     gaps: Mapping[str, list[str]] | None = None,
@@ -94,7 +94,7 @@ def template(
     Raises:
         DefinitionError: as in :func:`role_resources`.
     """
-    role_definitions = role_resources(subject, policies, allow_shared=allow_shared)
+    role_definitions = build_role_resources(subject, policies, allow_shared=allow_shared)
     substitute = _Substitution(subject)
     resources = {}
     for logical, definition in role_definitions.items():
@@ -107,7 +107,7 @@ def template(
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
         **({"Metadata": {"Gaps": dict(gaps)}} if gaps else {}),
-        "Parameters": substitute.parameters(resources) | BOUNDARY_PARAMETER,
+        "Parameters": substitute.declare_parameters(resources) | BOUNDARY_PARAMETER,
         "Conditions": {HAS_BOUNDARY: {"Fn::Not": [{"Fn::Equals": [{"Ref": BOUNDARY}, ""]}]}},
         "Resources": resources,
         "Outputs": {
@@ -148,7 +148,7 @@ class _Substitution:
             (rf"(?<=:){subject.account}(?=:)", "${AWS::AccountId}"),
         ]
 
-    def parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
+    def declare_parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declarations of the parameters that ``resources`` refer to.
 
         A KMS key that is given as an alias is only in conditions, and is not a parameter then.
@@ -170,9 +170,9 @@ class _Substitution:
             return {key: self.apply(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self.apply(inner) for inner in value]
-        return self._text(value) if isinstance(value, str) else value
+        return self._substitute_text(value) if isinstance(value, str) else value
 
-    def _text(self, text: str) -> Any:
+    def _substitute_text(self, text: str) -> Any:
         """Return a text with this account's values replaced; unchanged if it has none."""
         result = text
         for pattern, name in self._names:
@@ -203,7 +203,7 @@ class _Loader(BoundedLoader):
     """Reads CloudFormation's short forms (``!Sub``) as their long ones."""
 
 
-def _long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, Any]:
+def _construct_long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, Any]:
     """Return ``{"Fn::Sub": …}`` for ``!Sub …``, and so on; ``suffix`` is the tag without "!"."""
     name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
     if isinstance(node, yaml.ScalarNode):
@@ -214,7 +214,7 @@ def _long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, Any]:
     return {name: loader.construct_mapping(node, deep=True)}
 
 
-_Loader.add_multi_constructor("!", _long_form)
+_Loader.add_multi_constructor("!", _construct_long_form)
 
 
 def read(text: str, source: str) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def read(text: str, source: str) -> dict[str, Any]:
     return document
 
 
-def policies_in(
+def extract_policies(
     document: Mapping[str, Any], subject: Subject, source: str
 ) -> dict[str, dict[str, Any]]:
     """Return a mapping of a role's name to its policy in a template, parameters having defaults.
@@ -250,7 +250,7 @@ def policies_in(
         **{k: p.get("Default") for k, p in document.get("Parameters", {}).items()},
     }
     policies = {}
-    for entry in roles(subject):
+    for entry in list_roles(subject):
         role, logical = entry.name, entry.logical
         resource = document["Resources"].get(logical)
         if resource is None:
@@ -302,7 +302,7 @@ def _resolve_name(name: str, names: Mapping[str, str], location: str) -> str:
     return str(names[name])
 
 
-def service_role(
+def build_service_role(
     arn_path: str, service: str, sources: list[str], policy: dict[str, Any], description: str
 ) -> dict[str, Any]:
     """Return the CloudFormation resource of a role that only a service can assume.
@@ -341,14 +341,14 @@ def service_role(
     }
 
 
-def managed_policy(name: str, policy: dict[str, Any], description: str) -> dict[str, Any]:
+def build_managed_policy(name: str, policy: dict[str, Any], description: str) -> dict[str, Any]:
     """Return the CloudFormation resource of a managed policy, to be attached to existing roles."""
     properties = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
     return {"Type": "AWS::IAM::ManagedPolicy", "Properties": properties}
 
 
 # Registry of the roles whose policies can be derived. Roles register themselves by the decorator
-# ``role``, also those of an application that builds on Trainyard.
+# ``register_role``, also those of an application that builds on Trainyard.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,7 +375,7 @@ class Role:
 _ROLES: dict[str, Role] = {}
 
 
-def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
+def register_role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
     """Decorate a function that yields a role's statements, to register the role.
 
     ``fields`` are the other fields of :class:`Role`.
@@ -393,7 +393,7 @@ def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
     return register
 
 
-def roles(subject: Subject | None = None) -> list[Role]:
+def list_roles(subject: Subject | None = None) -> list[Role]:
     """Return the roles that a pipeline needs, or all roles without one, in the order for templates
     and messages.
     """
@@ -401,15 +401,15 @@ def roles(subject: Subject | None = None) -> list[Role]:
     return sorted(selection, key=lambda role: role.place)
 
 
-def role_named(name: str) -> Role:
+def find_role(name: str) -> Role:
     """Return the role ``name``.
 
     Raises:
         DefinitionError: there is no such role.
     """
     if name not in _ROLES:
-        names = [role.name for role in roles()]
-        raise DefinitionError(f"--role {name}: is not a role; {nearest(name, names)}")
+        names = [role.name for role in list_roles()]
+        raise DefinitionError(f"--role {name}: is not a role; {suggest_nearest(name, names)}")
     return _ROLES[name]
 
 
@@ -427,22 +427,22 @@ def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str
     Raises:
         DefinitionError: the role does not exist, or the document is not a definition.
     """
-    return policy(_statements(subject, name, job_role))
+    return build_policy(_list_statements(subject, name, job_role))
 
 
-def missing(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
+def list_gaps(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
     """Return the gaps of a role: what it needs in addition to the policy of :func:`derive`.
 
     Raises:
         DefinitionError: as in :func:`derive`.
     """
-    results = _statements(subject, name, job_role)
+    results = _list_statements(subject, name, job_role)
     return list(dict.fromkeys(gap.says for gap in results if isinstance(gap, Gap)))
 
 
-def _statements(subject: Subject, name: str, job_role: str | None) -> list[Statement | Gap]:
+def _list_statements(subject: Subject, name: str, job_role: str | None) -> list[Statement | Gap]:
     """Return the statements and gaps of a role; report an invalid definition as DefinitionError."""
-    role = role_named(name)
+    role = find_role(name)
     try:
         return list(role.statements(replace(subject, job_role=job_role)))
     except ExpressionError as error:
@@ -455,47 +455,51 @@ def _statements(subject: Subject, name: str, job_role: str | None) -> list[State
         ) from error
 
 
-def _job_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
+def _build_job_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
     """Return the CloudFormation resource of the jobs' role."""
-    types = {step.type for step, _ in all_requests(subject)}
+    types = {step.type for step, _ in iter_all_requests(subject)}
     # Models, endpoints and tuning jobs assume the role as well, with other source ARNs.
     plain = types <= {"Processing", "Training", "QualityCheck", "ClarifyCheck"}
     kinds = ("processing-job/*", "training-job/*") if plain else ("*",)
-    sources = [subject.arn("sagemaker", kind) for kind in kinds]
-    name = role_parts(job_roles(subject)[0])[2]
-    return service_role(name, "sagemaker", sources, policy, "Runs the jobs")
+    sources = [subject.build_arn("sagemaker", kind) for kind in kinds]
+    name = split_role_arn(list_job_roles(subject)[0])[2]
+    return build_service_role(name, "sagemaker", sources, policy, "Runs the jobs")
 
 
-@role("job", logical="JobRole", place=1, resource=_job_role)
-def job_statements(subject: Subject) -> Iterator[Statement | Gap]:
+@register_role("job", logical="JobRole", place=1, resource=_build_job_role)
+def iter_job_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over the statements of the jobs' role."""
-    role_names = job_roles(subject)
+    role_names = list_job_roles(subject)
     if subject.job_role is None and len(role_names) > 1:
         raise DefinitionError(
             f"the jobs assume {len(role_names)} roles: choose one with --job-role: "
             f"{', '.join(role_names)}"
         )
     first = next(iter(role_names), subject.role)
-    return statements(subject, subject.job_role or first)
+    return iter_statements(subject, subject.job_role or first)
 
 
-def _pipeline_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
-    sources = [subject.arn("sagemaker", f"pipeline/{subject.name}/*")]
+def _build_pipeline_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
+    sources = [subject.build_arn("sagemaker", f"pipeline/{subject.name}/*")]
     description = "Makes the jobs and registers the model"
-    return service_role(role_parts(subject.role)[2], "sagemaker", sources, policy, description)
+    return build_service_role(
+        split_role_arn(subject.role)[2], "sagemaker", sources, policy, description
+    )
 
 
-role("pipeline", logical="PipelineRole", place=2, resource=_pipeline_role)(pipeline_role.statements)
+register_role("pipeline", logical="PipelineRole", place=2, resource=_build_pipeline_role)(
+    pipeline_role.iter_statements
+)
 
 
-def _events_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
-    sources = [subject.arn("events", f"rule/{subject.name}-*")]
+def _build_events_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
+    sources = [subject.build_arn("events", f"rule/{subject.name}-*")]
     name = f"{subject.name}-events"
-    return service_role(name, "events", sources, policy, "Starts on a schedule")
+    return build_service_role(name, "events", sources, policy, "Starts on a schedule")
 
 
-@role("events", logical="EventsRole", place=5, resource=_events_role)
-def events_statements(subject: Subject) -> Iterator[Statement]:
+@register_role("events", logical="EventsRole", place=5, resource=_build_events_role)
+def iter_events_statements(subject: Subject) -> Iterator[Statement]:
     """Yield the statement that lets EventBridge start the pipeline on a schedule.
 
     Messages about the end of an execution need no role: EventBridge publishes to SNS by the topic's
@@ -504,5 +508,5 @@ def events_statements(subject: Subject) -> Iterator[Statement]:
     yield Statement(
         sid="StartOnSchedule",
         actions=("sagemaker:StartPipelineExecution",),
-        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
+        resources=(subject.build_arn("sagemaker", f"pipeline/{subject.name}"),),
     )

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.definition_document import Step, steps_of
+from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, join
-from trainyard.language.expressions import ExpressionError, as_text, index_parameters, lookup
+from trainyard.language.expressions import ExpressionError, as_text, index_parameters, look_up_path
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Mapping of an operator to a mapping of a condition key to its values, as in a policy."""
@@ -76,14 +76,14 @@ class Gap:
     """Message with the step, the field and the reason."""
 
 
-def policy(statements: Iterable[Statement | Gap]) -> dict:
+def build_policy(statements: Iterable[Statement | Gap]) -> dict:
     """Return a policy document with the statements, without gaps and those without resources."""
     grants = (s for s in statements if isinstance(s, Statement))
     allowing = [s.as_json() for s in grants if s.resources]
     return {"Version": "2012-10-17", "Statement": allowing}
 
 
-def forced_wildcards(document: Mapping) -> dict[str, str]:
+def find_forced_wildcards(document: Mapping) -> dict[str, str]:
     """Return a mapping of each action in the policy that has the resource ``*`` to the reason.
 
     Raises:
@@ -98,7 +98,7 @@ def forced_wildcards(document: Mapping) -> dict[str, str]:
 
 
 @cache
-def _expression(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     """Return a regular expression that matches the IAM patterns which ``pattern`` covers.
 
     Its ``*`` matches any text, also wildcards; its ``?`` matches any character but ``*``.
@@ -107,20 +107,20 @@ def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts.get(char, re.escape(char)) for char in pattern), re.DOTALL)
 
 
-def covers(wide: str, narrow: str) -> bool:
+def covers_pattern(wide: str, narrow: str) -> bool:
     """Return whether the IAM pattern ``wide`` matches everything that ``narrow`` matches."""
-    return _expression(wide).fullmatch(narrow) is not None
+    return _compile_pattern(wide).fullmatch(narrow) is not None
 
 
-def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
+def minimize_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns without those that another one covers, sorted.
 
     Of patterns that cover each other, the first one is kept.
     """
     result: list[str] = []
     for pattern in sorted(set(patterns)):
-        if not any(covers(other, pattern) for other in result):
-            result = [other for other in result if not covers(pattern, other)] + [pattern]
+        if not any(covers_pattern(other, pattern) for other in result):
+            result = [other for other in result if not covers_pattern(pattern, other)] + [pattern]
     return tuple(result)
 
 
@@ -134,10 +134,10 @@ class Values(UnstartedScope):
         parameters = index_parameters(document).items()
         super().__init__({n: p["DefaultValue"] for n, p in parameters if "DefaultValue" in p})
         self.name = name
-        self.steps: tuple[Step, ...] = tuple(steps_of(document["Steps"]))
+        self.steps: tuple[Step, ...] = tuple(iter_steps(document["Steps"]))
         self._by_name = {step.name: step for step in self.steps}
 
-    def text(self, value: Any, location: str) -> str:
+    def resolve_text(self, value: Any, location: str) -> str:
         """Return ``value`` as a pattern, with ``*`` for each part that is known only at run time.
 
         ``location`` names the field in error messages.
@@ -181,24 +181,24 @@ class Values(UnstartedScope):
         """
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
-            folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
-            kind = lookup(arguments, "OutputDataConfig", step).get("CompressionType")
+            folder = evaluate(look_up_path(arguments, "OutputDataConfig.S3OutputPath", step), self)
+            kind = look_up_path(arguments, "OutputDataConfig", step).get("CompressionType")
             name = "model/" if kind == "NONE" else "model.tar.gz"
-            return below(folder, super().property(step, path), f"/output/{name}")
+            return join_location(folder, super().property(step, path), f"/output/{name}")
         if path.startswith("CalculatedBaseline"):
-            uri = lookup(arguments, "ProcessingOutputConfig.Outputs[0].S3Output.S3Uri", step)
-            return below(evaluate(uri, self), super().property(step, path))
+            uri = look_up_path(arguments, "ProcessingOutputConfig.Outputs[0].S3Output.S3Uri", step)
+            return join_location(evaluate(uri, self), super().property(step, path))
         if path.rpartition(".")[2].endswith(("Name", "Arn")):
             return super().property(step, path)
         try:
-            argument = lookup(arguments, path, f"step {step}")
+            argument = look_up_path(arguments, path, f"step {step}")
         except ExpressionError:
             # The property is only in the service's response, such as OutputParameters.
             return super().property(step, path)
         return evaluate(argument, self)
 
 
-def below(folder: Any, *names: Any) -> Any:
+def join_location(folder: Any, *names: Any) -> Any:
     """Return the location ``names``, joined, below ``folder``; either may be ``Unknown`` in part.
 
     Like the service, put exactly one slash between, whether ``folder`` ends with one or not.
@@ -224,7 +224,7 @@ def split_uri(uri: str, location: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
-def folder_patterns(key: str) -> tuple[str, ...]:
+def list_folder_patterns(key: str) -> tuple[str, ...]:
     """Return the patterns of the keys that a job may access if it is given ``key`` as a prefix.
 
     They are cut at the first part that is known only at run time, or that is a hash of content.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.definition_document import Step, steps_of
+from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.expressions import GET
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
@@ -35,34 +35,34 @@ NOT_DERIVED = {
 """Mapping of a step type to the reason why nothing is derived for it; each such step is a gap."""
 
 
-def _processing(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_processing(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what a processing job needs."""
     c.log(PROCESSING_JOB)
-    c.image(a["AppSpecification"]["ImageUri"], "AppSpecification.ImageUri")
+    c.add_image(a["AppSpecification"]["ImageUri"], "AppSpecification.ImageUri")
     for entry in a.get("ProcessingInputs", ()):
         field = f"ProcessingInputs[{entry['InputName']}]"
-        if source := _only(c, entry, "S3Input", field):
+        if source := _select_member(c, entry, "S3Input", field):
             _read(c, source, field)
     outputs = a.get("ProcessingOutputConfig") or {}
     for entry in outputs.get("Outputs", ()):
         field = f"Outputs[{entry['OutputName']}]"
-        if target := _only(c, entry, "S3Output", field):
+        if target := _select_member(c, entry, "S3Output", field):
             c.write(target["S3Uri"], field)
-    c.key(outputs.get("KmsKeyId"), c.needs.data_keys, "ProcessingOutputConfig.KmsKeyId")
+    c.add_key(outputs.get("KmsKeyId"), c.needs.data_keys, "ProcessingOutputConfig.KmsKeyId")
     cluster = a["ProcessingResources"]["ClusterConfig"]
-    c.key(cluster.get("VolumeKmsKeyId"), c.needs.volume_keys, "ClusterConfig.VolumeKmsKeyId")
-    c.network((a.get("NetworkConfig") or {}).get("VpcConfig"))
-    c.services(a.get("Environment"))
+    c.add_key(cluster.get("VolumeKmsKeyId"), c.needs.volume_keys, "ClusterConfig.VolumeKmsKeyId")
+    c.add_network((a.get("NetworkConfig") or {}).get("VpcConfig"))
+    c.add_services(a.get("Environment"))
 
 
-def _training(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_training(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what a training job, or a training definition of a tuning job, needs."""
     c.log(TRAINING_JOB)
-    c.image(a["AlgorithmSpecification"].get("TrainingImage"), "TrainingImage")
+    c.add_image(a["AlgorithmSpecification"].get("TrainingImage"), "TrainingImage")
     for channel in a.get("InputDataConfig", ()):
-        _channel(c, channel)
+        _collect_channel(c, channel)
     c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
-    c.key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
+    c.add_key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
     if checkpoints := a.get("CheckpointConfig"):
         c.read(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
         c.write(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
@@ -70,48 +70,48 @@ def _training(c: Collector, a: Mapping[str, Any]) -> None:
         if uri := (a.get(config) or {}).get("S3OutputPath"):
             c.write(uri, f"{config}.S3OutputPath")
     resources = a.get("HyperParameterTuningResourceConfig") or a["ResourceConfig"]
-    c.key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "ResourceConfig.VolumeKmsKeyId")
-    c.network(a.get("VpcConfig"))
-    c.services(a.get("Environment"))
+    c.add_key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "ResourceConfig.VolumeKmsKeyId")
+    c.add_network(a.get("VpcConfig"))
+    c.add_services(a.get("Environment"))
     for values in (a.get("HyperParameters"), a.get("StaticHyperParameters")):
-        c.services(values)
-        _source(c, values, "sagemaker_submit_directory")
+        c.add_services(values)
+        _collect_source(c, values, "sagemaker_submit_directory")
 
 
-def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
+def _collect_channel(c: Collector, channel: Mapping[str, Any]) -> None:
     """Add the data source of a training channel: a file system or S3."""
     source, field = channel["DataSource"], f"InputDataConfig[{channel['ChannelName']}]"
     if "FileSystemDataSource" in source:
         system = source["FileSystemDataSource"]
-        with c.or_gap():
-            name = c.text(system["FileSystemId"], f"{field}.FileSystemId")
+        with c.record_gaps():
+            name = c.resolve_text(system["FileSystemId"], f"{field}.FileSystemId")
             c.needs.file_systems.add((system["FileSystemType"], name))
         return
-    if place := _only(c, source, "S3DataSource", field):
+    if place := _select_member(c, source, "S3DataSource", field):
         _read(c, place, field)
 
 
-def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
+def _collect_source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
     """Add the archive of code that the toolkits of SDK 2 download, if the hyperparameter or
     variable ``name`` has its URI, which may be in quotes.
     """
-    with c.or_gap():
-        uri = c.text((values or {}).get(name, ""), name).strip('"')
+    with c.record_gaps():
+        uri = c.resolve_text((values or {}).get(name, ""), name).strip('"')
         if uri.startswith("s3://"):
             c.read(uri, name)
 
 
-def _model(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_model(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what a model's containers need when they are deployed."""
     for container in [*a.get("Containers", ()), a.get("PrimaryContainer")]:
         if container:
-            c.image(container.get("Image"), "PrimaryContainer.Image")
+            c.add_image(container.get("Image"), "PrimaryContainer.Image")
             if uri := container.get("ModelDataUrl"):
                 c.read(uri, "PrimaryContainer.ModelDataUrl")
             if source := container.get("ModelDataSource", {}).get("S3DataSource"):
                 c.read(source["S3Uri"], "PrimaryContainer.ModelDataSource")
-            _source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
-    c.network(a.get("VpcConfig"))
+            _collect_source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
+    c.add_network(a.get("VpcConfig"))
 
 
 def _transform(c: Collector, a: Mapping[str, Any]) -> None:
@@ -121,16 +121,18 @@ def _transform(c: Collector, a: Mapping[str, Any]) -> None:
     _read(c, source, "TransformInput")
     output, resources = a["TransformOutput"], a["TransformResources"]
     c.write(output["S3OutputPath"], "TransformOutput.S3OutputPath")
-    c.key(output.get("KmsKeyId"), c.needs.data_keys, "TransformOutput.KmsKeyId")
-    c.key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "TransformResources.VolumeKmsKeyId")
-    _capture(c, a)
+    c.add_key(output.get("KmsKeyId"), c.needs.data_keys, "TransformOutput.KmsKeyId")
+    c.add_key(
+        resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "TransformResources.VolumeKmsKeyId"
+    )
+    _collect_capture(c, a)
 
 
-def _capture(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_capture(c: Collector, a: Mapping[str, Any]) -> None:
     """Add where captured data is written, and the key that encrypts it."""
     if capture := a.get("DataCaptureConfig"):
         c.write(capture["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri")
-        c.key(capture.get("KmsKeyId"), c.needs.data_keys, "DataCaptureConfig.KmsKeyId")
+        c.add_key(capture.get("KmsKeyId"), c.needs.data_keys, "DataCaptureConfig.KmsKeyId")
 
 
 def _check(c: Collector, a: Mapping[str, Any]) -> None:
@@ -138,13 +140,13 @@ def _check(c: Collector, a: Mapping[str, Any]) -> None:
 
     The baselines may be those of the latest approved model package, which is a gap.
     """
-    _processing(c, a)
+    _collect_processing(c, a)
     step, location = c.step.document, f"step {c.step.name}"
     for field in ("SuppliedBaselineStatistics", "SuppliedBaselineConstraints"):
         if step.get(field):
             c.read(step[field], field)
     if step.get("CheckType", "").startswith("MODEL_") and step["Type"] == "ClarifyCheck":
-        model = c.text(step.get("ModelName", "a model"), "ModelName")
+        model = c.resolve_text(step.get("ModelName", "a model"), "ModelName")
         c.needs.gaps.append(
             f"{location}: its container deploys {model} behind an endpoint for the time of the "
             "check, and calls it"
@@ -153,51 +155,55 @@ def _check(c: Collector, a: Mapping[str, Any]) -> None:
     if group and step.get("SkipCheck") is not True and not step.get("SuppliedBaselineConstraints"):
         c.needs.gaps.append(
             f"{location}: it reads the baselines that the latest approved package of the group "
-            f"{c.text(group, 'ModelPackageGroupName')} names"
+            f"{c.resolve_text(group, 'ModelPackageGroupName')} names"
         )
 
 
-def _auto(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_auto_ml(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what an AutoML job needs; what its own jobs need is a gap."""
     channels = a.get("InputDataConfig") or a.get("AutoMLJobInputDataConfig") or ()
     for index, channel in enumerate(channels):
         _read(c, channel["DataSource"]["S3DataSource"], f"InputDataConfig[{index}]")
     c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
-    c.key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
+    c.add_key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
     c.needs.gaps.append(
         f"step {c.step.name}: AutoML creates jobs and models of its own with this role, from "
         "images that no request names"
     )
 
 
-def _endpoint(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_endpoint(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what an endpoint needs: logs, data capture, alarms, results of asynchronous inference."""
     c.needs.log_groups.add("/aws/sagemaker/Endpoints/*")
-    _capture(c, a)
+    _collect_capture(c, a)
     rollback = (a.get("DeploymentConfig") or {}).get("AutoRollbackConfiguration") or {}
     for alarm in rollback.get("Alarms", ()):
-        c.needs.alarms.add(c.text(alarm["AlarmName"], "AutoRollbackConfiguration.Alarms"))
+        c.needs.alarms.add(c.resolve_text(alarm["AlarmName"], "AutoRollbackConfiguration.Alarms"))
     output = (a.get("AsyncInferenceConfig") or {}).get("OutputConfig") or {}
     for field in ("S3OutputPath", "S3FailurePath"):
         if uri := output.get(field):
             c.write(uri, f"AsyncInferenceConfig.OutputConfig.{field}")
-    c.key(output.get("KmsKeyId"), c.needs.data_keys, "AsyncInferenceConfig.OutputConfig.KmsKeyId")
+    c.add_key(
+        output.get("KmsKeyId"), c.needs.data_keys, "AsyncInferenceConfig.OutputConfig.KmsKeyId"
+    )
 
 
 COLLECTORS: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
-    "Processing": _processing,
+    "Processing": _collect_processing,
     "QualityCheck": _check,
     "ClarifyCheck": _check,
-    "Training": _training,
-    "Tuning": _training,
-    "Model": _model,
+    "Training": _collect_training,
+    "Tuning": _collect_training,
+    "Model": _collect_model,
     "Transform": _transform,
-    "EndpointConfig": _endpoint,
-    "AutoML": _auto,
+    "EndpointConfig": _collect_endpoint,
+    "AutoML": _collect_auto_ml,
 }
 
 
-def _only(c: Collector, entry: Mapping[str, Any], kind: str, field: str) -> Mapping[str, Any]:
+def _select_member(
+    c: Collector, entry: Mapping[str, Any], kind: str, field: str
+) -> Mapping[str, Any]:
     """Return the member ``kind`` of an entry; if it is missing, record a gap and return ``{}``."""
     if not entry.get(kind):
         others = sorted(set(entry) - {"InputName", "OutputName", "AppManaged"})
@@ -227,7 +233,7 @@ class Request:
     """Name of the model whose role is used, if ``role`` is None."""
 
 
-def requests(subject: Subject, step: Step) -> Iterator[Request]:
+def iter_requests(subject: Subject, step: Step) -> Iterator[Request]:
     """Iterate over the requests of a step, whose type must be in :data:`COLLECTORS`.
 
     A tuning step has one for each training definition.
@@ -237,16 +243,16 @@ def requests(subject: Subject, step: Step) -> Iterator[Request]:
         for definition in a.get("TrainingJobDefinitions") or [a["TrainingJobDefinition"]]:
             yield Request(definition["RoleArn"], definition)
     elif step.type == "Transform":
-        yield _of_model(subject, a["ModelName"], a)
+        yield _make_model_request(subject, a["ModelName"], a)
     elif step.type == "EndpointConfig" and not a.get("ExecutionRoleArn"):
         for variant in a["ProductionVariants"]:
-            yield _of_model(subject, variant.get("ModelName"), a)
+            yield _make_model_request(subject, variant.get("ModelName"), a)
     else:
         field = step_type(step.type).role or "ExecutionRoleArn"
         yield Request(a.get(field) or subject.role, a)
 
 
-def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
+def _make_model_request(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
     """Return a request whose job uses the role of the model ``name``.
 
     The role is known only if a step of the definition creates the model.
@@ -258,25 +264,25 @@ def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Requ
     return Request(subject.values.step(match[1]).arguments["ExecutionRoleArn"], arguments)
 
 
-def job_roles(subject: Subject) -> tuple[str, ...]:
+def list_job_roles(subject: Subject) -> tuple[str, ...]:
     """Return the ARNs of the roles that steps pass to jobs; the pipeline's if a step names none."""
     role_names: set[str] = set()
-    for step, request in all_requests(subject):
+    for step, request in iter_all_requests(subject):
         # If a role cannot be known, that is a gap, which is reported with the role's policy.
         with suppress(DefinitionError):
-            role = role_of(subject, step, request)
+            role = find_request_role(subject, step, request)
             role_names |= {role} if role else set()
     return tuple(sorted(role_names))
 
 
-def all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
+def iter_all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
     """Iterate over (step, request) of the definition and of the subject's ``extra_steps``."""
-    for step in (*subject.values.steps, *steps_of([*subject.extra_steps])):
+    for step in (*subject.values.steps, *iter_steps([*subject.extra_steps])):
         if step.type in COLLECTORS:
-            yield from ((step, request) for request in requests(subject, step))
+            yield from ((step, request) for request in iter_requests(subject, step))
 
 
-def role_of(subject: Subject, step: Step, request: Request) -> str | None:
+def find_request_role(subject: Subject, step: Step, request: Request) -> str | None:
     """Return the ARN of a request's role; None if it cannot be known from the definition.
 
     Raises:
@@ -284,5 +290,5 @@ def role_of(subject: Subject, step: Step, request: Request) -> str | None:
     """
     if request.role is None:
         return None
-    role = subject.values.text(request.role, f"step {step.name}: role")
+    role = subject.values.resolve_text(request.role, f"step {step.name}: role")
     return None if "*" in role else role

@@ -18,21 +18,37 @@ from typing import Any, Literal
 
 from botocore.exceptions import ClientError
 
-from trainyard.aws_clients import error_code
-from trainyard.language.definition_document import Step, duration, key_arguments, steps_of
-from trainyard.language.evaluation import Unknown, UnstartedScope, arn_variables, evaluate, unknowns
-from trainyard.language.expressions import ExpressionError, known_references, lookup, values
+from trainyard.aws_clients import read_error_code
+from trainyard.language.definition_document import (
+    Step,
+    iter_steps,
+    parse_duration,
+    select_key_arguments,
+)
+from trainyard.language.evaluation import (
+    Unknown,
+    UnstartedScope,
+    evaluate,
+    iter_unknowns,
+    parse_arn_variables,
+)
+from trainyard.language.expressions import (
+    ExpressionError,
+    iter_known_references,
+    look_up_path,
+    resolve_parameters,
+)
 from trainyard.language.step_types import step_type
 from trainyard.plan.definition_diff import (
     CODE,
     Change,
     Fields,
     compare_fields,
-    flat,
-    label,
+    flatten_fields,
+    format_path,
+    format_reference,
+    index_steps,
     list_member,
-    reference,
-    steps,
 )
 from trainyard.runs.execution import Execution
 
@@ -107,7 +123,7 @@ class History:
         self.runs: list[Run] = []
         """Executions read so far, newest first."""
 
-    def more(self) -> bool:
+    def read_more(self) -> bool:
         """Read the next batch into ``runs``; return False if there are no more executions or
         :data:`LIMIT` is reached.
         """
@@ -121,7 +137,7 @@ class History:
             try:
                 description = self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
             except ClientError as error:
-                if error_code(error) == "ResourceNotFound":
+                if read_error_code(error) == "ResourceNotFound":
                     return None
                 raise
             self._load(arn, description.get("CreationTime", datetime.now(UTC)))
@@ -163,8 +179,8 @@ class History:
         if arn in self._by_arn:
             return self._by_arn[arn]
         execution = Execution(arn, make=lambda service, region: self._sagemaker)
-        document = execution.definition() or {"Steps": []}
-        parameters = values(document, execution.parameters())
+        document = execution.read_definition() or {"Steps": []}
+        parameters = resolve_parameters(document, execution.read_parameters())
         step_pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
         entries = (
             entry
@@ -206,7 +222,7 @@ def _step(answer: Mapping[str, Any]) -> StepRun:
 
 def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
     """Return the step ``name`` of the definition that was executed; None if there is none."""
-    return steps(run.document).get(name)
+    return index_steps(run.document).get(name)
 
 
 STAND_IN_PREFIX = "\1"
@@ -214,13 +230,13 @@ STAND_IN_PREFIX = "\1"
 URI. Equal texts mean equal values, whatever the values are."""
 
 
-def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
+def find_argument(document: Mapping[str, Any], step: str, path: str) -> Any:
     """Return the value of a step's property from the step's arguments; None if it is not there,
     because only the job's description has it.
     """
-    arguments = steps(document).get(step, {}).get("Arguments") or {}
+    arguments = index_steps(document).get(step, {}).get("Arguments") or {}
     try:
-        return lookup(arguments, path, step)
+        return look_up_path(arguments, path, step)
     except ExpressionError:
         return None
 
@@ -241,31 +257,31 @@ class PastScope(UnstartedScope):
 
     def variable(self, name: str) -> Any:
         variables = {
-            **arn_variables(self._run.arn),
+            **parse_arn_variables(self._run.arn),
             "StartDateTime": self._run.start_time.isoformat(),
         }
         return variables[name] if name in variables else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
-        origin = self._origin(step)
+        origin = self._find_origin(step)
         if isinstance(origin, Run):
-            value = argument(origin.document, step, path)
+            value = find_argument(origin.document, step, path)
             if value is not None:
                 return evaluate(value, PastScope(origin, self._history))
-        return self._stand_in(step, path)
+        return self._make_stand_in(step, path)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        return self._stand_in(step, f"PropertyFiles.{name}: {path}")
+        return self._make_stand_in(step, f"PropertyFiles.{name}: {path}")
 
     def s3_file(self, uri: str, path: str) -> Any:
         return f"{STAND_IN_PREFIX}{uri}: {path}"
 
-    def _stand_in(self, step: str, path: str) -> str:
-        origin = self._origin(step)
+    def _make_stand_in(self, step: str, path: str) -> str:
+        origin = self._find_origin(step)
         source = origin.arn if isinstance(origin, Run) else origin
         return f"{STAND_IN_PREFIX}{step} of {source}: {path}"
 
-    def _origin(self, step: str) -> Run | str:
+    def _find_origin(self, step: str) -> Run | str:
         """Return the execution that created the step's result; its ARN if it no longer exists."""
         step_run: StepRun | None = self._run.steps.get(step)
         if step_run is None or step_run.source is None:
@@ -298,15 +314,17 @@ class NextScope(UnstartedScope):
         if name == "PipelineName":
             return self._pipeline
         if name == "PipelineArn" and self._history.runs:
-            return arn_variables(self._history.runs[0].arn)[name]
-        return Unknown(f"its {reference(f'Execution.{name}').strip('{}')} is new in every run")
+            return parse_arn_variables(self._history.runs[0].arn)[name]
+        return Unknown(
+            f"its {format_reference(f'Execution.{name}').strip('{}')} is new in every run"
+        )
 
     def property(self, step: str, path: str) -> Any:
         if source := self._sources.get(step):
             return PastScope(source, self._history).property(step, path)
-        value = evaluate(argument(self._document, step, path), self)
+        value = evaluate(find_argument(self._document, step, path), self)
         # If an output has the same location in every run, its URI is the same in every run.
-        is_known = value is not None and not any(unknowns(value))
+        is_known = value is not None and not any(iter_unknowns(value))
         return value if is_known else Unknown(f"{step} runs")
 
     def property_file(self, step: str, name: str, path: str) -> Any:
@@ -324,20 +342,20 @@ class Keys:
     def __init__(self, name: str, history: History) -> None:
         self._name, self._history = name, history
 
-    def earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
+    def list_earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
         """Return the step's results in the history, newest execution first.
 
         Each is (execution that created it, record of the step in that execution, the step's key).
         """
         results = []
         for run in self._history.runs:
-            creation = self._creation(run)
+            creation = self._find_creation(run)
             key = self.compute_key(run) if creation else None
             if creation and key is not None:
                 results.append((*creation, key))
         return results
 
-    def _creation(self, run: Run) -> tuple[Run, StepRun] | None:
+    def _find_creation(self, run: Run) -> tuple[Run, StepRun] | None:
         """Return the execution that created the step's result in ``run``, and its record of the
         step; None if the step did not succeed, or the execution no longer exists.
         """
@@ -358,10 +376,10 @@ class Keys:
         except ExpressionError:
             # An expression has no value, and had none in that execution.
             return None
-        return key_arguments(dict(step), arguments)
+        return select_key_arguments(dict(step), arguments)
 
 
-def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
+def find_missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
     """Return the URI of an output of a step that no longer exists; empty if the result is complete.
 
     ``places`` maps the URI of each output to the reference by which other steps use it. Return an
@@ -369,7 +387,7 @@ def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str
     """
     if history.s3 is None:
         return ""
-    empty = [uri for uri in places if not _holds(history.s3, uri)]
+    empty = [uri for uri in places if not _has_object(history.s3, uri)]
     text = json.dumps(run.document)
     read = [uri for uri in empty if places[uri] in text]
     # An output that no step refers to may have been empty from the beginning, so it counts as
@@ -377,7 +395,7 @@ def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str
     return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
 
 
-def result_places(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
+def find_result_places(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
     """Return the outputs of a step in an execution: a mapping of the URI to the reference by which
     other steps use it. It is empty if it cannot be known.
     """
@@ -387,10 +405,10 @@ def result_places(history: History, name: str, run: Run, step_run: StepRun) -> d
         arguments = evaluate(step.get("Arguments") or {}, PastScope(run, history))
     except ExpressionError:
         return {}
-    return dict(_places(name, arguments, step_run.job))
+    return dict(_iter_places(name, arguments, step_run.job))
 
 
-def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
+def _iter_places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
     """Iterate over (URI, beginning of the references of other steps to it) of a step's outputs.
 
     ``name`` is the step's name, ``job`` that of its job.
@@ -405,14 +423,14 @@ def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple
         yield root, f"{steps}.TransformOutput"
 
 
-def _holds(s3: Any, uri: Any) -> bool:
+def _has_object(s3: Any, uri: Any) -> bool:
     """Return whether there is an object at ``uri``; True if that cannot be known."""
     if not isinstance(uri, str) or not uri.startswith("s3://"):
         return True
     try:
         return bool(list_objects(s3, uri, 1))
     except ClientError as error:
-        return error_code(error) != "NoSuchBucket"
+        return read_error_code(error) != "NoSuchBucket"
 
 
 LINE = 44  # largest number of characters of the reasons for a step
@@ -453,7 +471,9 @@ def predict(
     """
     while True:
         sources: dict[str, Run] = {}
-        following = NextScope(document, values(document, {}), pipeline, history, sources)
+        following = NextScope(
+            document, resolve_parameters(document, {}), pipeline, history, sources
+        )
         outcomes = []
         for step in order_steps(document):
             condition, holds = step.branch or ("", True)
@@ -468,15 +488,17 @@ def predict(
         # A step without a key is never taken from the cache, so reading older executions would not
         # change its outcome.
         hopeful = {
-            name for name, step in steps(document).items() if key_arguments(step, {}) is not None
+            name
+            for name, step in index_steps(document).items()
+            if select_key_arguments(step, {}) is not None
         }
-        if hopeful <= cached_steps or not history.more():
+        if hopeful <= cached_steps or not history.read_more():
             return outcomes
 
 
 def order_steps(document: Mapping[str, Any]) -> list[Step]:
     """Return the steps in the definition's order, but each after the steps that it waits for."""
-    everything = {step.name: step for step in steps_of(document["Steps"])}
+    everything = {step.name: step for step in iter_steps(document["Steps"])}
     sequence: dict[str, Step] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> None:
@@ -526,23 +548,27 @@ class _StepPrediction:
             arguments = evaluate(self._step["Arguments"], self._following)
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be known: {error}")
-        new_key = key_arguments(dict(self._step), arguments) or {}
-        earlier = Keys(self._name, self._history).earlier()
-        new = any(unknowns(new_key))
+        new_key = select_key_arguments(dict(self._step), arguments) or {}
+        earlier = Keys(self._name, self._history).list_earlier()
+        new = any(iter_unknowns(new_key))
         same = (
             []
             if new
-            else [(r, step_run) for r, step_run, key in earlier if _text(key) == _text(new_key)]
+            else [
+                (r, step_run)
+                for r, step_run, key in earlier
+                if _dump_key(key) == _dump_key(new_key)
+            ]
         )
         fresh = [
             (run, step_run)
             for run, step_run in same
-            if self._now - step_run.end_time <= self._lasts()
+            if self._now - step_run.end_time <= self._compute_lifetime()
         ]
         lost = ""
         for run, step_run in sorted(fresh, key=lambda pair: pair[1].end_time, reverse=True):
-            places = result_places(self._history, self._name, run, step_run)
-            if not (missing := missing_output(self._history, run, places)):
+            places = find_result_places(self._history, self._name, run, step_run)
+            if not (missing := find_missing_output(self._history, run, places)):
                 runs["answer"] = "cached"
                 reason = f"as in run {run.id}"
                 return Outcome(**runs, why=reason, source=run, places=tuple(places))
@@ -551,17 +577,17 @@ class _StepPrediction:
             return Outcome(**runs, why=lost)
         return Outcome(**runs, why=self._explain_miss(new_key, earlier, same))
 
-    def _lasts(self) -> timedelta:
+    def _compute_lifetime(self) -> timedelta:
         """Return the age up to which the cache reuses a result."""
         text = self._step["CacheConfig"].get("ExpireAfter")
-        return timedelta.max if text is None else timedelta(seconds=duration(text))
+        return timedelta.max if text is None else timedelta(seconds=parse_duration(text))
 
     def _explain_miss(self, new_key: dict, earlier: list, same: list) -> str:
         """Return why no earlier result is reused.
 
         Args:
             new_key: key of the step in the next execution.
-            earlier: earlier results (see ``Keys.earlier``).
+            earlier: earlier results (see ``Keys.list_earlier``).
             same: those that have the same key, and so must be too old.
         """
         if same:
@@ -573,11 +599,13 @@ class _StepPrediction:
             return (
                 "no earlier run" if run_count < LIMIT else f"none of the last {LIMIT} runs had it"
             )
-        now = flat(new_key)
-        changes = list(compare_fields(flat(earlier[0][2]), now))
-        reasons = [_reasons(now, change.path) for change in changes]
+        now = flatten_fields(new_key)
+        changes = list(compare_fields(flatten_fields(earlier[0][2]), now))
+        reasons = [_list_reasons(now, change.path) for change in changes]
         upstream = [reason for of_one in reasons for reason in of_one]
-        own_reasons = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
+        own_reasons = [
+            _format_change(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one
+        ]
         # Reasons with old and new values come first, because not all may fit into the line.
         own_reasons.sort(key=lambda words: "→" not in words)
         words = list(dict.fromkeys([*own_reasons, *upstream])) or [
@@ -590,7 +618,7 @@ class _StepPrediction:
         return ", ".join(words[:limit]) + more
 
 
-def _reasons(fields: Fields, path: str) -> list[str]:
+def _list_reasons(fields: Fields, path: str) -> list[str]:
     """Return why the field at ``path``, or a field inside the list item at ``path``, is not known
     before the run; empty if all are known.
     """
@@ -607,39 +635,42 @@ def is_key_changed(old: Mapping[str, Any], new: Mapping[str, Any], step: str) ->
 
     This is so if the key's arguments, or the defaults of parameters in it, differ.
     """
-    return _declared_key(old, step) != _declared_key(new, step)
+    return _read_declared_key(old, step) != _read_declared_key(new, step)
 
 
-def _declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+def _read_declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
     """Return a step's key with unresolved expressions, and the defaults of the parameters in it."""
-    step = dict(steps(document).get(name, {}))
-    key, defaults = key_arguments(step, step.get("Arguments") or {}), values(document, {})
-    names = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
+    step = dict(index_steps(document).get(name, {}))
+    key, defaults = (
+        select_key_arguments(step, step.get("Arguments") or {}),
+        resolve_parameters(document, {}),
+    )
+    names = {r.name for r in iter_known_references(key or {}) if r.kind == "Parameters"}
     return key, {parameter: defaults.get(parameter) for parameter in names}
 
 
-def _text(key: Any) -> str:
+def _dump_key(key: Any) -> str:
     return json.dumps(key, sort_keys=True)
 
 
-def _words(change: Change) -> str:
+def _format_change(change: Change) -> str:
     """Return a difference between two keys as a reason in words."""
-    name = label(change.path)
+    name = format_path(change.path)
     if change.sign != "~":
         return f"{name} is {'new' if change.sign == '+' else 'gone'}"
     values = f"{change.old} → {change.new}"
     if CODE.fullmatch(change.new or ""):
-        return f"{code_name(change.path)} changed"
+        return f"{parse_code_name(change.path)} changed"
     if STAND_IN_PREFIX in values or len(values) > WIDTH:
         return f"{name} changed"
     return f"{name.rpartition('.')[2]} {values}"
 
 
-def code_name(path: str) -> str:
+def parse_code_name(path: str) -> str:
     """Return the name in brackets in a path: ``code`` for
     ``ProcessingInputs[code].S3Input.S3Uri``; the path's label if it has none.
     """
-    return path.partition("[")[2].partition("]")[0] or label(path)
+    return path.partition("[")[2].partition("]")[0] or format_path(path)
 
 
 # List the objects under a prefix in S3.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.language.definition_document import steps_of
+from trainyard.language.definition_document import iter_steps
 from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import (
     GET,
@@ -16,12 +16,12 @@ from trainyard.language.expressions import (
     ExpressionError,
     index_parameters,
     is_expression,
-    known_references,
+    iter_known_references,
     parse_get,
 )
 from trainyard.language.step_types import NESTED_KEYS
 from trainyard.plan.deployed_pipeline import State
-from trainyard.secrets import hidden
+from trainyard.secrets import is_sensitive
 
 # Convert a step of a definition to flat fields, each with a name and a text that people can read.
 #
@@ -57,19 +57,19 @@ Fields = dict[str, Field]
 """Mapping of a path inside the step, such as ``HyperParameters.learning_rate``, to the field."""
 
 
-def fields(step: Mapping[str, Any]) -> Fields:
+def list_fields(step: Mapping[str, Any]) -> Fields:
     """Return the fields of a step, without its name; of nested steps only their names."""
     outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
     arguments = dict(step.get("Arguments") or {})
     for branch in NESTED_KEYS:
         if branch in arguments:
             arguments[branch] = [inner["Name"] for inner in arguments[branch] or ()]
-    return flat(outside | arguments)
+    return flatten_fields(outside | arguments)
 
 
-def flat(values: Mapping[str, Any]) -> Fields:
+def flatten_fields(values: Mapping[str, Any]) -> Fields:
     """Return the fields of any part of a step, such as its cache key."""
-    leaves = (leaf for key, value in values.items() for leaf in _inside(key, value))
+    leaves = (leaf for key, value in values.items() for leaf in _iter_leaves(key, value))
     return {path: Field(value, format_value(path, value)) for path, value in leaves}
 
 
@@ -77,31 +77,31 @@ def format_value(path: str, value: Any) -> str:
     """Return ``value`` as text; hide it if it looks like a secret, because plans go into logs."""
     names = _NAME.findall(path)
     is_pair = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
-    return HIDDEN if hidden(names[-2 if is_pair else -1], value) else text(value)
+    return HIDDEN if is_sensitive(names[-2 if is_pair else -1], value) else render_value(value)
 
 
-def top(document: Mapping[str, Any]) -> Fields:
+def list_top_fields(document: Mapping[str, Any]) -> Fields:
     """Return the fields of a definition outside its parameters and steps."""
-    return flat({k: v for k, v in document.items() if k not in ("Parameters", "Steps")})
+    return flatten_fields({k: v for k, v in document.items() if k not in ("Parameters", "Steps")})
 
 
-def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def index_steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return a mapping of a name to a step, in the definition's order.
 
     Nested steps follow the step that contains them.
     """
-    return {step.name: dict(step.document) for step in steps_of(document["Steps"])}
+    return {step.name: dict(step.document) for step in iter_steps(document["Steps"])}
 
 
-def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf value) of everything in ``value``, which is at ``path``."""
     if isinstance(value, dict) and value and not is_expression(value):
         for key, item in value.items():
-            yield from _inside(f"{path}.{key}", item)
+            yield from _iter_leaves(f"{path}.{key}", item)
     elif isinstance(value, list) and value:
         yield from _list(path, value)
     elif isinstance(value, str) and (content := _parse_json(value)) is not None:
-        yield from _inside(path, content)
+        yield from _iter_leaves(path, content)
     else:
         yield path, value
 
@@ -119,10 +119,10 @@ def _parse_json(value: str) -> Any:
 def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf value) of everything in a list, which is at ``path``."""
     if any(isinstance(item, str) and item.startswith("--") for item in items):
-        yield from _flags(path, items)
+        yield from _iter_flags(path, items)
     elif all(isinstance(item, dict) and not is_expression(item) for item in items):
         for name, item in _name_items(items):
-            yield from _inside(f"{path}[{name}]", item)
+            yield from _iter_leaves(f"{path}[{name}]", item)
     else:
         yield path, items
 
@@ -134,7 +134,7 @@ def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
     names = [name for item in items if (name := _name(item)) is not None]
     unique = len(set(names)) == len(items)
     for position, item in enumerate(items):
-        yield (names[position], _nameless(item)) if unique else (str(position), item)
+        yield (names[position], _remove_name(item)) if unique else (str(position), item)
 
 
 def _name(item: dict) -> str | None:
@@ -145,7 +145,7 @@ def _name(item: dict) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _nameless(item: dict) -> Any:
+def _remove_name(item: dict) -> Any:
     """Return an item without the field that names it. If one other field is left, as in a tag or a
     metric definition, return its value, unless that is an object.
     """
@@ -157,22 +157,22 @@ def _nameless(item: dict) -> Any:
     return rest if isinstance(remainder, dict) and not is_expression(remainder) else remainder
 
 
-def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
+def _iter_flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, value) of command-line arguments, with the flag in the path.
 
     For ``--flag name value`` the path has the flag and the name, because the flag may be repeated.
     """
     flags: set[str] = set()
-    for position, group in _groups(items):
+    for position, group in _group_flags(items):
         name = " ".join(str(item) for item in group[: max(1, len(group) - 1)])
         flag = f"{path} {name}"
         if not name.startswith("--") or flag in flags:
             flag = f"{path}[{position}]"
         flags.add(flag)
-        yield from _inside(flag, group[-1] if len(group) > 1 else group[0])
+        yield from _iter_leaves(flag, group[-1] if len(group) > 1 else group[0])
 
 
-def _groups(items: list) -> Iterator[tuple[int, list]]:
+def _group_flags(items: list) -> Iterator[tuple[int, list]]:
     """Iterate over (position, [flag, values …]); each item before the first flag is a group."""
     start = 0
     for position in range(1, len(items) + 1):
@@ -182,31 +182,31 @@ def _groups(items: list) -> Iterator[tuple[int, list]]:
             start = position
 
 
-def text(value: Any) -> str:
+def render_value(value: Any) -> str:
     """Return a value or an expression as text for people."""
     if isinstance(value, str):
         return value or '""'
     if isinstance(value, list):
-        return ", ".join(text(item) for item in value) if value else "[]"
+        return ", ".join(render_value(item) for item in value) if value else "[]"
     if isinstance(value, dict) and is_expression(value):
-        return _expression(value)
+        return _render_expression(value)
     return str(value) if isinstance(value, Unknown) else json.dumps(value)
 
 
-def _expression(value: dict) -> str:
+def _render_expression(value: dict) -> str:
     """Return a Join, Get or JsonGet as text for people."""
     if JOIN in value:
         body = value[JOIN]
-        return str(body.get("On", "")).join(text(part) for part in body["Values"])
+        return str(body.get("On", "")).join(render_value(part) for part in body["Values"])
     if GET in value:
-        return reference(value[GET])
+        return format_reference(value[GET])
     body = next(iter(value.values()))
     source = body.get("PropertyFile", {}).get(GET) if "PropertyFile" in body else None
-    location = reference(source) if source else text(body.get("S3Uri"))
+    location = format_reference(source) if source else render_value(body.get("S3Uri"))
     return f"{{{location.strip('{}')}: {body.get('Path')}}}"
 
 
-def reference(get: Any) -> str:
+def format_reference(get: Any) -> str:
     """Return the text for a reference, such as ``{MaxSteps}``, ``{execution id}``,
     ``{Shard.train}`` or ``{Train.model}``.
     """
@@ -282,9 +282,9 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
     before = old.document if old else {"Steps": []}
     after = new.document
     diff = Diff(
-        pipeline=tuple(_pipeline(old, new, before, after)) if old else (),
-        parameters=tuple(_parameters(before, after)),
-        steps=tuple(_steps(steps(before), steps(after), code_note)),
+        pipeline=tuple(_iter_pipeline_changes(old, new, before, after)) if old else (),
+        parameters=tuple(_iter_parameter_changes(before, after)),
+        steps=tuple(_iter_step_changes(index_steps(before), index_steps(after), code_note)),
     )
     # The fields do not show the order of steps and spaces inside JSON texts, which an upsert sets.
     if old and not diff and old.fingerprint != new.fingerprint:
@@ -299,25 +299,25 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
     return diff
 
 
-def _pipeline(old: State, new: State, before: dict, after: dict) -> Iterator[Change]:
+def _iter_pipeline_changes(old: State, new: State, before: dict, after: dict) -> Iterator[Change]:
     """Iterate over changes of settings, tags and top-level fields of the definition."""
 
-    def settings(state: State, document: dict) -> Fields:
+    def collect_settings(state: State, document: dict) -> Fields:
         plain = {
             "RoleArn": state.role,
             "PipelineDescription": state.description,
             "MaxParallelExecutionSteps": state.max_parallel_steps,
         }
         plain |= {f"Tags[{key}]": value for key, value in sorted(state.tags.items())}
-        return {k: Field(v, str(v)) for k, v in plain.items() if v} | top(document)
+        return {k: Field(v, str(v)) for k, v in plain.items() if v} | list_top_fields(document)
 
-    yield from compare_fields(settings(old, before), settings(new, after))
+    yield from compare_fields(collect_settings(old, before), collect_settings(new, after))
 
 
-def _parameters(before: dict, after: dict) -> Iterator[Change]:
+def _iter_parameter_changes(before: dict, after: dict) -> Iterator[Change]:
     """Iterate over changes of parameters, with the steps that use each."""
     old, new = index_parameters(before), index_parameters(after)
-    uses = _uses(after) if old != new else {}
+    uses = _find_uses(after) if old != new else {}
     for name in [*(n for n in old if n not in new), *new]:
         was, now = old.get(name), new.get(name)
         if was != now:
@@ -328,7 +328,7 @@ def _parameters(before: dict, after: dict) -> Iterator[Change]:
                 path=name,
                 old=_format_default(name, was, now),
                 new=_format_default(name, now, was),
-                note=", ".join(f"in {step} {label(path)}" for step, path in lands.items()),
+                note=", ".join(f"in {step} {format_path(path)}" for step, path in lands.items()),
                 steps=tuple(lands),
             )
 
@@ -342,7 +342,7 @@ def _format_default(name: str, entry: dict | None, other: dict | None) -> str | 
     if entry is None:
         return None
     default = entry.get("DefaultValue")
-    default_text = HIDDEN if hidden(name, default) else str(default)
+    default_text = HIDDEN if is_sensitive(name, default) else str(default)
     words = [default_text if "DefaultValue" in entry else "(no default)"]
     if other and entry.get("Type") != other.get("Type"):
         words.append(f"({entry.get('Type')})")
@@ -351,26 +351,26 @@ def _format_default(name: str, entry: dict | None, other: dict | None) -> str | 
     return " ".join(words)
 
 
-def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _find_uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return where parameters are used: a mapping of a parameter to a mapping of a step that uses
     it to the path of the first such field.
     """
     uses: dict[str, dict[str, str]] = {}
-    for name, step in steps(document).items():
-        for path, field in fields(step).items():
-            for reference in known_references(field.raw):
+    for name, step in index_steps(document).items():
+        for path, field in list_fields(step).items():
+            for reference in iter_known_references(field.raw):
                 if reference.kind == "Parameters":
                     uses.setdefault(reference.name, {}).setdefault(name, path)
     return uses
 
 
-def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
+def _iter_step_changes(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
     """Iterate over added, changed and removed steps, with their changed fields."""
     for name in [*new, *(name for name in old if name not in new)]:
         was, now = old.get(name), new.get(name)
         if was == now:
             continue
-        changes = tuple(compare_fields(fields(was or {}), fields(now or {}), code_note))
+        changes = tuple(compare_fields(list_fields(was or {}), list_fields(now or {}), code_note))
         if was is None or now is None or changes:
             sign = _sign(was is not None, now is not None)
             kind = (now or was or {})["Type"]
@@ -441,6 +441,6 @@ _WRAPPERS = re.compile(
 shapes differ by them alone."""
 
 
-def label(path: str) -> str:
+def format_path(path: str) -> str:
     """Return a path for display, without the parts that only wrap others."""
     return _WRAPPERS.sub("", path)

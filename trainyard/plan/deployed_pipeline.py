@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.aws_clients import error_code
+from trainyard.aws_clients import read_error_code
 from trainyard.common.hashes import json_sha256
 
 NOT_OURS = ("aws:", "sagemaker:")
@@ -88,7 +88,7 @@ def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
     try:
         answer = sagemaker.describe_pipeline(PipelineName=name)
     except ClientError as error:
-        if error_code(error) == "ResourceNotFound":
+        if read_error_code(error) == "ResourceNotFound":
             return None
         raise
     parallel = answer.get("ParallelismConfiguration") or {}

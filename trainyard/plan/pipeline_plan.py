@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 from botocore.exceptions import ClientError
 
-from trainyard.aws_clients import error_code
+from trainyard.aws_clients import read_error_code
 from trainyard.language.evaluation import UnstartedScope, evaluate
-from trainyard.language.expressions import ExpressionError, values
+from trainyard.language.expressions import ExpressionError, resolve_parameters
 from trainyard.plan.cache_prediction import MOST, History, Outcome, Run, list_objects, predict
-from trainyard.plan.definition_diff import CODE, Diff, compare, steps
+from trainyard.plan.definition_diff import CODE, Diff, compare, index_steps
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.prices import Prices
-from trainyard.plan.run_cost import Cost, Foresight, Total, Verdict, estimate, total
+from trainyard.plan.run_cost import Cost, Foresight, Total, Verdict, compute_total, estimate
 
 # Find data that was written after the run whose result the cache reuses.
 #
@@ -83,18 +83,18 @@ class Overwritten:
         )
 
 
-def overwritten(
+def find_overwritten(
     s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome], fix: str = FIX
 ) -> list[Overwritten]:
     """Return the inputs and outputs of cached steps that changed, or that cannot be listed.
 
     Parameters have their default values. ``fix`` is the advice on what to do about an input.
     """
-    everything, defaults = steps(document), values(document, {})
+    everything, defaults = index_steps(document), resolve_parameters(document, {})
     results = []
     for outcome in outcomes:
         if outcome.answer == "cached" and (run := outcome.source):
-            for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
+            for uri in dict.fromkeys(_iter_inputs(everything[outcome.step], defaults)):
                 results.append(_check_location(s3, outcome.step, run, uri, fix))
             for uri in outcome.places:
                 results.append(
@@ -103,7 +103,7 @@ def overwritten(
     return [item for item in results if item.count or item.list_error]
 
 
-def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
+def _iter_inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over the URIs of a step's inputs to which people write.
 
     These are not outputs of other steps, and not code in folders that are named by their content.
@@ -138,7 +138,7 @@ def _check_location(
     try:
         objects = list_objects(s3, uri)
     except ClientError as error:
-        return make(list_error=error_code(error))
+        return make(list_error=read_error_code(error))
     since = [item for item in objects if item["LastModified"] > then]
     newest = max(since, key=lambda item: item["LastModified"], default=None)
     return make(
@@ -244,7 +244,7 @@ def complete(
         foresee: returns predictions for the steps of a definition, in which the parameters of the
             next run are the defaults.
     """
-    now, document = datetime.now(UTC), started_with(target.document, parameters)
+    now, document = datetime.now(UTC), apply_parameters(target.document, parameters)
     outcomes = predict(document, target.name, history, now)
     foresight = foresee(document)
     costs = estimate(document, outcomes, history, prices, foresight)
@@ -255,16 +255,16 @@ def complete(
         diff=compare(current.state if current else None, target, note),
         outcomes=tuple(outcomes),
         costs=tuple(costs),
-        total=total(document, costs),
+        total=compute_total(document, costs),
         prices=prices,
         created_at=now,
         foresight=foresight,
     )
 
 
-def started_with(document: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+def apply_parameters(document: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the definition with the values in ``parameters`` as defaults of its parameters."""
-    parsed_values = values(document, parameters)
+    parsed_values = resolve_parameters(document, parameters)
     entries = [
         entry | {"DefaultValue": parsed_values[entry["Name"]]}
         if entry["Name"] in parameters

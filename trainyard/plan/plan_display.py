@@ -11,11 +11,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from trainyard.language.step_types import step_type
-from trainyard.plan.cache_prediction import Outcome, code_name, is_key_changed
-from trainyard.plan.definition_diff import CODE, Change, Diff, StepChange, label
+from trainyard.plan.cache_prediction import Outcome, is_key_changed, parse_code_name
+from trainyard.plan.definition_diff import CODE, Change, Diff, StepChange, format_path
 from trainyard.plan.pipeline_plan import Drift, Plan
 from trainyard.plan.run_cost import Cost, Foreseen, Range
-from trainyard.runs.run_display import duration
+from trainyard.runs.run_display import format_duration
 from trainyard.terminal import console
 from trainyard.validate.all_checks import count
 
@@ -31,7 +31,7 @@ _HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
 Cell = tuple[str, str]  # text, style
 
 
-def picture(plan: Plan, width: int | None = None) -> list[Text]:
+def render_plan(plan: Plan, width: int | None = None) -> list[Text]:
     """Return the lines of a plan.
 
     Args:
@@ -40,23 +40,23 @@ def picture(plan: Plan, width: int | None = None) -> list[Text]:
             allows any width.
     """
     lines = [
-        Text(f"pipeline {plan.target.name} in {plan.region}: {headline(plan)}", "bold"),
+        Text(f"pipeline {plan.target.name} in {plan.region}: {format_headline(plan)}", "bold"),
         Text(),
     ]
-    lines += [*_drift(plan.drift)]
+    lines += [*_format_drift(plan.drift)]
     if plan.current:
-        lines += [*differences(plan.diff)]
-    lines += [*_next_run(plan, width), Text()]
-    return lines + [*_grounds(plan)]
+        lines += [*format_differences(plan.diff)]
+    lines += [*_format_next_run(plan, width), Text()]
+    return lines + [*_format_grounds(plan)]
 
 
 def show(plan: Plan) -> None:
     """Print the plan, within the width of the terminal if the output is one."""
-    for line in picture(plan, console.width if console.is_terminal else None):
+    for line in render_plan(plan, console.width if console.is_terminal else None):
         console.print(line, highlight=False)
 
 
-def headline(plan: Plan) -> str:
+def format_headline(plan: Plan) -> str:
     """Return a summary of the plan, such as ``2 steps changed, 1 parameter changed``."""
     if plan.current is None:
         return f"is new, with {count(len(plan.outcomes), 'step')}"
@@ -73,15 +73,15 @@ def headline(plan: Plan) -> str:
 # what changes
 
 
-def differences(diff: Diff) -> Iterator[Text]:
+def format_differences(diff: Diff) -> Iterator[Text]:
     """Iterate over lines about changed settings, parameters, then steps.
 
     Changed steps with equal changes are listed together, in one block.
     """
     for title, changes in (("pipeline", diff.pipeline), ("parameters", diff.parameters)):
         if changes:
-            yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
-            yield from _changes(changes)
+            yield _assemble_line(("~", COLOURS["~"]), (f" {title}", "bold"))
+            yield from _format_changes(changes)
             yield Text()
     # An added or removed step has a block of its own; changed steps share one if their changes are
     # equal.
@@ -91,31 +91,31 @@ def differences(diff: Diff) -> Iterator[Text]:
         groups.setdefault(group_key, ([], step))[0].append(step.name)
     for names, step in groups.values():
         kind = "" if step.sign == "~" else f"  {step.type}"
-        yield _line(
+        yield _assemble_line(
             (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
         )
         # Of an added step only some fields are shown, of a removed one only its name.
-        yield from _changes(
+        yield from _format_changes(
             change
             for change in step.changes
             if step.sign == "~"
-            or (step.sign == "+" and DISPLAYED_FIELDS.fullmatch(label(change.path)))
+            or (step.sign == "+" and DISPLAYED_FIELDS.fullmatch(format_path(change.path)))
         )
         yield Text()
 
 
-def _changes(changes: Iterable[Change]) -> Iterator[Text]:
+def _format_changes(changes: Iterable[Change]) -> Iterator[Text]:
     """Iterate over lines of sign, field, ``old → new`` and note, aligned in columns."""
     rows = []
     for change in changes:
         is_code = CODE.fullmatch(change.new or change.old or "")
-        name = code_name(change.path) if is_code else label(change.path)
-        rows.append((change, name, *_values(change)))
+        name = parse_code_name(change.path) if is_code else format_path(change.path)
+        rows.append((change, name, *_shorten_values(change)))
     names = max((cell_len(row[1]) for row in rows), default=0)
     widths = [cell_len(_format_change(old, new)) for change, _, old, new in rows if change.note]
     for change, name, old, new in rows:
         change_text = _format_change(old, new)
-        line = _line(
+        line = _assemble_line(
             (f"    {change.sign} ", COLOURS[change.sign]),
             (name + " " * (names - cell_len(name)), ""),
             ("   ", ""),
@@ -130,33 +130,33 @@ def _format_change(old: str, new: str) -> str:
     return f"{old} → {new}" if old and new else old or new
 
 
-def _values(change: Change) -> tuple[str, str]:
+def _shorten_values(change: Change) -> tuple[str, str]:
     """Return the old and the new value, shortened for one line; a long common beginning is cut."""
     old, new = change.old or "", change.new or ""
     if CODE.fullmatch(new or old):
-        return _code(old), _code(new)
+        return _shorten_code(old), _shorten_code(new)
     if old and new and len(old) + len(new) > WIDE:
         same = os.path.commonprefix((old, new))
         end = max(same.rfind("/"), same.rfind(" "))
         if end > PREFIX_MIN:
             old, new = f"…{old[end:]}", f"…{new[end:]}"
-    return _short(old), _short(new)
+    return _shorten_value(old), _shorten_value(new)
 
 
-def _code(value: str) -> str:
+def _shorten_code(value: str) -> str:
     """Return the first 8 digits of the hash in a URI of code; any other value shortened."""
     match = CODE.fullmatch(value)
-    return match["hash"][:8] if match else _short(value)
+    return match["hash"][:8] if match else _shorten_value(value)
 
 
-def _short(value: str) -> str:
+def _shorten_value(value: str) -> str:
     """Return the value with its hashes, and its middle if it is long, cut."""
     value = _HASH.sub(lambda match: match[0][:12], value)
     half = LONGEST // 2
     return value if len(value) <= LONGEST else f"{value[:half]} … {value[-half:]}"
 
 
-def _drift(drift: Drift) -> Iterator[Text]:
+def _format_drift(drift: Drift) -> Iterator[Text]:
     """Iterate over lines about changes that were made to the deployed pipeline by other means."""
     if drift.kind == "none":
         return
@@ -168,56 +168,58 @@ def _drift(drift: Drift) -> Iterator[Text]:
         "the deployed pipeline is not one of the recorded states",
     }
     style = "dim" if drift.kind == "unknown" else COLOURS["!"]
-    yield _line(("! ", style), (messages[drift.kind], style))
-    for line in differences(drift.diff):
-        yield _line(("  │ ", style)).append_text(line) if line.plain else Text("  │", style)
+    yield _assemble_line(("! ", style), (messages[drift.kind], style))
+    for line in format_differences(drift.diff):
+        yield (
+            _assemble_line(("  │ ", style)).append_text(line) if line.plain else Text("  │", style)
+        )
     yield Text()
 
 
 # Display of what the next execution does: a table with a row per step.
 
 
-def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
+def _format_next_run(plan: Plan, width: int | None) -> Iterator[Text]:
     """Iterate over the lines of the table of steps; without its last column if it is too wide."""
     header = [
         (word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")
     ]
     rows = [header]
     for outcome, cost in zip(plan.outcomes, plan.costs, strict=True):
-        rows.append(_row(outcome, cost, _although(plan, outcome)))
-    rows.append(_in_all(plan))
-    lines = list(_table(rows, right=(3, 4, 5, 6)))
+        rows.append(_build_row(outcome, cost, _explain_surprise(plan, outcome)))
+    rows.append(_build_total_row(plan))
+    lines = list(_format_table(rows, right=(3, 4, 5, 6)))
     if width is None or max(line.cell_len for line in lines) <= width:
         yield from lines
         return
-    yield from _table([row[:-1] for row in rows], right=(3, 4, 5, 6))
+    yield from _format_table([row[:-1] for row in rows], right=(3, 4, 5, 6))
     # The terminal is too narrow: the reasons, which are the last column, follow below the table.
     for row in rows[1:]:
         if row[-1][0]:
-            yield _line((f"  {row[0][0]}: ", ""), row[-1])
+            yield _assemble_line((f"  {row[0][0]}: ", ""), row[-1])
 
 
-def _in_all(plan: Plan) -> list[Cell]:
+def _build_total_row(plan: Plan) -> list[Cell]:
     """Return the table's last row: the totals of all steps."""
     total = plan.total
     run = [cost for cost in plan.costs if cost.usd_limit != 0]
     some = any(cost.estimated for cost in run)
     every = any(cost.estimated for cost in plan.costs)
-    without = dollars(total.usd_uncached, every)
+    without = format_usd(total.usd_uncached, every)
     has_cached = any(outcome.answer == "cached" for outcome in plan.outcomes)
     return [
         ("in all", "bold"),
         ("", ""),
         ("", ""),
-        (_foreseen(times(total.expected), any(cost.is_foreseen for cost in run)), ""),
-        (money(total.usd_expected, some), ""),
+        (_mark_foreseen(format_times(total.expected), any(cost.is_foreseen for cost in run)), ""),
+        (format_cost(total.usd_expected, some), ""),
         (_time_limit(total.limit), ""),
-        (dollars(total.usd_limit, some), "bold"),
+        (format_usd(total.usd_limit, some), "bold"),
         (f"at most {without} without the cache" if has_cached else "", "dim"),
     ]
 
 
-def _although(plan: Plan, outcome: Outcome) -> str:
+def _explain_surprise(plan: Plan, outcome: Outcome) -> str:
     """Return a remark for steps whose outcome may surprise; else an empty string.
 
     These are a changed step that is still taken from the cache, and a registration of a model that
@@ -233,7 +235,7 @@ def _although(plan: Plan, outcome: Outcome) -> str:
     return ", which had these values" if is_in_key else "; what changed is not in its cache key"
 
 
-def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
+def _build_row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
     """Return the table's row for a step; ``although`` is a remark to append to the reason."""
     if outcome.answer == "cached":
         cells = [cost.machines, "", "", "", "$0", outcome.why + although]
@@ -247,10 +249,10 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
         (outcome.step, ""),
         (timing, "yellow"),
         (machines, ""),
-        (_foreseen(times(cost.expected_seconds), cost.is_foreseen), ""),
-        (money(cost.usd_expected, cost.estimated), ""),
+        (_mark_foreseen(format_times(cost.expected_seconds), cost.is_foreseen), ""),
+        (format_cost(cost.usd_expected, cost.estimated), ""),
         (_time_limit(cost.limit), ""),
-        (dollars(cost.usd_limit, cost.estimated), ""),
+        (format_usd(cost.usd_limit, cost.estimated), ""),
         (f"{outcome.why}{no_price}", "yellow"),
     ]
 
@@ -262,37 +264,37 @@ def _time_limit(seconds: float | None) -> str:
     if seconds == 0:
         return ""
     if seconds % 60 or seconds < 60:
-        return duration(seconds)
+        return format_duration(seconds)
     minutes = int(seconds) // 60
     if minutes % 60:
         return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes // 60} h"
 
 
-def times(seconds: Range) -> str:
+def format_times(seconds: Range) -> str:
     """Return ``3 min 10 s – 4 min 00 s``; – where it is not known, empty for none."""
     if seconds.low is None or seconds.high is None:
         return "–"
     if seconds.high == 0:
         return ""
-    low, high = duration(seconds.low), duration(seconds.high)
+    low, high = format_duration(seconds.low), format_duration(seconds.high)
     return low if low == high else f"{low} – {high}"
 
 
-def _foreseen(text: str, is_foreseen: bool) -> str:
+def _mark_foreseen(text: str, is_foreseen: bool) -> str:
     return f"foreseen {text}" if is_foreseen and text != "–" else text
 
 
-def money(usd: Range, is_estimate: bool) -> str:
+def format_cost(usd: Range, is_estimate: bool) -> str:
     """Return ``~$1.20 – $2.00``; empty where it is not known, or nothing."""
     if usd.low is None or not usd.high:
         return ""
     # The mark "~" of a derived price is written once, before the range.
-    low, high = dollars(usd.low, is_estimate), dollars(usd.high, False)
+    low, high = format_usd(usd.low, is_estimate), format_usd(usd.high, False)
     return low if low.strip("~") == high else f"{low} – {high}"
 
 
-def dollars(usd: float | None, is_estimate: bool) -> str:
+def format_usd(usd: float | None, is_estimate: bool) -> str:
     """Return an amount in USD as text, in whole cents; ``?`` if it is not known.
 
     If ``is_estimate``, it begins with ``~``, because a price in it was derived.
@@ -306,7 +308,7 @@ def dollars(usd: float | None, is_estimate: bool) -> str:
     return f"{'~' if is_estimate else ''}${usd:,.2f}"
 
 
-def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:
+def _format_table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:
     """Iterate over the rows as lines with aligned columns; ``right`` are those aligned right."""
     widths = [max(cell_len(text) for text, _ in column) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -319,7 +321,7 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
         yield line
 
 
-def _grounds(plan: Plan) -> Iterator[Text]:
+def _format_grounds(plan: Plan) -> Iterator[Text]:
     """Iterate over the lines below the table: overwritten data, what trainings begin with, sources
     of the figures, remarks, and the budget.
     """
@@ -332,20 +334,20 @@ def _grounds(plan: Plan) -> Iterator[Text]:
         yield Text(
             f"seen: earlier runs of the step on the same machines (up to {max(run_counts)})", "dim"
         )
-    yield from _foresight(plan)
+    yield from _format_foresight(plan)
     if any(cost.spot and cost.usd_limit for cost in plan.costs):
         yield Text(
             "spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim"
         )
     for remark in plan.remarks:
         yield Text(remark, "dim")
-    yield Text(_prices(plan), "dim")
+    yield Text(_format_prices(plan), "dim")
     if plan.budget.text:
         style = "green" if plan.budget.holds else "bold red"
         yield Text(f"budget: {plan.budget.text}", style)
 
 
-def _foresight(plan: Plan) -> Iterator[Text]:
+def _format_foresight(plan: Plan) -> Iterator[Text]:
     """Iterate over the predictions for the steps that run, or why there are none."""
     for outcome in plan.outcomes:
         prediction = plan.foresight.get(outcome.step)
@@ -355,8 +357,8 @@ def _foresight(plan: Plan) -> Iterator[Text]:
             yield Text(f"not foreseen: {outcome.step}: {prediction.why}", "dim")
             continue
         seconds = prediction.seconds
-        around = f"{duration(seconds.p10)} – {duration(seconds.p90)}"
-        summary = f"{outcome.step} {duration(seconds.p50)} (8 of 10 times {around})"
+        around = f"{format_duration(seconds.p10)} – {format_duration(seconds.p90)}"
+        summary = f"{outcome.step} {format_duration(seconds.p50)} (8 of 10 times {around})"
         yield Text(f"foreseen: {summary}: {prediction.grounds}", "dim")
         for remark in prediction.remarks:
             yield Text(f"foreseen: {outcome.step} {remark}", "dim")
@@ -364,7 +366,7 @@ def _foresight(plan: Plan) -> Iterator[Text]:
             yield Text(f"! {outcome.step} {warning}", COLOURS["!"])
 
 
-def _prices(plan: Plan) -> str:
+def _format_prices(plan: Plan) -> str:
     prices = plan.prices
     if prices.date is None:
         return f"prices: none for {prices.region} in trainyard/plan/prices.json"
@@ -372,5 +374,5 @@ def _prices(plan: Plan) -> str:
     return f"prices: {prices.region}, {prices.date}, trainyard/plan/prices.json{note}"
 
 
-def _line(*parts: Cell) -> Text:
+def _assemble_line(*parts: Cell) -> Text:
     return Text.assemble(*parts)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 
@@ -58,15 +58,15 @@ class Prices:
     table: Mapping[str, Any]
     sources: Mapping[str, Any]
 
-    def hourly(self, kind: Kind, instance_type: str) -> Price | None:
+    def find_hourly(self, kind: Kind, instance_type: str) -> Price | None:
         """Return the price of one instance in USD per hour; None if the table does not have it."""
-        return self._price(self.table.get(kind, {}).get(instance_type))
+        return self._parse_price(self.table.get(kind, {}).get(instance_type))
 
-    def storage(self, kind: Kind) -> Price | None:
+    def find_storage(self, kind: Kind) -> Price | None:
         """Return the price of storage in USD per GB and month; None if the table has none."""
-        return self._price(self.table.get("storage", {}).get(kind))
+        return self._parse_price(self.table.get("storage", {}).get(kind))
 
-    def cluster(
+    def compute_cluster(
         self,
         kind: Kind,
         instance_type: str,
@@ -85,14 +85,14 @@ class Prices:
             volume_gb: size of each instance's volume, in GB.
             share: share of the instances' on-demand price that is charged, such as for spot.
         """
-        machine, disk = self.hourly(kind, instance_type), self.storage(kind)
+        machine, disk = self.find_hourly(kind, instance_type), self.find_storage(kind)
         if machine is None:
             return None
         disks = disk.usd * volume_gb / HOURS_A_MONTH if disk else 0.0
         is_estimated = machine.is_estimated or bool(disk and volume_gb and disk.is_estimated)
         return Price(count * (machine.usd * share + disks), is_estimated)
 
-    def _price(self, entry: Mapping[str, Any] | None) -> Price | None:
+    def _parse_price(self, entry: Mapping[str, Any] | None) -> Price | None:
         if entry is None:
             return None
         return Price(entry["usd"], self.sources[entry["source"]]["estimated"])
@@ -116,7 +116,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
     """
     table: dict[str, Any] = {"training": {}, "processing": {}, "storage": {}}
     with service_errors(f"reading prices of {region}"):
-        for section, name, usd in _list_prices(client("pricing", ENDPOINT), region):
+        for section, name, usd in _list_prices(create_client("pricing", ENDPOINT), region):
             table[section][name] = {"usd": usd, "source": "GetProducts"}
     if not table["training"] or not table["processing"]:
         raise ServiceError(
@@ -142,7 +142,7 @@ def _list_prices(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
     for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[region_filter]):
         for item in page["PriceList"]:
             offer = json.loads(item)
-            for usd, unit, description in _dimensions(offer):
+            for usd, unit, description in _iter_dimensions(offer):
                 if entry := _parse_usage(offer["product"]["attributes"], unit, description):
                     yield *entry, usd
 
@@ -161,7 +161,7 @@ def _parse_usage(
     return ("storage", kind) if kind and unit == "GB-Mo" else None
 
 
-def _dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
+def _iter_dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
     """Iterate over (USD, unit, description) of an offer's on-demand prices."""
     for term in offer["terms"].get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():

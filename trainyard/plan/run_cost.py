@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import Any
 
 from trainyard.foresight.interval import Spread
-from trainyard.language.definition_document import steps_of
-from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, unknowns
-from trainyard.language.expressions import ExpressionError, values
+from trainyard.language.definition_document import iter_steps
+from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, iter_unknowns
+from trainyard.language.expressions import ExpressionError, resolve_parameters
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
 from trainyard.plan.cache_prediction import History, Outcome, Run, step_of
-from trainyard.plan.definition_diff import steps
+from trainyard.plan.definition_diff import index_steps
 from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 
 # The prediction for a step, which a plan shows and uses in its sums, whatever its origin.
@@ -78,28 +78,28 @@ class Jobs:
     time_limit: float = math.inf
     """Seconds after which the tuning job itself ends."""
 
-    def longest(self, job_seconds: float) -> float:
+    def compute_longest(self, job_seconds: float) -> float:
         """Return the longest duration of the step in seconds if each job takes ``job_seconds``."""
         return min(math.ceil(self.most / self.parallel) * job_seconds, self.time_limit)
 
-    def together(self, job_seconds: float) -> float:
+    def compute_total(self, job_seconds: float) -> float:
         """Return the largest sum of the jobs' seconds if each job takes ``job_seconds``."""
         return min(self.most * job_seconds, self.parallel * self.time_limit)
 
 
-def jobs_of(config: Any) -> Jobs | None:
+def parse_tuning_jobs(config: Any) -> Jobs | None:
     """Return the jobs of a HyperParameterTuningJobConfig; None if they are not known in advance."""
     limits = config.get("ResourceLimits") if isinstance(config, Mapping) else None
     if not isinstance(limits, Mapping):
         return None
-    most = limits.get("MaxNumberOfTrainingJobs") or _combinations(config)
+    most = limits.get("MaxNumberOfTrainingJobs") or _count_combinations(config)
     parallel, time_limit = limits.get("MaxParallelTrainingJobs"), limits.get("MaxRuntimeInSeconds")
     if not isinstance(most, int) or not isinstance(parallel, int):
         return None
     return Jobs(most, max(1, parallel), time_limit if isinstance(time_limit, int) else math.inf)
 
 
-def _combinations(config: Mapping[str, Any]) -> int | None:
+def _count_combinations(config: Mapping[str, Any]) -> int | None:
     """Return the number of jobs that strategy Grid starts: the product of the ranges' lengths.
 
     Return None for another strategy, or if a range is not known.
@@ -220,10 +220,10 @@ def estimate(
     foresight: Foresight = MappingProxyType({}),
 ) -> list[Cost]:
     """Return the cost of every step, in the order of ``outcomes``."""
-    everything, defaults = steps(document), values(document, {})
+    everything, defaults = index_steps(document), resolve_parameters(document, {})
     costs = []
     for outcome in outcomes:
-        job = work_of(everything[outcome.step], defaults)
+        job = read_work(everything[outcome.step], defaults)
         if not step_type(outcome.type).is_charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:
@@ -234,7 +234,7 @@ def estimate(
         else:
             prediction = foresight.get(outcome.step)
             seconds = prediction.seconds if isinstance(prediction, Foreseen) else None
-            cost = _cost(outcome.step, job, history, prices, seconds)
+            cost = _estimate_cost(outcome.step, job, history, prices, seconds)
         if outcome.answer == "cached":
             cost = replace(
                 cost,
@@ -274,7 +274,7 @@ class Work:
         return cluster if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {cluster}"
 
 
-def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
+def read_work(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
     """Return the machines of a step.
 
     Return None if steps of its type have no machines with prices, or if they are not known in
@@ -306,13 +306,13 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
     except ExpressionError:
         # The definition has a function that is not known here.
         return None
-    if any(unknowns(settings["on"])):
+    if any(iter_unknowns(settings["on"])):
         return None
     cluster = settings["on"].get("ClusterConfig", settings["on"])
     # A heterogeneous cluster has groups of instances instead of one type.
     if not isinstance(cluster.get("InstanceType"), str):
         return None
-    jobs = jobs_of(settings["how"]) if is_tuning else Jobs()
+    jobs = parse_tuning_jobs(settings["how"]) if is_tuning else Jobs()
     if jobs is None:
         return None
     until = settings["until"] if isinstance(settings["until"], dict) else {}
@@ -329,26 +329,28 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
     )
 
 
-def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
+def _estimate_cost(
+    step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None
+) -> Cost:
     """Return the cost of a step as if it ran; ``foreseen`` are its predicted seconds, if any."""
     cheapest = SPOT_LOW if job.spot else 1.0
     least, price = (
-        prices.cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
+        prices.compute_cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
         for share in (cheapest, 1.0)
     )
     seconds = []
     for run in history.runs:
         step_run = run.steps.get(step)
         # A result from the cache does not say how long the step takes.
-        if step_run and step_run.source is None and same_machines(run, step, job):
+        if step_run and step_run.source is None and has_same_machines(run, step, job):
             seconds.append(step_run.seconds)
     seen_range = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
 
-    def usd(duration: float | None, rate: Price | None = price) -> float | None:
+    def compute_usd(duration: float | None, rate: Price | None = price) -> float | None:
         return None if duration is None or rate is None else rate.usd * duration / 3600
 
     # A warm pool is also charged while it waits for another job.
-    longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
+    longest = None if job.limit is None else job.jobs.compute_total(job.limit + job.keep_alive)
     # ``seen_range`` has seconds of the whole step. In each of them, a tuning step may be charged
     # for ``parallel`` jobs.
     all_at_once = None if seen_range.high is None else seen_range.high * job.jobs.parallel
@@ -361,43 +363,43 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
         runs_seen=len(seconds),
         seen=seen_range,
         foreseen=foreseen,
-        limit=None if job.limit is None else job.jobs.longest(job.limit),
-        usd_seen=Range(usd(seen_range.low, least), usd(all_at_once)),
-        usd_foreseen=Range(usd(fast, least), usd(slow)),
-        usd_limit=usd(longest),
-        usd_uncached=usd(longest),
+        limit=None if job.limit is None else job.jobs.compute_longest(job.limit),
+        usd_seen=Range(compute_usd(seen_range.low, least), compute_usd(all_at_once)),
+        usd_foreseen=Range(compute_usd(fast, least), compute_usd(slow)),
+        usd_limit=compute_usd(longest),
+        usd_uncached=compute_usd(longest),
         estimated=price is not None and price.is_estimated,
         unpriced="" if price else job.instance_type,
     )
 
 
-def same_machines(run: Run, name: str, job: Work) -> bool:
+def has_same_machines(run: Run, name: str, job: Work) -> bool:
     """Return whether ``run`` had the step ``name`` on the same number and type of machines as
     ``job``.
     """
     step = step_of(run, name)
-    then = work_of(step, run.parameters) if step else None
+    then = read_work(step, run.parameters) if step else None
     return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
 
 
-def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
+def compute_total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
     """Add up the costs of all steps; the time is that of the longest path through the steps."""
     seen_ranges, expected_ranges = (
         [cost.seen for cost in costs],
         [cost.expected_seconds for cost in costs],
     )
     return Total(
-        seen=_range(document, costs, seen_ranges),
-        limit=_path(document, costs, [cost.limit for cost in costs]),
+        seen=_compute_path_range(document, costs, seen_ranges),
+        limit=_compute_path_seconds(document, costs, [cost.limit for cost in costs]),
         usd_seen=sum((cost.usd_seen for cost in costs), NOTHING),
-        usd_limit=all_of(cost.usd_limit for cost in costs),
-        usd_uncached=all_of(cost.usd_uncached for cost in costs),
-        expected=_range(document, costs, expected_ranges),
+        usd_limit=sum_known(cost.usd_limit for cost in costs),
+        usd_uncached=sum_known(cost.usd_uncached for cost in costs),
+        expected=_compute_path_range(document, costs, expected_ranges),
         usd_expected=sum((cost.usd_expected for cost in costs), NOTHING),
     )
 
 
-def all_of(amounts: Iterable[float | None]) -> float | None:
+def sum_known(amounts: Iterable[float | None]) -> float | None:
     """Return the sum of the amounts; None if one of them is not known."""
     total = 0.0
     for amount in amounts:
@@ -407,13 +409,17 @@ def all_of(amounts: Iterable[float | None]) -> float | None:
     return total
 
 
-def _range(document: Mapping[str, Any], costs: Sequence[Cost], ranges: Sequence[Range]) -> Range:
+def _compute_path_range(
+    document: Mapping[str, Any], costs: Sequence[Cost], ranges: Sequence[Range]
+) -> Range:
     """Return the range of the longest path through the steps, whose times are ``ranges``."""
     low, high = ([getattr(interval, end) for interval in ranges] for end in ("low", "high"))
-    return Range(_path(document, costs, low), _path(document, costs, high))
+    return Range(
+        _compute_path_seconds(document, costs, low), _compute_path_seconds(document, costs, high)
+    )
 
 
-def _path(
+def _compute_path_seconds(
     document: Mapping[str, Any], costs: Sequence[Cost], durations: Sequence[float | None]
 ) -> float | None:
     """Return the duration in seconds of the longest path through the steps.
@@ -421,7 +427,7 @@ def _path(
     ``durations`` are those of the steps, in the order of ``costs``; if one of them is None, so is
     the result.
     """
-    waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
+    waits = {step.name: step.waits_for for step in iter_steps(document["Steps"])}
     ends: dict[str, float] = {}
     # The costs are in an order in which steps can run: the steps that a step waits for come before
     # it, so their ends are known.

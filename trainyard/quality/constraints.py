@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trainyard.quality.model_quality import Cells, DataError, Table, is_integer, numbers
+from trainyard.quality.model_quality import Cells, DataError, Table, is_integer, parse_numbers
 
 DOMAIN = 20
 """Largest number of distinct values of a text column for which a domain is suggested."""
@@ -49,19 +49,19 @@ def _suggest_feature(feature: dict[str, Any]) -> dict[str, Any]:
     }
     if "min" in feature_statistics:
         constraint["num_constraints"] = {"is_non_negative": feature_statistics["min"] >= 0}
-    elif (buckets := _buckets(feature_statistics)) and len(buckets) <= min(
+    elif (buckets := _read_buckets(feature_statistics)) and len(buckets) <= min(
         DOMAIN, common["num_present"] / 2
     ):
         constraint["string_constraints"] = {"domains": [bucket["value"] for bucket in buckets]}
     return constraint
 
 
-def _buckets(feature_statistics: dict[str, Any]) -> list[dict[str, Any]]:
+def _read_buckets(feature_statistics: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the value counts of a text column; empty if they were not written."""
     return feature_statistics.get("distribution", {}).get("categorical", {}).get("buckets", [])
 
 
-def violations(
+def find_violations(
     table: Table,
     statistics: dict[str, Any],
     constraints: dict[str, Any],
@@ -87,7 +87,7 @@ def violations(
     for kind, names in (("missing", expected_names - have), ("extra", have - expected_names)):
         if names:
             text = f"There are {kind} columns in current dataset. {counts}: {sorted(names)}"
-            results.append(_violation(f"{kind.title()} columns", f"{kind}_column_check", text))
+            results.append(_make_violation(f"{kind.title()} columns", f"{kind}_column_check", text))
     now = {feature["name"]: feature for feature in statistics["features"]}
     then = {feature["name"]: feature for feature in (baseline or {}).get("features", [])}
     for name in [name for name in features if name in table.columns]:
@@ -98,17 +98,17 @@ def violations(
         config[key] = {**common.get(key, {}), **overrides.get(key, {})}
         if config.get("evaluate_constraints", "Enabled") != "Enabled":
             continue
-        results += _of_values(name, table.columns[name], features[name], config)
+        results += _check_values(name, table.columns[name], features[name], config)
         if name in then:
-            results += _of_distribution(name, now[name], then[name], config)
+            results += _check_distribution(name, now[name], then[name], config)
     return results
 
 
-def _violation(name: str, check: str, description: str) -> dict[str, str]:
+def _make_violation(name: str, check: str, description: str) -> dict[str, str]:
     return {"feature_name": name, "constraint_check_type": check, "description": description}
 
 
-def _of_values(
+def _check_values(
     name: str, cells: Cells, constraint: dict[str, Any], config: dict[str, Any]
 ) -> list[dict[str, str]]:
     """Return a column's violations of completeness, data type and categorical values."""
@@ -117,16 +117,16 @@ def _of_values(
     complete, threshold = len(present) / len(cells), constraint.get("completeness", 0)
     if complete < threshold:
         text = f"Data completeness requirement is not met. Expected: {threshold:.2%}. Observed: "
-        results.append(_violation(name, "completeness_check", f"{text}{complete:.2%}."))
+        results.append(_make_violation(name, "completeness_check", f"{text}{complete:.2%}."))
     if not present:
         return results
     kind, least = constraint["inferred_type"], config.get("datatype_check_threshold", 1.0)
-    if (share := _of_type(present, kind)) < least:
+    if (share := _measure_type_share(present, kind)) < least:
         text = (
             f"Data type match requirement is not met. Expected data type: {kind}, Expected match: "
             f"{100 * least}%. Observed: Only {100 * share}% of data is {kind}."
         )
-        results.append(_violation(name, "data_type_check", text))
+        results.append(_make_violation(name, "data_type_check", text))
     if domain := constraint.get("string_constraints", {}).get("domains"):
         share = sum(cell in domain for cell in present) / len(present)
         least = config.get("domain_content_threshold", 1.0)
@@ -135,24 +135,24 @@ def _of_values(
                 "Categorical values requirement is not met. Expected match: "
                 f"{100 * least}%. Observed: Only {100 * share}% of data is in the domain."
             )
-            results.append(_violation(name, "categorical_values_check", text))
+            results.append(_make_violation(name, "categorical_values_check", text))
     return results
 
 
-def _of_type(present: list[str], kind: str) -> float:
+def _measure_type_share(present: list[str], kind: str) -> float:
     """Return the share of values that have the type ``kind``; an integer is also Fractional."""
     if kind == INTEGRAL:
         return sum(map(is_integer, present)) / len(present)
     if kind == FRACTIONAL:
-        return float(np.mean(~np.isnan(numbers(list(present)))))
+        return float(np.mean(~np.isnan(parse_numbers(list(present)))))
     # A text column may contain some numbers. If it contains nothing but numbers, AWS's SDK's tests
     # expect a violation.
     if kind == STRING:
-        return 0.0 if _of_type(present, FRACTIONAL) == 1 else 1.0
+        return 0.0 if _measure_type_share(present, FRACTIONAL) == 1 else 1.0
     return 1.0
 
 
-def _of_distribution(
+def _check_distribution(
     name: str, now: dict[str, Any], then: dict[str, Any], config: dict[str, Any]
 ) -> list[dict[str, str]]:
     """Return a violation if a column's distribution moved too far from that of the baseline.
@@ -173,7 +173,11 @@ def _of_distribution(
         limit = rules.get("comparison_threshold", 0.1)
         first, other = (side["numerical_statistics"].get("distribution") for side in (now, then))
         is_robust = rules.get("comparison_method") == "Robust"
-        gap = distance(first["kll"], other["kll"], is_robust) if first and other else 0.0
+        gap = (
+            measure_sketch_distance(first["kll"], other["kll"], is_robust)
+            if first and other
+            else 0.0
+        )
     elif now["inferred_type"] == then["inferred_type"] == STRING:
         if (method := rules.get("categorical_drift_method", LINFINITY)) != LINFINITY:
             raise DataError(
@@ -181,16 +185,18 @@ def _of_distribution(
                 "AWS publishes no formula of another"
             )
         limit = rules.get("categorical_comparison_threshold", 0.1)
-        gap = _words_apart(_buckets(now["string_statistics"]), _buckets(then["string_statistics"]))
+        gap = _measure_category_distance(
+            _read_buckets(now["string_statistics"]), _read_buckets(then["string_statistics"])
+        )
     else:
         return []
     if gap <= limit:
         return []
     text = f"Baseline drift distance: {gap} exceeds threshold: {limit}"
-    return [_violation(name, "baseline_drift_check", text)]
+    return [_make_violation(name, "baseline_drift_check", text)]
 
 
-def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
+def _measure_category_distance(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
     """Return the LInfinity distance of two text columns: the largest difference, over all values,
     between a value's shares in the two. Return 0 if one has no buckets.
     """
@@ -216,11 +222,13 @@ def describe(table: Table) -> dict[str, Any]:
     return {
         "version": 0.0,
         "dataset": {"item_count": table.rows},
-        "features": [_feature(name, cells) for name, cells in table.columns.items()],
+        "features": [
+            _compute_feature_statistics(name, cells) for name, cells in table.columns.items()
+        ],
     }
 
 
-def not_described(statistics: dict[str, Any]) -> Iterator[tuple[str, int]]:
+def iter_undescribed_columns(statistics: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Iterate over (name, number of distinct values) of text columns that have too many for a
     distribution.
     """
@@ -230,30 +238,33 @@ def not_described(statistics: dict[str, Any]) -> Iterator[tuple[str, int]]:
             yield feature["name"], count
 
 
-def inferred_type(cells: Cells) -> str:
+def infer_type(cells: Cells) -> str:
     """Return the type of a column: Integral, Fractional or String; Unknown if it has no value."""
     present = [cell for cell in cells if cell is not None]
     if not present:
         return UNKNOWN
     if all(is_integer(cell) for cell in present):
         return INTEGRAL
-    return STRING if np.isnan(numbers(list(present))).any() else FRACTIONAL
+    return STRING if np.isnan(parse_numbers(list(present))).any() else FRACTIONAL
 
 
-def _feature(name: str, cells: Cells) -> dict[str, Any]:
+def _compute_feature_statistics(name: str, cells: Cells) -> dict[str, Any]:
     """Return the statistics of one column."""
-    kind = inferred_type(cells)
+    kind = infer_type(cells)
     present = [cell for cell in cells if cell is not None]
     common = {"num_present": len(present), "num_missing": len(cells) - len(present)}
     feature: dict[str, Any] = {"name": name, "inferred_type": kind}
     if kind in (INTEGRAL, FRACTIONAL):
-        feature["numerical_statistics"] = {"common": common, **_moments(numbers(list(present)))}
+        feature["numerical_statistics"] = {
+            "common": common,
+            **_compute_moments(parse_numbers(list(present))),
+        }
     else:
-        feature["string_statistics"] = {"common": common, **_words(present)}
+        feature["string_statistics"] = {"common": common, **_count_categories(present)}
     return feature
 
 
-def _moments(values: np.ndarray) -> dict[str, Any]:
+def _compute_moments(values: np.ndarray) -> dict[str, Any]:
     """Return the moments and the distribution of the finite values; empty if there are none.
 
     ``std_dev`` is the population's standard deviation.
@@ -269,7 +280,7 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
     } if finite.size else {}  # fmt: skip
 
 
-def _words(present: list[str]) -> dict[str, Any]:
+def _count_categories(present: list[str]) -> dict[str, Any]:
     """Return the number of distinct values of a text column, and their counts if they are few."""
     counts = Counter(present)
     result: dict[str, Any] = {"distinct_count": len(counts)}
@@ -305,11 +316,11 @@ def make(values: np.ndarray) -> dict[str, Any]:
             {"lower_bound": float(low), "upper_bound": float(high), "count": float(count)}
             for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
         ],
-        "sketch": {"parameters": {"c": C, "k": float(K)}, "data": _levels(values)},
+        "sketch": {"parameters": {"c": C, "k": float(K)}, "data": _build_sketch_levels(values)},
     }
 
 
-def _levels(values: np.ndarray) -> list[list[float]]:
+def _build_sketch_levels(values: np.ndarray) -> list[list[float]]:
     """Return the levels of the sketch of ``values``, from weight 1 upwards."""
     levels: list[list[float]] = []
     level, turn = np.sort(values), 0
@@ -332,7 +343,7 @@ def weigh_sketch(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return values[order], weights[order]
 
 
-def distance(first: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
+def measure_sketch_distance(first: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
     """Return the largest difference of two sketches' cumulative distributions, in [0, 1].
 
     If ``robust``, subtract what chance alone explains: the critical value of the two-sample
@@ -341,12 +352,18 @@ def distance(first: dict[str, Any], other: dict[str, Any], robust: bool) -> floa
     """
     (a, wa), (b, wb) = weigh_sketch(first), weigh_sketch(other)
     points = np.union1d(a, b)
-    gap = float(np.abs(_share(a, wa, points) - _share(b, wb, points)).max())
+    gap = float(
+        np.abs(
+            _compute_cumulative_share(a, wa, points) - _compute_cumulative_share(b, wb, points)
+        ).max()
+    )
     n, m = wa.sum(), wb.sum()
     return max(0.0, gap - 1.358 * float(np.sqrt((n + m) / (n * m)))) if robust else gap
 
 
-def _share(values: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+def _compute_cumulative_share(
+    values: np.ndarray, weights: np.ndarray, points: np.ndarray
+) -> np.ndarray:
     """Return the share of the weight at or below each of ``points``."""
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     return sums[np.searchsorted(values, points, side="right")] / sums[-1]

@@ -29,26 +29,28 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
     source = Path(_get_variable(environment, "dataset_source"))
     output = Path(_get_variable(environment, "output_path"))
     output.mkdir(parents=True, exist_ok=True)
-    table = read(source, _json(_get_variable(environment, "dataset_format"), "dataset_format"))
+    table = read(
+        source, _parse_json_object(_get_variable(environment, "dataset_format"), "dataset_format")
+    )
     print(f"{source}: {table.rows} rows, {len(table.columns)} columns", flush=True)
     limits, earlier = (
-        _baseline(environment, f"baseline_{n}") for n in ("constraints", "statistics")
+        _read_baseline_json(environment, f"baseline_{n}") for n in ("constraints", "statistics")
     )
     if environment.get("analysis_type") == "MODEL_QUALITY":
         columns = {n: v for n, v in environment.items() if n.endswith("_attribute")}
         result = model_quality.describe(table, environment.get("problem_type", ""), columns)
         suggestion = model_quality.suggest(result)
-        broken = model_quality.violations(result, limits) if limits else None
+        broken = model_quality.find_violations(result, limits) if limits else None
     else:
         result = constraints.describe(table)
-        for name, number in constraints.not_described(result):
+        for name, number in constraints.iter_undescribed_columns(result):
             print(
                 f"{name}: {number} distinct values, more than {constraints.CATEGORIES}: their "
                 "distribution is not written, and no drift of it is seen",
                 flush=True,
             )
         suggestion = constraints.suggest(result)
-        broken = constraints.violations(table, result, limits, earlier) if limits else None
+        broken = constraints.find_violations(table, result, limits, earlier) if limits else None
     _write(output / "statistics.json", result)
     _write(output / "constraints.json", suggestion)
     if broken is not None:
@@ -62,7 +64,7 @@ def _get_variable(environment: Mapping[str, str], name: str) -> str:
     return environment[name]
 
 
-def _json(text: str, name: str) -> dict[str, Any]:
+def _parse_json_object(text: str, name: str) -> dict[str, Any]:
     """Parse a JSON object; raise a DataError that calls it ``name`` if it is not one."""
     try:
         document = json.loads(text)
@@ -73,7 +75,7 @@ def _json(text: str, name: str) -> dict[str, Any]:
     return document
 
 
-def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:
+def _read_baseline_json(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:
     """Return the JSON in the file, or in the only file of the folder, that a variable names.
 
     Return None if the variable is not set.
@@ -88,7 +90,7 @@ def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | Non
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.is_file())
     if len(files) != 1:
         raise DataError(f"{name}: {path} holds {len(files)} files; one is expected")
-    return _json(files[0].read_text(), str(files[0]))
+    return _parse_json_object(files[0].read_text(), str(files[0]))
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ class Table:
     columns: dict[str, Cells]
     rows: int
 
-    def column(self, attribute: str) -> Cells:
+    def find_column(self, attribute: str) -> Cells:
         """Return a column by its name (``$.name`` is the same), or by its position from 0.
 
         Raises:
@@ -69,7 +69,7 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
         table = _from_csv(files, bool((form["csv"] or {}).get("header", True)))
     elif "json" in form:
         lines = bool((form["json"] or {}).get("lines", True))
-        table = of_records(record for path in files for record in _records(path, lines))
+        table = build_table(record for path in files for record in _read_records(path, lines))
     else:
         raise DataError(f"dataset_format {json.dumps(form)}: csv and json are read here")
     if not table.rows:
@@ -83,7 +83,9 @@ def _from_csv(files: list[Path], header: bool) -> Table:
     rows: list[Cells] = []
     for path in files:
         try:
-            lines = [line for line in csv.reader(io.StringIO(_text(path), newline="")) if line]
+            lines = [
+                line for line in csv.reader(io.StringIO(_read_utf8_text(path), newline="")) if line
+            ]
         except csv.Error as error:
             raise DataError(f"{path.name}: {error}") from None
         if header and lines:
@@ -101,17 +103,17 @@ def _from_csv(files: list[Path], header: bool) -> Table:
     return Table(columns, len(rows))
 
 
-def of_records(records: Iterable[Mapping[str, Any]]) -> Table:
+def build_table(records: Iterable[Mapping[str, Any]]) -> Table:
     """Return records as a table; the members of nested objects become columns such as ``a.b``."""
-    flat = [dict(_flat(record)) for record in records]
+    flat = [dict(_flatten_record(record)) for record in records]
     names = dict.fromkeys(name for record in flat for name in record)
     return Table({name: [record.get(name) for record in flat] for name in names}, len(flat))
 
 
-def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
+def _read_records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
     """Iterate over the records in a file of JSON Lines (``lines``), or of one JSON text."""
     # Not splitlines: JSON strings may contain U+2028, which splitlines takes for a line break.
-    texts = _text(path).split("\n") if lines else [_text(path)]
+    texts = _read_utf8_text(path).split("\n") if lines else [_read_utf8_text(path)]
     for number, text in enumerate(texts, start=1):
         if not text.strip():
             continue
@@ -125,7 +127,7 @@ def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _text(path: Path) -> str:
+def _read_utf8_text(path: Path) -> str:
     try:
         # A byte order mark would become a part of the first column's name.
         return path.read_bytes().decode("utf-8-sig")
@@ -133,23 +135,25 @@ def _text(path: Path) -> str:
         raise DataError(f"{path.name} is not UTF-8: {error}") from None
 
 
-def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+def _flatten_record(
+    record: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, str | None]]:
     """Iterate over (column, cell) of a record; names of nested members are joined by dots."""
     for name, value in record.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten_record(value, f"{prefix}{name}.")
         elif value is None or isinstance(value, str):
             yield f"{prefix}{name}", value or None
         else:
             yield f"{prefix}{name}", json.dumps(value, default=str)
 
 
-def numbers(cells: Cells) -> np.ndarray:
+def parse_numbers(cells: Cells) -> np.ndarray:
     """Return the cells as float64; NaN if a cell is empty or not a number."""
-    return np.array([_number(cell) for cell in cells], float)
+    return np.array([_parse_number(cell) for cell in cells], float)
 
 
-def _number(cell: str | None) -> float:
+def _parse_number(cell: str | None) -> float:
     try:
         return float(cell) if cell is not None else float("nan")
     except ValueError:
@@ -190,12 +194,14 @@ def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, A
     """
     if problem not in KINDS:
         raise DataError(f"problem_type {problem!r} must be one of {', '.join(KINDS)}")
-    truth = table.column(_get_column(columns, "ground_truth_attribute"))
+    truth = table.find_column(_get_column(columns, "ground_truth_attribute"))
     if problem == "Regression":
-        metrics = _regression(truth, table.column(_get_column(columns, "inference_attribute")))
+        metrics = _make_regression_measure(
+            truth, table.find_column(_get_column(columns, "inference_attribute"))
+        )
         matrix = None
     else:
-        metrics, matrix = _classification(table, truth, problem, columns)
+        metrics, matrix = _prepare_classification(table, truth, problem, columns)
     report = _with_deviations(metrics, table.rows)
     if matrix is not None:
         report = {"confusion_matrix": matrix, **report}
@@ -220,7 +226,9 @@ def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
     return {"version": 0.0, key.replace("_metrics", "_constraints"): constraints}
 
 
-def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[dict[str, str]]:
+def find_violations(
+    statistics: dict[str, Any], constraints: dict[str, Any]
+) -> list[dict[str, str]]:
     """Return a violation for each metric that is on the wrong side of its threshold."""
     metrics = next(v for k, v in statistics.items() if k.endswith("_metrics"))
     limits: dict[str, Any] = next(
@@ -262,9 +270,12 @@ def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
     return {n: {"value": value, "standard_deviation": spread[n]} for n, value in values.items()}
 
 
-def _regression(truth: Cells, inferences: Cells) -> Measure:
+def _make_regression_measure(truth: Cells, inferences: Cells) -> Measure:
     """Return a function that computes the metrics of a regression."""
-    true, predictions = _all_numbers(truth, "ground truth"), _all_numbers(inferences, "inference")
+    true, predictions = (
+        _require_numbers(truth, "ground truth"),
+        _require_numbers(inferences, "inference"),
+    )
 
     def measure(rows: np.ndarray) -> Measures:
         error = true[rows] - predictions[rows]
@@ -276,16 +287,16 @@ def _regression(truth: Cells, inferences: Cells) -> Measure:
     return measure
 
 
-def _all_numbers(cells: Cells, noun: str) -> np.ndarray:
+def _require_numbers(cells: Cells, noun: str) -> np.ndarray:
     """Return the cells as float64; raise a DataError about ``noun`` if one is not a number."""
-    values = numbers(cells)
+    values = parse_numbers(cells)
     if np.isnan(values).any():
         row = int(np.flatnonzero(np.isnan(values))[0])
         raise DataError(f"the {noun} of row {row + 1} is {cells[row]!r}: a number is expected")
     return values
 
 
-def _classification(
+def _prepare_classification(
     table: Table, truth: Cells, problem: str, columns: dict[str, str]
 ) -> tuple[Measure, dict[str, dict[str, int]]]:
     """Return the metrics and the confusion matrix (true class, then predicted class) of a
@@ -293,10 +304,12 @@ def _classification(
     """
     binary = problem == "BinaryClassification"
     chance = columns.get("probability_attribute")
-    scores = _all_numbers(table.column(chance), "probability") if chance and binary else None
-    true = np.array([_label(cell) for cell in truth])
+    scores = (
+        _require_numbers(table.find_column(chance), "probability") if chance and binary else None
+    )
+    true = np.array([_normalize_label(cell) for cell in truth])
     if attribute := columns.get("inference_attribute"):
-        predictions = np.array([_label(cell) for cell in table.column(attribute)])
+        predictions = np.array([_normalize_label(cell) for cell in table.find_column(attribute)])
     elif scores is not None:
         threshold = float(columns.get("probability_threshold_attribute") or 0.5)
         predictions = np.where(scores > threshold, "1", "0")
@@ -310,11 +323,11 @@ def _classification(
         for label in classes
     }
     if binary:
-        return _binary(true == "1", predictions == "1", scores), matrix
-    return _several(true, predictions, classes), matrix
+        return _make_binary_measure(true == "1", predictions == "1", scores), matrix
+    return _make_multiclass_measure(true, predictions, classes), matrix
 
 
-def _label(cell: str | None) -> str:
+def _normalize_label(cell: str | None) -> str:
     """Return the class in a cell as text; ``1``, ``1.0`` and ``true`` are the same class."""
     text = (cell or "").strip()
     words = {"true": "1", "false": "0"}
@@ -322,22 +335,27 @@ def _label(cell: str | None) -> str:
     return words.get(text.lower(), text) if value is None else f"{value:g}"
 
 
-def _ratio(part: float, total: float) -> float:
+def _divide_or_zero(part: float, total: float) -> float:
     return float(part / total) if total else 0.0
 
 
-def _f(beta: float, precision: float, recall: float) -> float:
+def _compute_f_beta(beta: float, precision: float, recall: float) -> float:
     """Return the F-beta score; 0 if precision and recall are 0."""
-    return _ratio((1 + beta**2) * precision * recall, beta**2 * precision + recall)
+    return _divide_or_zero((1 + beta**2) * precision * recall, beta**2 * precision + recall)
 
 
-def _binary(true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None) -> Measure:
+def _make_binary_measure(
+    true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None
+) -> Measure:
     """Return a function that computes the metrics of a binary classifier."""
 
     def measure(rows: np.ndarray) -> Measures:
         t, s = true[rows], predictions[rows]
-        recall, precision = _ratio((t & s).sum(), t.sum()), _ratio((t & s).sum(), s.sum())
-        negative = _ratio((~t & ~s).sum(), (~t).sum())
+        recall, precision = (
+            _divide_or_zero((t & s).sum(), t.sum()),
+            _divide_or_zero((t & s).sum(), s.sum()),
+        )
+        negative = _divide_or_zero((~t & ~s).sum(), (~t).sum())
         metrics = {
             "recall": recall,
             "precision": precision,
@@ -346,16 +364,16 @@ def _binary(true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None
             "true_negative_rate": negative,
             "false_positive_rate": 1 - negative if (~t).any() else 0.0,
             "false_negative_rate": 1 - recall if t.any() else 0.0,
-            "f0_5": _f(0.5, precision, recall),
-            "f1": _f(1, precision, recall),
-            "f2": _f(2, precision, recall),
+            "f0_5": _compute_f_beta(0.5, precision, recall),
+            "f1": _compute_f_beta(1, precision, recall),
+            "f2": _compute_f_beta(2, precision, recall),
         }
-        return metrics if scores is None else metrics | {"auc": _auc(t, scores[rows])}
+        return metrics if scores is None else metrics | {"auc": _compute_roc_auc(t, scores[rows])}
 
     return measure
 
 
-def _auc(true: np.ndarray, scores: np.ndarray) -> float:
+def _compute_roc_auc(true: np.ndarray, scores: np.ndarray) -> float:
     """Return the area under the ROC curve, computed by Mann and Whitney's U.
 
     It is the share of pairs of a positive and a negative in which the positive has the higher
@@ -364,10 +382,12 @@ def _auc(true: np.ndarray, scores: np.ndarray) -> float:
     values, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     ones, zeros = int(true.sum()), int((~true).sum())
-    return _ratio(float(ranks[true].sum()) - ones * (ones + 1) / 2, ones * zeros)
+    return _divide_or_zero(float(ranks[true].sum()) - ones * (ones + 1) / 2, ones * zeros)
 
 
-def _several(true: np.ndarray, predictions: np.ndarray, classes: list[str]) -> Measure:
+def _make_multiclass_measure(
+    true: np.ndarray, predictions: np.ndarray, classes: list[str]
+) -> Measure:
     """Return the metrics of a multiclass classifier: averages over the classes, weighted by their
     number of rows.
     """
@@ -377,8 +397,15 @@ def _several(true: np.ndarray, predictions: np.ndarray, classes: list[str]) -> M
         total: Measures = dict.fromkeys(("recall", "precision", "f0_5", "f1", "f2"), 0.0)
         for name in classes:
             hit, positives = float(((t == name) & (s == name)).sum()), float((t == name).sum())
-            recall, precision = _ratio(hit, positives), _ratio(hit, float((s == name).sum()))
-            scores = [recall, precision, *(_f(beta, precision, recall) for beta in (0.5, 1, 2))]
+            recall, precision = (
+                _divide_or_zero(hit, positives),
+                _divide_or_zero(hit, float((s == name).sum())),
+            )
+            scores = [
+                recall,
+                precision,
+                *(_compute_f_beta(beta, precision, recall) for beta in (0.5, 1, 2)),
+            ]
             for key, score in zip(total, scores, strict=True):
                 total[key] += score * positives / len(t)
         weighted_metrics = {f"weighted_{key}": value for key, value in total.items()}

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 from trainyard.runs.execution import Execution
-from trainyard.runs.why.read_evidence import causes_of
+from trainyard.runs.why.read_evidence import find_causes
 
 SUBJECT = 100  # largest number of characters of an e-mail's subject (SNS's limit)
 LONGEST = 3_000  # largest number of characters of a message (Slack shows no more of a text)
@@ -50,37 +50,39 @@ def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]
     """
     detail = event.get("detail", {})
     arn, status = detail["pipelineExecutionArn"], detail["currentPipelineExecutionStatus"]
-    text = message(Execution(arn), status, os.environ.get("CONSOLE_URL", ""))
+    text = format_message(Execution(arn), status, os.environ.get("CONSOLE_URL", ""))
     if topic := os.environ.get("TOPIC_ARN"):
         subject = text.partition("\n")[0]
         with service_errors(f"publishing to {topic}"):
-            client("sns").publish(TopicArn=topic, Subject=_plain(subject)[:SUBJECT], Message=text)
+            create_client("sns").publish(
+                TopicArn=topic, Subject=_replace_control_characters(subject)[:SUBJECT], Message=text
+            )
     if secret := os.environ.get("SLACK_SECRET_ARN"):
         with service_errors("reading the address of Slack's webhook"):
-            answer = client("secretsmanager").get_secret_value(SecretId=secret)
+            answer = create_client("secretsmanager").get_secret_value(SecretId=secret)
         _post(str(answer.get("SecretString", "")).strip(), text)
     return {"told": text}
 
 
-def message(execution: Execution, status: str, console: str = "") -> str:
+def format_message(execution: Execution, status: str, console: str = "") -> str:
     """Return the text of the message: pipeline, execution and status, the cause and fix of each
     failed step, and where to find more. ``console`` is the console's URL, or empty.
     """
     pipeline, _, run = execution.arn.rpartition(":pipeline/")[2].partition("/execution/")
     lines = [f"{pipeline}: run {run} {status}"]
-    for cause in causes_of(execution) if status == "Failed" else ():
+    for cause in find_causes(execution) if status == "Failed" else ():
         likely = "likely: " if cause.certainty == "likely" else ""
         cause_lines = [f"{cause.step} failed: {likely}{cause.sentence}"]
         cause_lines += [f"  {line}" for line in cause.lines[:5]]
         cause_lines += [f"fix: {cause.fix}"] if cause.fix else []
-        lines += map(_plain, cause_lines)
+        lines += map(_replace_control_characters, cause_lines)
     lines.append(f"trainyard why {execution.arn}" if status == "Failed" else execution.arn)
     if console:
         lines.append(f"{console.rstrip('/')}/runs/{pipeline}/{run}")
     return "\n".join(lines)[:LONGEST]
 
 
-def _plain(text: str) -> str:
+def _replace_control_characters(text: str) -> str:
     """Replace control characters, which a mail program or a chat might interpret."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
@@ -107,7 +109,7 @@ def _post(address: str, text: str) -> None:
         raise ServiceError(f"Slack's webhook did not take the message: {reason}") from None
 
 
-def package() -> bytes:
+def build_function_zip() -> bytes:
     """Return the function's code as a zip archive; equal files give equal bytes."""
     house = Path(__file__).parents[1]
     paths = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
@@ -130,4 +132,4 @@ def package() -> bytes:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m trainyard.runs.end_message FILE.zip")
-    atomic_file.write(Path(sys.argv[1]), package())
+    atomic_file.write(Path(sys.argv[1]), build_function_zip())

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
-from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.step_types import STEP_TYPES
 
@@ -34,7 +34,7 @@ MISSING = {"timestamp": 0, "message": ""}
 """Values for members of a log event that the service may leave out."""
 
 
-def event_id(event: Mapping[str, Any]) -> str:
+def compute_event_id(event: Mapping[str, Any]) -> str:
     """Return an ID of a log event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a digest
     of its text.
 
@@ -132,7 +132,10 @@ class Execution:
     """
 
     def __init__(
-        self, arn: str, region: str | None = None, make: Callable[[str, str | None], Any] = client
+        self,
+        arn: str,
+        region: str | None = None,
+        make: Callable[[str, str | None], Any] = create_client,
     ) -> None:
         """Create the reader of one execution.
 
@@ -203,7 +206,7 @@ class Execution:
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
-    def definition(self) -> dict[str, Any]:
+    def read_definition(self) -> dict[str, Any]:
         """Return the definition that the execution has; its pipeline's may have changed since.
 
         It is empty if AWS returns none.
@@ -217,7 +220,7 @@ class Execution:
             )
         return json.loads(answer.get("PipelineDefinition") or "{}")
 
-    def parameters(self) -> dict[str, str]:
+    def read_parameters(self) -> dict[str, str]:
         """Return a mapping of the execution's parameter names to their values, given or default.
 
         Raises:
@@ -257,13 +260,13 @@ class Execution:
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Return a mapping of host (``algo-1``) to the last ``count`` lines that it logged."""
-        events_by_host = self.last_events(step, count)
+        events_by_host = self.read_last_events(step, count)
         return {
             host: [event.get("message", "") for event in events]
             for host, events in events_by_host.items()
         }
 
-    def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
+    def read_last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
         """Return a mapping of host to the last ``count`` events of its log.
 
         Each event has ``timestamp`` and ``message``.
@@ -283,9 +286,9 @@ class Execution:
         """Iterate over all log lines of the step's first instance, which has rank 0, from the
         beginning.
         """
-        return (event["message"] for event in self.all_events(step))
+        return (event["message"] for event in self.iter_events(step))
 
-    def all_events(self, step: Step) -> Iterator[dict[str, Any]]:
+    def iter_events(self, step: Step) -> Iterator[dict[str, Any]]:
         """Iterate over all log events of the step's first instance, from the beginning.
 
         Each event has ``timestamp`` and ``message``.
@@ -314,7 +317,7 @@ class Execution:
                     logGroupName=LOG_GROUPS[kind], logStreamNamePrefix=f"{job}/"
                 )
             except ClientError as error:
-                if error_code(error) == "ResourceNotFoundException":
+                if read_error_code(error) == "ResourceNotFoundException":
                     return []
                 raise
         names = (stream.get("logStreamName") for stream in response.get("logStreams", []))
@@ -328,7 +331,7 @@ class Execution:
                 logGroupName=LOG_GROUPS[kind], logStreamName=stream, **how
             )
 
-    def output_json(self, step: Step, output: str, file: str) -> dict[str, Any] | None:
+    def read_output_json(self, step: Step, output: str, file: str) -> dict[str, Any] | None:
         """Return the content of a JSON file in an output of a processing step.
 
         Return None if the step has no processing job, or no such output, or the file does not
@@ -351,7 +354,7 @@ class Execution:
             try:
                 got = self._s3.get_object(Bucket=url.netloc, Key=url.path.lstrip("/"))
             except ClientError as error:
-                if error_code(error) == "NoSuchKey":
+                if read_error_code(error) == "NoSuchKey":
                     return None
                 raise
             return json.loads(got["Body"].read())
@@ -379,7 +382,9 @@ def _step(item: Mapping[str, Any]) -> Step:
     )
 
 
-def latest_execution(pipeline: str | None, region: str | None = None, start: str = START) -> str:
+def find_latest_execution(
+    pipeline: str | None, region: str | None = None, start: str = START
+) -> str:
     """Return the ARN of the newest execution of ``pipeline``, or of any pipeline if that is None.
 
     ``start`` is the command that the error message recommends if there is no execution.
@@ -388,8 +393,8 @@ def latest_execution(pipeline: str | None, region: str | None = None, start: str
         ServiceError: there is no execution yet, or AWS cannot be reached.
     """
     with service_errors("looking for the newest execution"):
-        sagemaker = client("sagemaker", region)
-        names = [pipeline] if pipeline else _pipelines(sagemaker)
+        sagemaker = create_client("sagemaker", region)
+        names = [pipeline] if pipeline else _list_pipelines(sagemaker)
         newest: list[dict[str, Any]] = []
         for name in names:
             newest += sagemaker.list_pipeline_executions(
@@ -401,24 +406,24 @@ def latest_execution(pipeline: str | None, region: str | None = None, start: str
     return max(newest, key=lambda summary: summary["StartTime"])["PipelineExecutionArn"]
 
 
-def all_executions(region: str | None = None) -> list[str]:
+def list_executions(region: str | None = None) -> list[str]:
     """Return the ARNs of all executions of all pipelines.
 
     Raises:
         ServiceError: AWS refused, or cannot be reached.
     """
     with service_errors("listing all executions"):
-        sagemaker = client("sagemaker", region)
+        sagemaker = create_client("sagemaker", region)
         pages = sagemaker.get_paginator("list_pipeline_executions")
         return [
             summary["PipelineExecutionArn"]
-            for name in _pipelines(sagemaker)
+            for name in _list_pipelines(sagemaker)
             for page in pages.paginate(PipelineName=name)
             for summary in page["PipelineExecutionSummaries"]
         ]
 
 
-def _pipelines(sagemaker: Any) -> list[str]:
+def _list_pipelines(sagemaker: Any) -> list[str]:
     pages = sagemaker.get_paginator("list_pipelines").paginate()
     return [item["PipelineName"] for page in pages for item in page.get("PipelineSummaries", ())]
 
@@ -441,18 +446,18 @@ class Waiting:
     """True if its execution is being stopped, and waits for the response."""
 
 
-def waiting(region: str | None = None) -> Iterator[Waiting]:
+def iter_waiting_callbacks(region: str | None = None) -> Iterator[Waiting]:
     """Iterate over all waiting callback steps of all pipelines.
 
     Raises:
         ServiceError: AWS cannot be reached, or refuses.
     """
     with service_errors("looking for callbacks"):
-        sagemaker = client("sagemaker", region)
+        sagemaker = create_client("sagemaker", region)
         listing = sagemaker.get_paginator("list_pipeline_executions")
         running = [
             item["PipelineExecutionArn"]
-            for name in _pipelines(sagemaker)
+            for name in _list_pipelines(sagemaker)
             for page in listing.paginate(PipelineName=name)
             for item in page["PipelineExecutionSummaries"]
             if item["PipelineExecutionStatus"] in RUNS
@@ -494,5 +499,5 @@ def report_failure(token: str, reason: str, region: str | None = None) -> str:
 
 def _send(how: str, region: str | None, **request: Any) -> str:
     with service_errors(f"answering callback {request['CallbackToken']}"):
-        send = getattr(client("sagemaker", region), f"send_pipeline_execution_step_{how}")
+        send = getattr(create_client("sagemaker", region), f"send_pipeline_execution_step_{how}")
         return send(**request)["PipelineExecutionArn"]

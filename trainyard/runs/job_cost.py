@@ -18,7 +18,7 @@ STARTS = ("TrainingStartTime", "ProcessingStartTime", "TransformStartTime")
 """Members of Describe…Job's response with the time at which the job started on its machines."""
 
 
-def had_machines(job: Mapping[str, Any]) -> datetime | None:
+def find_machine_start(job: Mapping[str, Any]) -> datetime | None:
     """Return the time at which the job got its machines; None before that, or if it is not known.
 
     ``job`` is the response of DescribeTrainingJob, DescribeProcessingJob or DescribeTransformJob.
@@ -58,7 +58,7 @@ class Spent:
     """True if a price was derived and not read from AWS's list."""
 
 
-def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
+def compute_job_cost(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
     """Compute the cost of a job so far.
 
     Machines are charged from the start of the job's own work (such as TrainingStartTime) to its
@@ -72,14 +72,14 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
         now: time until which a running job is charged; with a time zone.
     """
     if kind == TUNING:
-        return _of_trainings(job, prices, now)
-    groups = _groups(JOBS[kind], job)
-    seconds = _seconds(kind, job, now)
+        return _sum_training_costs(job, prices, now)
+    groups = _list_instance_groups(JOBS[kind], job)
+    seconds = _count_charged_seconds(kind, job, now)
     machine_kind = JOBS[kind].machines
     price_list: Kind = "training" if machine_kind == "training" else "processing"
     # The price table has no prices for the machines of transform jobs.
     hourly_prices = [
-        None if machine_kind == "transform" else prices.cluster(price_list, *group)
+        None if machine_kind == "transform" else prices.compute_cluster(price_list, *group)
         for group in groups
     ]
     known_prices = [price for price in hourly_prices if price is not None]
@@ -98,7 +98,7 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
     )
 
 
-def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
+def _sum_training_costs(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
     """Return the sum over a tuning job's training jobs; ``search`` is that of
     ``execution.describe_tuning_job``.
     """
@@ -110,7 +110,9 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
         resources = definition.get(
             "ResourceConfig", definition.get("HyperParameterTuningResourceConfig")
         )
-        costs.append(spent("TrainingJob", {**training, "ResourceConfig": resources}, prices, now))
+        costs.append(
+            compute_job_cost("TrainingJob", {**training, "ResourceConfig": resources}, prices, now)
+        )
         # The summaries do not have the billed seconds of a spot job, so its cost is an estimate.
         spot = spot or definition.get("EnableManagedSpotTraining", False)
     machines = " or ".join(dict.fromkeys(cost.machines for cost in costs))
@@ -124,7 +126,7 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
     )
 
 
-def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
+def _count_charged_seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
     """Return the seconds for which a job's machines are charged so far; 0 before it has them."""
     # With spot instances, the billed time is less than the time between start and end (API
     # reference, DescribeTrainingJob).
@@ -139,7 +141,7 @@ def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
     return max(0.0, float((end - began).total_seconds()))
 
 
-def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float]]:
+def _list_instance_groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float]]:
     """Return (instance type, count, GB of storage per instance) of each instance group of a job.
 
     A homogeneous cluster counts as one group.

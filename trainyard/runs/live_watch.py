@@ -15,11 +15,11 @@ from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import (
     Display,
-    duration,
-    latest,
+    build_steps_table,
+    format_duration,
+    format_status,
     print_summary,
-    status_text,
-    steps_table,
+    read_latest_metrics,
 )
 from trainyard.terminal import console
 
@@ -86,7 +86,9 @@ def _follow_live(display: Display, execution: Execution, poll_seconds: float) ->
         while True:
             status = execution.describe()["PipelineExecutionStatus"]
             steps = execution.steps()
-            live.update(Group(steps_table(steps), _progress(execution, steps, display)))
+            live.update(
+                Group(build_steps_table(steps), _render_progress(execution, steps, display))
+            )
             if status in END_STATUSES:
                 return status
             time.sleep(poll_seconds)
@@ -103,11 +105,11 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
         for step in steps:
             if last_lines.get(step.name) != step.status:
                 last_lines[step.name] = step.status
-                console.print(_line(step, status_text(step)))
-        for step, activity in alive.lines(execution, steps):
-            console.print(_line(step, Text(activity, "dim")))
+                console.print(_format_activity(step, format_status(step)))
+        for step, activity in alive.iter_quiet_steps(execution, steps):
+            console.print(_format_activity(step, Text(activity, "dim")))
         # The warning about a training is printed once, and not at each request while it lasts.
-        for step in _trainings(steps):
+        for step in _select_running_trainings(steps):
             if step.name not in warned_steps:
                 job = execution.training_job(step.job[1] if step.job else "")
                 if warning := display.warns(execution, job):
@@ -119,26 +121,29 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
         time.sleep(poll_seconds)
 
 
-def _trainings(steps: list[Step]) -> list[Step]:
+def _select_running_trainings(steps: list[Step]) -> list[Step]:
     """Return the steps whose training job is running."""
     running = (step for step in steps if step.status == "Executing")
     return [step for step in running if step.job and step.job[0] == "TrainingJob"]
 
 
-def _line(step: Step, activity: Text) -> Text:
+def _format_activity(step: Step, activity: Text) -> Text:
     clock = time.strftime("%H:%M:%S")
-    took = f"  {duration(step.seconds)}" if step.ended else ""
+    took = f"  {format_duration(step.seconds)}" if step.ended else ""
     return Text.assemble(f"{clock}  {step.name:<10} ", activity, took)
 
 
-def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
+def _render_progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
     """Return a view of the first running training job: its progress and latest metrics.
 
     It is empty if no training job is running.
     """
-    for step in _trainings(steps):
+    for step in _select_running_trainings(steps):
         job = execution.training_job(step.job[1] if step.job else "")
-        metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest(job).items()]
+        metrics = [
+            f"{name.split(':')[-1]} {value:,.4g}"
+            for name, value in read_latest_metrics(job).items()
+        ]
         view: RenderableType = Text("  ".join(metrics), style="dim")
         if (progress := display.progress(job)) is not None:
             steps_done, total = progress
@@ -173,7 +178,9 @@ class SignsOfLife:
         """Mapping of a step's name to (time, optimizer steps) when its training was first seen to
         have done a step."""
 
-    def lines(self, execution: Execution, steps: list[Step]) -> Iterator[tuple[Step, str]]:
+    def iter_quiet_steps(
+        self, execution: Execution, steps: list[Step]
+    ) -> Iterator[tuple[Step, str]]:
         """Yield (step, text) for each running step whose last line is a minute old."""
         now = self._clock()
         for step in steps:
@@ -193,11 +200,11 @@ class SignsOfLife:
                     last_lines = execution.last_lines(step, 1).values()
                     ends = [lines[-1].strip() for lines in last_lines if lines]
                     sign = ends[0][:_LONGEST] if ends else ""
-                yield step, sign or f"running for {duration(step.seconds)}"
+                yield step, sign or f"running for {format_duration(step.seconds)}"
 
     def _describe_training(self, step: Step, job: dict[str, Any], now: float) -> str:
         """Return progress, metrics (losses first) and remaining time; empty if none is known."""
-        metrics = latest(job)
+        metrics = read_latest_metrics(job)
         losses = {name: value for name, value in metrics.items() if "loss" in name.lower()}
         selection = list((losses or metrics).items())[:3]
         words = [f"{name.rpartition(':')[2]} {value:,.4g}" for name, value in selection]
@@ -207,5 +214,7 @@ class SignsOfLife:
             since, first = self._first_step.get(step.name, (now, steps_done))
             if steps_done > first:
                 pace = (now - since) / (steps_done - first)
-                words.append(f"{pace:.2g} s a step, {duration(pace * (total - steps_done))} left")
+                words.append(
+                    f"{pace:.2g} s a step, {format_duration(pace * (total - steps_done))} left"
+                )
         return ", ".join(words)

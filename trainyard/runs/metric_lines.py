@@ -35,17 +35,17 @@ class Definition:
     hint: str
     """Text that is in every line that the pattern matches; empty if it is not known."""
 
-    def value(self, line: str) -> float | None:
+    def extract_value(self, line: str) -> float | None:
         """Return the number that the pattern's first group matches in the line.
 
         Return None if the pattern does not match, or the group is not a number.
         """
         if self.hint not in line or (match := self.pattern.search(line)) is None:
             return None
-        return number(match)
+        return parse_match(match)
 
 
-def number(match: "regex.Match[str]") -> float | None:
+def parse_match(match: "regex.Match[str]") -> float | None:
     """Return the match's first group as a number; None if it is not a number."""
     try:
         return float(match[1])
@@ -53,7 +53,7 @@ def number(match: "regex.Match[str]") -> float | None:
         return None
 
 
-def definitions(job: Mapping[str, Any]) -> list[Definition]:
+def compile_definitions(job: Mapping[str, Any]) -> list[Definition]:
     """Return the metric definitions of a training job, leaving out those that are not valid here.
 
     ``job`` is DescribeTrainingJob's response.
@@ -61,11 +61,11 @@ def definitions(job: Mapping[str, Any]) -> list[Definition]:
     entries = []
     for entry in (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ():
         with contextlib.suppress(ValueError):  # AWS's dialect has features that ours does not have
-            entries.append(definition(entry))
+            entries.append(compile_definition(entry))
     return entries
 
 
-def definition(entry: Mapping[str, Any]) -> Definition:
+def compile_definition(entry: Mapping[str, Any]) -> Definition:
     """Compile an entry of MetricDefinitions.
 
     Raises:
@@ -80,19 +80,19 @@ def definition(entry: Mapping[str, Any]) -> Definition:
         ) from None
     if not pattern.groups:
         raise ValueError(f"MetricDefinitions: the Regex of {name!r} needs one group (...)")
-    return Definition(name, pattern, hint(pattern.text))
+    return Definition(name, pattern, find_literal_prefix(pattern.text))
 
 
-def given_up(metrics: Iterable[Definition]) -> list[str]:
+def explain_abandoned_metrics(metrics: Iterable[Definition]) -> list[str]:
     """Return a message for each metric whose expression took so long that it is no longer tried."""
     return [
-        metric.pattern.given_up_message(metric.name)
+        metric.pattern.explain_timeout(metric.name)
         for metric in metrics
         if metric.pattern.is_given_up
     ]
 
 
-def hint(regex: str) -> str:
+def find_literal_prefix(regex: str) -> str:
     """Return the literal text with which a regular expression begins; empty if there is none.
 
     Anchors, word boundaries and white space before it are skipped. A line without this text cannot
@@ -135,12 +135,16 @@ class LineMetrics:
     step: float | None
 
 
-def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | None:
+def parse_line_metrics(metrics: Iterable[Definition], message: str) -> LineMetrics | None:
     """Return the metrics in a log line; None if there are none."""
     # A progress bar writes its line again after each \r; only the last version counts.
     line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
     line = line[:LONGEST]
-    values = {metric.name: value for metric in metrics if (value := metric.value(line)) is not None}
+    values = {
+        metric.name: value
+        for metric in metrics
+        if (value := metric.extract_value(line)) is not None
+    }
     if not values:
         return None
     counter, step = _find_counter(values, line)
@@ -178,7 +182,7 @@ class Sample(NamedTuple):
     """The value, which may be NaN or infinite."""
 
 
-def final(job: Mapping[str, Any]) -> dict[str, Sample]:
+def read_final_metrics(job: Mapping[str, Any]) -> dict[str, Sample]:
     """Return a mapping of a metric's name to its last value.
 
     It is read from FinalMetricDataList in ``job``, DescribeTrainingJob's response.
@@ -193,7 +197,7 @@ def final(job: Mapping[str, Any]) -> dict[str, Sample]:
     return samples
 
 
-def of_cloudwatch(
+def read_cloudwatch_metrics(
     cloudwatch: Any, job: str, names: list[str], description: Mapping[str, Any]
 ) -> dict[str, list[Sample]]:
     """Read a training job's metrics from CloudWatch; return a mapping of name to values.

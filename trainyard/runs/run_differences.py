@@ -3,7 +3,7 @@
 The inputs are the step's definition with the execution's values, as flat fields. Another step's
 result is a reference, such as ``{Shard.train}``, because its location may differ although the
 definition does not. IDs of executions, names of jobs and times differ between any two executions
-and mean nothing: ``key`` leaves them out. "Run" means an execution of the pipeline.
+and mean nothing: ``make_comparison_key`` leaves them out. "Run" means an execution of the pipeline.
 
 The module also compares files in archives of code.
 """
@@ -26,12 +26,12 @@ from trainyard.language.expressions import as_given
 from trainyard.plan.definition_diff import (
     Field,
     Fields,
-    fields,
-    flat,
+    flatten_fields,
+    format_path,
+    format_reference,
     format_value,
-    label,
-    reference,
-    text,
+    list_fields,
+    render_value,
 )
 
 STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
@@ -71,7 +71,7 @@ WIRE, OWN_MARK = "\ue000", "\ue001"
 private use area, so no text of a definition contains them."""
 
 
-def key(value: Any, stand_ins: Mapping[str, str]) -> str:
+def make_comparison_key(value: Any, stand_ins: Mapping[str, str]) -> str:
     """Return ``value`` as text without what differs in every run, for comparing two runs.
 
     Args:
@@ -81,7 +81,7 @@ def key(value: Any, stand_ins: Mapping[str, str]) -> str:
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    result = text(value)
+    result = render_value(value)
     # The longest name is replaced first, because a name may be part of another.
     for name in sorted(stand_ins, key=len, reverse=True):
         result = result.replace(name, stand_ins[name])
@@ -93,8 +93,8 @@ class StepInputs:
     """The inputs of a step in a run."""
 
     fields: Fields
-    """Mapping of a path, as ``label`` writes it, to its value, in which references to other steps
-    are kept."""
+    """Mapping of a path, as ``format_path`` writes it, to its value, in which references to other
+    steps are kept."""
 
     uris: Mapping[str, str]
     """Mapping of a path to its S3 URI, with references resolved."""
@@ -115,9 +115,9 @@ def step_inputs(
     inputs: Fields = {}
     uris: dict[str, str] = {}
     job_fields: dict[str, Any] | None = None
-    for path, field in fields(step.document).items():
+    for path, field in list_fields(step.document).items():
         value = evaluate(field.raw, scope, lenient=True)
-        name = label(path)
+        name = format_path(path)
         marked_text = value
         if not isinstance(value, str):
             # With ensure_ascii, the marks would be escaped and not be found.
@@ -126,7 +126,9 @@ def step_inputs(
             if job_fields is None:
                 # botocore's responses contain datetime objects.
                 plain = json.loads(json.dumps(job, default=str))
-                job_fields = {label(path): field.raw for path, field in flat(plain).items()}
+                job_fields = {
+                    format_path(path): field.raw for path, field in flatten_fields(plain).items()
+                }
             actual = job_fields.get(name)
             if isinstance(actual, str) and _is_uri(actual):
                 uris[name] = actual.strip('"')
@@ -141,7 +143,7 @@ def step_inputs(
 
 def _mark_reference(name: str) -> str:
     """Return the text that replaces a reference that has no value in the definition."""
-    return f"{OWN_MARK if name.startswith('Execution.') else WIRE}{reference(name)}"
+    return f"{OWN_MARK if name.startswith('Execution.') else WIRE}{format_reference(name)}"
 
 
 def _is_uri(value: Any) -> bool:
@@ -159,7 +161,7 @@ def _remove_marks(value: Any) -> Any:
     return value
 
 
-def parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
+def build_parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
     """Return the parameters of a run as fields."""
     return {
         name: Field(
@@ -274,11 +276,11 @@ FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowE
 """Exceptions that reading a broken archive may raise."""
 
 
-def contents(archive: bytes) -> Contents:
+def read_archive(archive: bytes) -> Contents:
     """Return the regular files of a ``.tar.gz``, and the reason if not all could be read."""
     texts: dict[str, str] = {}
     try:
-        for name, stream in _members(archive):
+        for name, stream in _iter_members(archive):
             if len(texts) == MOST_FILES:
                 return Contents(texts, f"only its first {MOST_FILES:,} files were read")
             texts[name] = hashlib.sha256(stream.read()).hexdigest()
@@ -287,14 +289,14 @@ def contents(archive: bytes) -> Contents:
     return Contents(texts)
 
 
-def file(archive: bytes, path: str) -> bytes | None:
+def read_archive_file(archive: bytes, path: str) -> bytes | None:
     """Return the content of one file of an archive; None if there is no such file.
 
     At most one byte more than ``LARGEST_TEXT`` is returned, which shows that it is too large.
     """
     content = None
     try:
-        for name, stream in _members(archive):
+        for name, stream in _iter_members(archive):
             # Do not stop at the first: if two files have the same name, unpacking leaves the later.
             if name == path:
                 content = stream.read(LARGEST_TEXT + 1)
@@ -304,7 +306,7 @@ def file(archive: bytes, path: str) -> bytes | None:
     return content
 
 
-def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
+def _iter_members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
     """Iterate over (name, content) of the regular files of an archive."""
     # Detect gzip by its magic number: tarfile's own detection would unpack without a limit.
     is_gzip = archive[:2] == b"\x1f\x8b"
@@ -328,7 +330,7 @@ class Diff:
     """Remark on what is not shown, and why."""
 
 
-def diff(old: bytes | None, new: bytes | None) -> Diff:
+def compare_versions(old: bytes | None, new: bytes | None) -> Diff:
     """Return the changes from ``old`` to ``new``; a version is None if the file did not exist."""
     sides: list[list[str]] = []
     for content in (old or b"", new or b""):

@@ -14,14 +14,14 @@ from rich.text import Text
 
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.why.diagnosis import Cause
-from trainyard.runs.why.read_evidence import cause_of
+from trainyard.runs.why.read_evidence import find_cause
 from trainyard.terminal import console
 
 Metrics = dict[str, dict[str, float]]
 """Mapping of a step's title to a mapping of a metric's name to its latest value."""
 
 
-def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics:
+def read_training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics:
     """Return the latest metrics of the run's training jobs that have any.
 
     Raises:
@@ -29,14 +29,14 @@ def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics
     """
     jobs = {step.title: step.job for step in steps.values() if step.job}
     metrics_by_title = {
-        title: latest(execution.training_job(name))
+        title: read_latest_metrics(execution.training_job(name))
         for title, (kind, name) in jobs.items()
         if kind == "TrainingJob"
     }
     return {title: metrics for title, metrics in metrics_by_title.items() if metrics}
 
 
-def latest(job: Mapping[str, Any]) -> dict[str, float]:
+def read_latest_metrics(job: Mapping[str, Any]) -> dict[str, float]:
     """Return a mapping of a metric's name to its latest value.
 
     It is read from FinalMetricDataList in ``job``, DescribeTrainingJob's response.
@@ -49,9 +49,9 @@ def latest(job: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:
+def build_metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:
     """Return a table of the latest metrics for a terminal; None if no training job has any."""
-    metrics_by_title = training_metrics(execution, steps)
+    metrics_by_title = read_training_metrics(execution, steps)
     if not metrics_by_title:
         return None
     table = Table(box=None, pad_edge=False)
@@ -74,7 +74,7 @@ class Display:
 
     watch: str = "trainyard watch"
     """Command that watches such an execution, for messages."""
-    tables: tuple[Callable[[Execution, Steps], RenderableType | None], ...] = (metrics_table,)
+    tables: tuple[Callable[[Execution, Steps], RenderableType | None], ...] = (build_metrics_table,)
     """Tables of the summary, below the steps; None for an empty one."""
     progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = lambda job: None
     """DescribeTrainingJob's answer → (steps done, all steps); None: not known."""
@@ -93,25 +93,25 @@ COLOURS = {
 }
 
 
-def steps_table(steps: list[Step]) -> Table:
+def build_steps_table(steps: list[Step]) -> Table:
     """Return a table with a row (step, status, time) per step, in the order of ``steps``."""
     table = Table(box=None, pad_edge=False)
     table.add_column("step")
     table.add_column("status")
     table.add_column("time", justify="right")
     for step in steps:
-        table.add_row(step.title, status_text(step), duration(step.seconds))
+        table.add_row(step.title, format_status(step), format_duration(step.seconds))
     return table
 
 
-def status_text(step: Step) -> Text:
+def format_status(step: Step) -> Text:
     """Return the step's status in its colour, with a note if it was cached or reused, or waits for
     a callback.
     """
-    return Text(f"{step.status}{_aside(step)}", style=COLOURS.get(step.status, ""))
+    return Text(f"{step.status}{_format_status_note(step)}", style=COLOURS.get(step.status, ""))
 
 
-def _aside(step: Step) -> str:
+def _format_status_note(step: Step) -> str:
     """Return a note on a step that was cached or reused, or waits for a callback; else empty."""
     if step.cached:
         return " (cached)"
@@ -122,7 +122,7 @@ def _aside(step: Step) -> str:
     return f" (waits: trainyard callback {token})" if waits else ""
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Return a duration as text: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``; empty for None."""
     if seconds is None:
         return ""
@@ -150,7 +150,7 @@ def print_summary(execution: Execution, display: Display) -> None:
     steps = execution.steps()
     by_name = {step.name: step for step in steps}
     console.print()
-    console.print(steps_table(steps))
+    console.print(build_steps_table(steps))
     for table in display.tables:
         if (panel := table(execution, by_name)) is not None:
             console.print(panel)
@@ -161,14 +161,14 @@ def print_summary(execution: Execution, display: Display) -> None:
     total = (description["LastModifiedTime"] - description["CreationTime"]).total_seconds()
     console.print(
         Text.assemble(
-            "run ", (status, COLOURS.get(status, "")), f" after {duration(total)}", reason
+            "run ", (status, COLOURS.get(status, "")), f" after {format_duration(total)}", reason
         )
     )
-    if arn := model_package(steps):
+    if arn := find_model_package(steps):
         console.print(f"model package {arn}", highlight=False)
 
 
-def model_package(steps: list[Step]) -> str | None:
+def find_model_package(steps: list[Step]) -> str | None:
     """Return the ARN of the model package that the run registered; None if it registered none."""
     for step in steps:
         if arn := step.metadata.get("RegisterModel", {}).get("Arn"):
@@ -179,25 +179,25 @@ def model_package(steps: list[Step]) -> str | None:
 def _print_failure(execution: Execution, step: Step) -> None:
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
     logs = execution.last_lines(step, LOG_TAIL)
-    for host in _worth_showing(logs, step.reason):
+    for host in _select_hosts(logs, step.reason):
         console.print(Text(f"last lines of {host}:", style="dim"))
-        for line in last_words(logs[host]):
+        for line in select_last_job_lines(logs[host]):
             console.print(Text(f"  {line}", style="dim"))
-    cause = cause_of(execution, step)
+    cause = find_cause(execution, step)
     # These two have been printed already: "reason" is the step's reason, and all that is known of
     # "unknown" is the end of the log.
     if cause.name not in ("reason", "unknown"):
         print_cause(cause)
 
 
-def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
+def _select_hosts(hosts: Iterable[str], reason: str) -> list[str]:
     """Return the hosts that the reason names; else the first few, because ranks fail alike."""
     hosts = sorted(hosts)
     named_hosts = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
     return named_hosts or hosts[:HOSTS_SHOWN]
 
 
-def last_words(lines: Sequence[str]) -> Sequence[str]:
+def select_last_job_lines(lines: Sequence[str]) -> Sequence[str]:
     """Return the last lines that the job itself logged, before the messages of its launcher."""
     end = next((n for n, line in enumerate(lines) if LAUNCHER.match(line)), len(lines))
     return lines[max(0, end - LAST_LINES) : end]

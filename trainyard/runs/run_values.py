@@ -17,8 +17,8 @@ from botocore.exceptions import ClientError, ParamValidationError
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language import definition_document as language
-from trainyard.language.evaluation import Unknown, UnstartedScope, arn_variables, read_json
-from trainyard.language.expressions import ExpressionError, lookup
+from trainyard.language.evaluation import Unknown, UnstartedScope, parse_arn_variables, read_json
+from trainyard.language.expressions import ExpressionError, look_up_path
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.runs.execution import Step
 
@@ -36,7 +36,7 @@ class Resource:
     """Operation that describes it, such as ``DescribeTrainingJob``."""
 
 
-def resource_of(step: Step) -> Resource | None:
+def find_step_resource(step: Step) -> Resource | None:
     """Return the resource that a step created or started; None if no operation can describe it.
 
     The resource of a check step is its processing job.
@@ -107,7 +107,7 @@ class RunValues(UnstartedScope):
         self._began = answer.get("CreationTime")
 
     def variable(self, name: str) -> Any:
-        variables = arn_variables(self._arn)
+        variables = parse_arn_variables(self._arn)
         if name == "StartDateTime" and isinstance(self._began, datetime):
             return self._began.isoformat()
         return variables[name] if name in variables else super().variable(name)
@@ -116,13 +116,13 @@ class RunValues(UnstartedScope):
         if (run_step := self._steps.get(step)) is None:
             return Unknown(f"{step} has not begun")
         try:
-            return lookup(self._properties(run_step), path, f"Steps.{step}.{path}")
+            return look_up_path(self._build_properties(run_step), path, f"Steps.{step}.{path}")
         except ExpressionError:
             if run_step.status in ("Succeeded", "Executing"):
                 raise
             return Unknown(f"{step} {run_step.status.lower()}, and has no {path}")
 
-    def _properties(self, step: Step) -> Mapping[str, Any]:
+    def _build_properties(self, step: Step) -> Mapping[str, Any]:
         """Return the document in which the step's properties are looked up: its Metadata, joined
         with the description of its resource.
         """
@@ -132,13 +132,13 @@ class RunValues(UnstartedScope):
             properties["OutputParameters"] = {
                 output.get("Name"): output.get("Value") for output in outputs
             }
-        resource = resource_of(step)
+        resource = find_step_resource(step)
         try:
             return properties | (dict(self._describe(resource)) if resource else {})
         except ServiceError as error:
             raise ExpressionError(str(error)) from None
 
-    def property_file_uri(self, step: str, name: str) -> str | Unknown:
+    def find_property_file_uri(self, step: str, name: str) -> str | Unknown:
         """Return the S3 URI of a step's property file; ``Unknown`` if the step has not written it.
 
         Raises:
@@ -147,12 +147,12 @@ class RunValues(UnstartedScope):
         step_definition = language.find_step(self._document.get("Steps"), step)
         if step_definition is None:
             raise ExpressionError(f"step {step!r} does not exist")
-        folder, file = language.property_file(step_definition.document, name)
+        folder, file = language.find_property_file(step_definition.document, name)
         uri = self.property(step, folder)
         return uri if isinstance(uri, Unknown) else f"{uri.rstrip('/')}/{file}"
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        uri = self.property_file_uri(step, name)
+        uri = self.find_property_file_uri(step, name)
         return uri if isinstance(uri, Unknown) else self.s3_file(uri, path)
 
     def s3_file(self, uri: str, path: str) -> Any:
@@ -187,7 +187,7 @@ _NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,2})?")
 # Read numbers from property files.
 
 
-def property_file_uri_of_job(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
+def build_property_file_uri(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
     """Return the S3 URI of a property file; None before the processing job has ended.
 
     Args:
@@ -224,16 +224,16 @@ def is_overwritten(job: Mapping[str, Any], write_time: datetime | None) -> bool:
     return end_time is not None and write_time is not None and write_time > end_time + LATE
 
 
-def in_json(content: bytes) -> Iterator[tuple[str, float]]:
+def iter_json_numbers(content: bytes) -> Iterator[tuple[str, float]]:
     """Iterate over (path, number) of the numbers in a JSON text; nothing if it is not JSON."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
         return
-    yield from _leaves("", document, DEEPEST)
+    yield from _iter_numbers("", document, DEEPEST)
 
 
-def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
+def _iter_numbers(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
     """Iterate over (path, number) in a JSON value, at most ``deeper`` levels down."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         # float raises OverflowError for a larger integer.
@@ -242,13 +242,13 @@ def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
     elif isinstance(value, dict | list) and deeper:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for name, inner in pairs:
-            yield from _leaves(f"{path}.{name}" if path else str(name), inner, deeper - 1)
+            yield from _iter_numbers(f"{path}.{name}" if path else str(name), inner, deeper - 1)
 
 
 # Read numbers of model packages.
 
 
-def of_package(
+def read_package_numbers(
     package: Mapping[str, Any], report: Callable[[str], Mapping[str, float]]
 ) -> dict[str, float]:
     """Return the numbers of a model package: a mapping of a name to a number.
@@ -272,7 +272,9 @@ def of_package(
     return numbers
 
 
-def in_report(s3: Any, uri: str, registration_time: datetime | None = None) -> dict[str, float]:
+def read_report_numbers(
+    s3: Any, uri: str, registration_time: datetime | None = None
+) -> dict[str, float]:
     """Return the numbers of the report at ``uri``: a mapping of a path to a number.
 
     It is empty if the report does not exist or cannot be read, is too long or not JSON, or was

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.aws_clients import client, service_errors
-from trainyard.common.errors import RecipeError, nearest
-from trainyard.language.definition_document import END_STATUSES, Step, steps_of
-from trainyard.language.evaluation import arn_variables
-from trainyard.language.expressions import index_parameters, known_references
-from trainyard.runs.execution import Execution, latest_execution
+from trainyard.aws_clients import create_client, service_errors
+from trainyard.common.errors import RecipeError, suggest_nearest
+from trainyard.language.definition_document import END_STATUSES, Step, iter_steps
+from trainyard.language.evaluation import parse_arn_variables
+from trainyard.language.expressions import index_parameters, iter_known_references
+from trainyard.runs.execution import Execution, find_latest_execution
 
 MOST = 50
 """Largest number of steps in a SelectiveExecutionConfig (botocore: SelectedStepList)."""
@@ -50,7 +50,7 @@ class RerunPlan:
         selection = [{"StepName": name} for name in self.runs]
         return {"SelectedSteps": selection, "SourcePipelineExecutionArn": self.source}
 
-    def lines(self, new_parameters: Mapping[str, str]) -> Iterator[str]:
+    def iter_explanations(self, new_parameters: Mapping[str, str]) -> Iterator[str]:
         """Iterate over lines that explain the plan to the user.
 
         ``new_parameters`` are the parameters that the user changes.
@@ -85,22 +85,24 @@ def plan(
             ended, is of another pipeline, or has no result for a step that must be reused.
         ServiceError: the execution or pipeline does not exist, or AWS refused.
     """
-    source = execution or latest_execution(pipeline, region)
-    name = arn_variables(source)["PipelineName"]
+    source = execution or find_latest_execution(pipeline, region)
+    name = parse_arn_variables(source)["PipelineName"]
     if pipeline not in (None, name):
         raise RecipeError(f"--execution {source}: is not an execution of pipeline {pipeline}")
     with service_errors(f"reading pipeline {name}"):
-        description = client("sagemaker", region).describe_pipeline(PipelineName=name)
+        description = create_client("sagemaker", region).describe_pipeline(PipelineName=name)
     definition = json.loads(description["PipelineDefinition"])
-    steps = {s.name: s for s in steps_of(definition.get("Steps")) if s.loop is None}
+    steps = {s.name: s for s in iter_steps(definition.get("Steps")) if s.loop is None}
     if step not in steps:
         message = f"--from {step}: pipeline {name} has no such step outside of loops"
-        raise RecipeError(f"{message}; {nearest(step, list(steps))}")
-    runs, earlier_run = _runs(step, steps), Execution(source, region)
+        raise RecipeError(f"{message}; {suggest_nearest(step, list(steps))}")
+    runs, earlier_run = _explain_reruns(step, steps), Execution(source, region)
     reused_steps = _find_reused(step, runs, steps, earlier_run)
     declarations = index_parameters(definition)
-    parameters = {n: value for n, value in earlier_run.parameters().items() if n in declarations}
-    references = {r.name for n in reused_steps for r in known_references(steps[n].document)}
+    parameters = {
+        n: value for n, value in earlier_run.read_parameters().items() if n in declarations
+    }
+    references = {r.name for n in reused_steps for r in iter_known_references(steps[n].document)}
     return RerunPlan(
         pipeline=name,
         source=source,
@@ -122,14 +124,14 @@ def start(rerun: RerunPlan, new_parameters: Mapping[str, str], region: str | Non
     """
     values = {**rerun.parameters, **new_parameters}
     with service_errors(f"starting pipeline {rerun.pipeline}"):
-        return client("sagemaker", region).start_pipeline_execution(
+        return create_client("sagemaker", region).start_pipeline_execution(
             PipelineName=rerun.pipeline,
             PipelineParameters=[{"Name": k, "Value": v} for k, v in values.items()],
             SelectiveExecutionConfig=rerun.config,
         )["PipelineExecutionArn"]
 
 
-def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
+def _explain_reruns(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
     """Return a mapping of the names of a step and of all its dependents to why they run.
 
     It is in the definition's order.

@@ -18,8 +18,8 @@ from trainyard.foresight import measured_corrections
 from trainyard.foresight.measured_corrections import PLACE, Measurement
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
-from trainyard.runs.execution import Execution, Step, all_executions
-from trainyard.runs.metric_lines import definitions, given_up
+from trainyard.runs.execution import Execution, Step, list_executions
+from trainyard.runs.metric_lines import compile_definitions, explain_abandoned_metrics
 
 STEP = "step"
 """Key of the whole optimizer step in ``Seconds``."""
@@ -82,7 +82,7 @@ class Pace:
             detail += f"{expectation.seconds[part]:.3g} s"
         return f"slow: {much} by what {expectation.grounds}{detail}"
 
-    def table(self) -> Table:
+    def build_table(self) -> Table:
         """Return a table of measured and expected seconds: a row for the step and each part."""
         table = Table(box=None, pad_edge=False)
         table.add_column("seconds of")
@@ -91,16 +91,16 @@ class Pace:
             table.add_column(expectation.grounds, justify="right")
         for part in self.found:
             others = (other.seconds.get(part) for other in self.expected)
-            table.add_row(part, *map(figure, (self.found[part], *others)))
+            table.add_row(part, *map(format_figure, (self.found[part], *others)))
         return table
 
 
-def figure(seconds: float | None) -> str:
+def format_figure(seconds: float | None) -> str:
     """Return the number with three significant digits; an empty string for None."""
     return "" if seconds is None else f"{seconds:.3g}"
 
 
-def earlier(runs: Sequence[Seconds]) -> ExpectedTime | None:
+def estimate_expected_time(runs: Sequence[Seconds]) -> ExpectedTime | None:
     """Return the expectation from the measured times of similar earlier runs.
 
     Return None if none of them has the time of a whole step.
@@ -142,24 +142,28 @@ def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[M
         if step.job and step.job[0] == "TrainingJob" and step.status == "Succeeded":
             job = execution.training_job(step.job[1])
             try:
-                yield _make_measurement(job, setting_of(job), seconds(execution, step, job))
+                yield _make_measurement(
+                    job, setting_of(job), read_step_seconds(execution, step, job)
+                )
             except ForesightError as error:
                 yield f"{step.job[1]}: {error}"
 
 
-def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[float]:
+def read_step_seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[float]:
     """Return the seconds per optimizer step that a job logged, in the order of the log.
 
     Raises:
         ForesightError: matching the metric's regular expression takes too long.
     """
-    metrics = [definition for definition in definitions(job) if definition.name.endswith(METRIC)][
-        :1
-    ]
-    readings = (metric.value(line) for metric in metrics for line in execution.all_lines(step))
+    metrics = [
+        definition for definition in compile_definitions(job) if definition.name.endswith(METRIC)
+    ][:1]
+    readings = (
+        metric.extract_value(line) for metric in metrics for line in execution.all_lines(step)
+    )
     values = [value for value in readings if value is not None]
-    if given_up(metrics):
-        raise ForesightError(given_up(metrics)[0])
+    if explain_abandoned_metrics(metrics):
+        raise ForesightError(explain_abandoned_metrics(metrics)[0])
     return values
 
 
@@ -206,7 +210,7 @@ def calibrate(
         ForesightError: no training can be used; the message says why.
         ServiceError: the execution does not exist, or AWS cannot be reached.
     """
-    arns = all_executions(region) if which == ALL else [which]
+    arns = list_executions(region) if which == ALL else [which]
     outcomes = [
         line for arn in arns for line in measure_trainings(Execution(arn, region), setting_of)
     ]

@@ -42,15 +42,15 @@ def check(body: str) -> list[Finding]:
     if document is None:
         return problems
     steps = {step.name: step for step in document.steps}
-    problems += findings(body, document)
-    problems += step_request_checks.findings(document, steps)
-    problems += reference_checks.findings(document, steps)
-    problems += step_dependencies.findings(document, steps)
-    problems += expression_checks.findings(document, steps)
+    problems += check_limits(body, document)
+    problems += step_request_checks.check_step_requests(document, steps)
+    problems += reference_checks.check_references(document, steps)
+    problems += step_dependencies.check_dependencies(document, steps)
+    problems += expression_checks.check_conditions(document, steps)
     # Rules rely on the types of values, so they do not see steps in which a type is wrong.
     broken = {finding.step for finding in problems if finding.rule in MALFORMED_RULES}
     well_formed = replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
-    problems += rules.findings(well_formed)
+    problems += rules.apply_rules(well_formed)
     # Two checks may have found the same problem: ``dict.fromkeys`` keeps one of equal findings.
     positions = {None: -1} | {name: position for position, name in enumerate(steps)}
     return sorted(dict.fromkeys(problems), key=lambda f: (f.severity, positions.get(f.step, -1)))
@@ -70,13 +70,13 @@ def refuse_errors(body: str, source: str) -> None:
         )
 
 
-def findings(body: str, document: Document) -> Iterator[Finding]:
+def check_limits(body: str, document: Document) -> Iterator[Finding]:
     """Check the definition's length and number of parameters against the limits in botocore's
     service model.
     """
     longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
     if len(body) > longest:
-        yield ROOT.error(
+        yield ROOT.make_error(
             "quota",
             f"the definition has {len(body)} characters, at most {longest} are taken",
             reason="CreatePipeline refuses it",
@@ -85,7 +85,7 @@ def findings(body: str, document: Document) -> Iterator[Finding]:
         )
     most = service_shapes("sagemaker")["ParameterList"]["max"]
     if len(document.parameters) > most:
-        yield ROOT.join("Parameters").error(
+        yield ROOT.join("Parameters").make_error(
             "quota",
             f"{len(document.parameters)} parameters, at most {most} can be given at a start",
             reason="StartPipelineExecution takes no more",
@@ -130,7 +130,7 @@ def show(findings: Sequence[Finding], summary: str) -> None:
     checked.
     """
     for step in dict.fromkeys(finding.step for finding in findings):
-        console.print(f"[bold]{escape(_title(step, findings))}[/]", highlight=False)
+        console.print(f"[bold]{escape(_format_title(step, findings))}[/]", highlight=False)
         for finding in findings:
             if finding.step == step:
                 colour = COLOURS[finding.severity]
@@ -143,22 +143,22 @@ def show(findings: Sequence[Finding], summary: str) -> None:
                             f"          [dim]{label:4}[/] {escape(text)}", highlight=False
                         )
         console.print()
-    console.print(_summary(findings, summary), highlight=False)
+    console.print(_format_summary(findings, summary), highlight=False)
 
 
-def line(finding: Finding) -> str:
+def format_finding(finding: Finding) -> str:
     """Return a finding as one line, for an error message."""
     return f"{finding.path}: {finding.problem}; {finding.fix} ({finding.source})"
 
 
-def _title(step: str | None, findings: Iterable[Finding]) -> str:
+def _format_title(step: str | None, findings: Iterable[Finding]) -> str:
     if step is not None:
         return f"Step {step}"
     recipe = any(finding.rule == "recipe" for finding in findings)
     return "The recipe" if recipe else "The pipeline"
 
 
-def _summary(findings: Sequence[Finding], summary: str) -> str:
+def _format_summary(findings: Sequence[Finding], summary: str) -> str:
     """Return a line with the numbers of errors and warnings, or "valid", before ``summary``."""
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors

@@ -16,8 +16,8 @@ from trainyard.language.expressions import (
     JOIN,
     JSON_GET,
     ExpressionError,
-    expressions,
     is_expression,
+    iter_expressions,
     parse_get,
     split_path,
 )
@@ -26,9 +26,9 @@ from trainyard.validate.location import (
     REFUSAL,
     Finding,
     Place,
-    brief,
-    suggestion,
-    unknown_argument,
+    format_unknown_argument,
+    shorten_repr,
+    suggest_name,
 )
 from trainyard.validate.step_properties import OUTPUT_TYPES, PropertyError, find
 
@@ -51,25 +51,25 @@ class ExpressionType:
     when the pipeline runs; else empty."""
 
 
-def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
+def iter_located_expressions(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
     """Iterate over every expression of the definition, with its place and its step.
 
     The step is None for expressions in the definition's top-level configurations.
     """
     for key in ("PipelineExperimentConfig", "MlflowConfig"):
-        for expression, keys in expressions(document.document.get(key)):
+        for expression, keys in iter_expressions(document.document.get(key)):
             yield expression, Place(None, f"$.{key}").join(*keys), None
     for step in document.steps:
         place = Place(step.name, step.path)
         fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
-        for expression, keys in expressions(fields | {"Arguments": step.own_arguments}):
+        for expression, keys in iter_expressions(fields | {"Arguments": step.own_arguments}):
             yield expression, place.join(*keys), step
 
 
 def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> ExpressionType:
     """Return the type of ``expression``; ``ANY`` if it is known only at run time, or is invalid."""
     if JOIN in expression:
-        joined_text = document.value(expression)
+        joined_text = document.resolve_value(expression)
         if not isinstance(joined_text, Unknown):
             return ExpressionType("string", (joined_text,))
         # A text can be checked for a form such as that of an S3 URI only if its beginning is
@@ -84,15 +84,15 @@ def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> 
         # ``reference_checks`` reports it.
         return ExpressionType(ANY)
     if reference.kind == "Parameters":
-        return parameter_type(document.parameters.get(reference.name, {}))
+        return find_parameter_type(document.parameters.get(reference.name, {}))
     if reference.kind in ("Execution", EXPERIMENT):
         return ExpressionType("string")
     if reference.kind == "Steps" and reference.name in steps:
-        return _property_type(steps[reference.name], reference.path, steps)
+        return _find_property_type(steps[reference.name], reference.path, steps)
     return ExpressionType(ANY)
 
 
-def parameter_type(entry: Any) -> ExpressionType:
+def find_parameter_type(entry: Any) -> ExpressionType:
     """Return the type of a parameter, with its default and permitted values, from its entry in the
     definition.
     """
@@ -104,7 +104,7 @@ def parameter_type(entry: Any) -> ExpressionType:
     return ExpressionType(OUTPUT_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
 
 
-def _property_type(step: Step, path: str, steps: dict[str, Step]) -> ExpressionType:
+def _find_property_type(step: Step, path: str, steps: dict[str, Step]) -> ExpressionType:
     """Return the type of a step's property; ``ANY`` if it does not exist or has no JSON type."""
     try:
         shape = find(step, split_path(path), steps)
@@ -123,9 +123,9 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
     """Check the body of a ``Std:Join``."""
     values = body.get("Values") if isinstance(body, dict) else None
     if not isinstance(values, list):
-        yield place.error(
+        yield place.make_error(
             "expression",
-            f"{brief(body)}: expected On and a list of Values",
+            f"{shorten_repr(body)}: expected On and a list of Values",
             reason=REFUSAL,
             fix='{"Std:Join": {"On": "/", "Values": […]}}',
             source="SDK 3.27: Join",
@@ -133,35 +133,35 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
         return
     for key in body:
         if key not in ("On", "Values"):
-            yield odd_member(place.join(key), JOIN, key, ["On", "Values"])
+            yield make_member_finding(place.join(key), JOIN, key, ["On", "Values"])
     if not isinstance(body.get("On", ""), str):
-        yield _no_text(place.join("On"), body["On"])
+        yield _make_text_finding(place.join("On"), body["On"])
     for index, value in enumerate(values):
         is_function = (
             isinstance(value, dict) and len(value) == 1 and set(value) <= {GET, JOIN, JSON_GET}
         )
         if value is None or (isinstance(value, list | dict) and not is_function):
-            yield place.join("Values", index).error(
+            yield place.join("Values", index).make_error(
                 "join-values",
-                f"{brief(value)}: expected text, a number, true or false, or an expression",
+                f"{shorten_repr(value)}: expected text, a number, true or false, or an expression",
                 reason="the step fails when the text is put together",
                 fix="join scalar values only",
                 source="SDK 3.27: Join",
             )
 
 
-def _no_text(place: Place, value: Any) -> Finding:
+def _make_text_finding(place: Place, value: Any) -> Finding:
     """Return a finding that a value must be constant text."""
-    return place.error(
+    return place.make_error(
         "expression",
-        f"{brief(value)} is not text: an expression cannot stand here",
+        f"{shorten_repr(value)} is not text: an expression cannot stand here",
         reason=f"{REFUSAL}: it is read before any expression has a value",
         fix="write constant text",
         source="#3463 #4418",
     )
 
 
-def odd_member(
+def make_member_finding(
     place: Place, owner: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
 ) -> Finding:
     """Return a finding that ``owner``, such as a function or the definition, has an unknown member.
@@ -173,23 +173,23 @@ def odd_member(
         valid: names of valid members, to suggest from.
         known_from: source of ``valid``.
     """
-    return place.error(
+    return place.make_error(
         "unknown-member",
         f"{owner} has no member {key!r}",
         reason=f"{REFUSAL}: unknown property",
-        fix=suggestion(key, valid),
+        fix=suggest_name(key, valid),
         source=f"{known_from}; the service's message in #2746",
-        answer=unknown_argument(key),
+        answer=format_unknown_argument(key),
     )
 
 
-def json_get(body: Any, place: Place) -> Iterator[Finding]:
+def check_json_get(body: Any, place: Place) -> Iterator[Finding]:
     """Check the body of a ``Std:JsonGet``."""
     members = ("PropertyFile", "S3Uri", "Path")
     if not isinstance(body, dict) or ("PropertyFile" in body) == ("S3Uri" in body):
-        yield place.error(
+        yield place.make_error(
             "expression",
-            f"{brief(body)}: expected Path, and either PropertyFile or S3Uri",
+            f"{shorten_repr(body)}: expected Path, and either PropertyFile or S3Uri",
             reason=REFUSAL,
             fix='write {"PropertyFile": {"Get": "Steps.X.PropertyFiles.Y"}, "Path": "a.b"}',
             source="SDK 3.27: JsonGet",
@@ -197,29 +197,29 @@ def json_get(body: Any, place: Place) -> Iterator[Finding]:
         return
     for key in body:
         if key not in members:
-            yield odd_member(place.join(key), JSON_GET, key, list(members))
-    yield from _json_path(body.get("Path"), place.join("Path"))
+            yield make_member_finding(place.join(key), JSON_GET, key, list(members))
+    yield from _check_json_path(body.get("Path"), place.join("Path"))
     file = body.get("PropertyFile")
     text = file.get(GET) if isinstance(file, dict) else None
     if "PropertyFile" in body and not re.fullmatch(r"Steps\.[^.]+\.PropertyFiles\..+", str(text)):
-        yield place.join("PropertyFile").error(
+        yield place.join("PropertyFile").make_error(
             "expression",
-            f'{brief(file)}: expected {{"Get": "Steps.<step>.PropertyFiles.<name>"}}',
+            f'{shorten_repr(file)}: expected {{"Get": "Steps.<step>.PropertyFiles.<name>"}}',
             reason=REFUSAL,
             fix="name the step and its property file",
             source="SDK 3.27: JsonGet",
         )
 
 
-def _json_path(path: Any, place: Place) -> Iterator[Finding]:
+def _check_json_path(path: Any, place: Place) -> Iterator[Finding]:
     """Check the Path of a JsonGet."""
     if not isinstance(path, str):
-        yield _no_text(place, path)
+        yield _make_text_finding(place, path)
         return
     try:
         split_path(path)
     except ExpressionError as error:
-        yield place.error(
+        yield place.make_error(
             "json-path",
             str(error),
             reason="the value is not found, and the step fails after the job has run",
@@ -234,13 +234,13 @@ SOURCE = "SDK 3.27: conditions"
 NUMBERS = ("integer", "float")
 
 
-def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+def check_conditions(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over the findings in the conditions of all Condition steps."""
     for step in document.steps:
         if step.type != "Condition":
             continue
         if step.branch:
-            yield Place(step.name, step.path).warning(
+            yield Place(step.name, step.path).make_warning(
                 "nested-condition",
                 f"the condition stands in a branch of the condition {step.branch[0]!r}",
                 reason=KINDER,
@@ -250,13 +250,15 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         place = Place(step.name, step.path).join("Arguments")
         conditions = step.arguments.get("Conditions")
         if not isinstance(conditions, list) or not conditions:
-            yield _form(place.join("Conditions"), conditions, "a list with at least one condition")
+            yield _make_form_finding(
+                place.join("Conditions"), conditions, "a list with at least one condition"
+            )
             continue
         for index, condition in enumerate(conditions):
             check = _Check(document, steps)
-            yield from check.condition(condition, place.join("Conditions", index))
+            yield from check.check_condition(condition, place.join("Conditions", index))
         if not step.arguments.get("IfSteps") and not step.arguments.get("ElseSteps"):
-            yield place.warning(
+            yield place.make_warning(
                 "empty-condition",
                 "neither IfSteps nor ElseSteps has a step",
                 reason="whatever the outcome, nothing follows from it",
@@ -272,27 +274,31 @@ class _Check:
         self.document = document
         self.steps = steps
 
-    def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
+    def check_condition(self, condition: Any, place: Place) -> Iterator[Finding]:
         """Check one condition and the conditions nested in it."""
         kind = condition.get("Type") if isinstance(condition, dict) else None
         # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(MEMBERS):
             expectation = f"a condition of one Type of {', '.join(MEMBERS)}"
-            yield _form(place, condition, expectation, suggestion(kind, list(MEMBERS)))
+            yield _make_form_finding(
+                place, condition, expectation, suggest_name(kind, list(MEMBERS))
+            )
             return
-        yield from _members(condition, kind, place)
+        yield from _check_members(condition, kind, place)
         if kind == "Not":
             yield from self._check_parts([condition.get("Condition")], place, ["Condition"])
         elif kind == "Or":
-            yield from self._or(condition.get("Conditions"), place)
+            yield from self._check_or(condition.get("Conditions"), place)
         elif kind == "In":
-            yield from self._in(condition, place)
+            yield from self._check_in(condition, place)
         elif all(member in condition for member in MEMBERS[kind]):
             yield from self._compare(kind, condition["LeftValue"], condition["RightValue"], place)
 
-    def _or(self, parts: Any, place: Place) -> Iterator[Finding]:
+    def _check_or(self, parts: Any, place: Place) -> Iterator[Finding]:
         if not isinstance(parts, list) or not parts:
-            yield _form(place.join("Conditions"), parts, "a list with at least one condition")
+            yield _make_form_finding(
+                place.join("Conditions"), parts, "a list with at least one condition"
+            )
             return
         yield from self._check_parts(parts, place, [("Conditions", i) for i in range(len(parts))])
 
@@ -300,12 +306,12 @@ class _Check:
         for part, key in zip(parts, keys, strict=True):
             child = place.join(key) if isinstance(key, str) else place.join(*key)
             if part is not None:
-                yield from self.condition(part, child)
+                yield from self.check_condition(part, child)
 
-    def _in(self, condition: dict, place: Place) -> Iterator[Finding]:
+    def _check_in(self, condition: dict, place: Place) -> Iterator[Finding]:
         values = condition.get("Values")
         if not isinstance(values, list) or not values:
-            yield _form(place.join("Values"), values, "a list with at least one value")
+            yield _make_form_finding(place.join("Values"), values, "a list with at least one value")
             return
         for index, value in enumerate(values):
             child = place.join("Values", index)
@@ -316,13 +322,16 @@ class _Check:
         types = [self._type(value) for value in (left_value, right)]
         for side, type_ in zip((left_value, right), types, strict=True):
             if type_ is None:
-                yield _form(place, side, "text, a number, true or false, or an expression")
+                yield _make_form_finding(
+                    place, side, "text, a number, true or false, or an expression"
+                )
         known_types = [t for t in types if t is not None and t != ANY]
         is_comparable = len(set(known_types)) == 1 or set(known_types) <= set(NUMBERS)
         if len(known_types) == 2 and not is_comparable:
-            yield place.error(
+            yield place.make_error(
                 "condition-types",
-                f"{kind} compares {brief(left_value)} ({known_types[0]}) with {brief(right)} "
+                f"{kind} compares {shorten_repr(left_value)} ({known_types[0]}) with "
+                f"{shorten_repr(right)} "
                 f"({known_types[1]})",
                 reason="values of two types are never equal and have no order: the step fails, or "
                 "always takes one branch",
@@ -333,11 +342,11 @@ class _Check:
         elif kind in ORDER and any(type_ not in NUMBERS for type_ in known_types):
             if "boolean" in known_types:
                 problem = f"{kind} of true and false, which have no order"
-                make = place.error
+                make = place.make_error
             else:
                 problem, make = (
-                    f"{kind} of text: {brief(left_value)}, {brief(right)}",
-                    place.warning,
+                    f"{kind} of text: {shorten_repr(left_value)}, {shorten_repr(right)}",
+                    place.make_warning,
                 )
             yield make(
                 "condition-types",
@@ -359,11 +368,11 @@ class _Check:
         return names.get(type(value))
 
 
-def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
+def _check_members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
     """Check that a condition has exactly the members of its type."""
     for member in MEMBERS[kind]:
         if member not in condition:
-            yield place.error(
+            yield place.make_error(
                 "missing-member",
                 f"condition {kind} has no {member}",
                 reason=REFUSAL,
@@ -372,21 +381,21 @@ def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
             )
     for key in condition:
         if key not in ("Type", *MEMBERS[kind]):
-            yield place.join(key).error(
+            yield place.join(key).make_error(
                 "unknown-member",
                 f"condition {kind} has no member {key!r}",
                 reason=f"{REFUSAL}: unknown property",
-                fix=suggestion(key, list(MEMBERS[kind])),
+                fix=suggest_name(key, list(MEMBERS[kind])),
                 source="#2746",
-                answer=unknown_argument(key),
+                answer=format_unknown_argument(key),
             )
 
 
-def _form(place: Place, value: Any, expectation: str, fix: str = "") -> Finding:
+def _make_form_finding(place: Place, value: Any, expectation: str, fix: str = "") -> Finding:
     """Return a finding about a condition in which ``value`` is not what was expected."""
-    return place.error(
+    return place.make_error(
         "condition",
-        f"{brief(value)}, expected {expectation}",
+        f"{shorten_repr(value)}, expected {expectation}",
         reason=REFUSAL,
         fix=fix or f"give {expectation}",
         source=SOURCE,

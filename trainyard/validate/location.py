@@ -66,7 +66,7 @@ class Place:
                 path += f".{key}" if _PLAIN.fullmatch(key) else f"[{key!r}]"
         return Place(self.step, path)
 
-    def error(
+    def make_error(
         self, rule: str, problem: str, *, reason: str, fix: str, source: str, answer: str = ""
     ) -> Finding:
         """Return a finding at this place that the service refuses, or that makes the run fail."""
@@ -82,18 +82,20 @@ class Place:
             answer=answer,
         )
 
-    def warning(self, rule: str, problem: str, *, reason: str, fix: str, source: str) -> Finding:
+    def make_warning(
+        self, rule: str, problem: str, *, reason: str, fix: str, source: str
+    ) -> Finding:
         """Return a finding at this place that may waste money or time."""
-        finding = self.error(rule, problem, reason=reason, fix=fix, source=source)
+        finding = self.make_error(rule, problem, reason=reason, fix=fix, source=source)
         return replace(finding, severity="warning")
 
 
-def unknown_argument(name: str) -> str:
+def format_unknown_argument(name: str) -> str:
     """Return CreatePipeline's error message for an unknown member of a definition."""
     return f"{UNREADABLE} Unknown Argument member '{name}'."
 
 
-def suggestion(name: Any, valid: list[str], limit: int = 8) -> str:
+def suggest_name(name: Any, valid: list[str], limit: int = 8) -> str:
     """Return a fix: ``use`` and the most similar valid name, else up to ``limit`` valid names."""
     close = get_close_matches(str(name), valid, n=1, cutoff=0.6)
     if close:
@@ -104,7 +106,7 @@ def suggestion(name: Any, valid: list[str], limit: int = 8) -> str:
     return f"use one of {', '.join(valid[:limit])}{more}"
 
 
-def brief(value: Any, longest: int = 80) -> str:
+def shorten_repr(value: Any, longest: int = 80) -> str:
     """Return ``repr(value)`` for a message, cut at ``longest`` characters."""
     text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

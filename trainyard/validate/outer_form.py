@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.definition_document import VERSION, Document, Step, entries, steps_of
+from trainyard.language.definition_document import VERSION, Document, Step, iter_entries, iter_steps
 from trainyard.language.expressions import DEFAULT_TYPE, TYPES, Reference, is_a, is_expression
 from trainyard.language.step_types import STEP_TYPES, step_type
-from trainyard.validate.expression_checks import ANY, infer_type, odd_member
-from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
+from trainyard.validate.expression_checks import ANY, infer_type, make_member_finding
+from trainyard.validate.location import REFUSAL, Finding, Place, shorten_repr, suggest_name
 from trainyard.validate.step_properties import service_shapes
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
@@ -32,19 +32,22 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
             body, object_pairs_hook=_Pairs(findings), parse_constant=_Constants(findings)
         )
     except (ValueError, RecursionError) as error:
-        return None, [*findings, _no_json(str(error))]
+        return None, [*findings, _make_json_finding(str(error))]
     if not isinstance(document, dict):
-        return None, [*findings, _no_json(f"it is {brief(document)}, not an object")]
-    findings += _top(document)
-    findings += _parameters(document.get("Parameters"))
-    findings += _steps(document.get("Steps"))
+        return None, [
+            *findings,
+            _make_json_finding(f"it is {shorten_repr(document)}, not an object"),
+        ]
+    findings += _check_top_level(document)
+    findings += _check_parameters(document.get("Parameters"))
+    findings += _check_steps(document.get("Steps"))
     entries = document.get("Parameters")
     parameters = {
         entry["Name"]: entry
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("Name"), str)
     }
-    steps = tuple(steps_of(document.get("Steps")))
+    steps = tuple(iter_steps(document.get("Steps")))
     return Document(document=document, parameters=parameters, steps=steps), findings
 
 
@@ -60,9 +63,9 @@ class _Pairs:
             keys = [key for key, _ in pairs]
             twice = sorted({key for key in keys if keys.count(key) > 1})
             self.findings.append(
-                ROOT.error(
+                ROOT.make_error(
                     "duplicate-key",
-                    f"the key {twice[0]!r} stands twice in an object with {brief(keys)}",
+                    f"the key {twice[0]!r} stands twice in an object with {shorten_repr(keys)}",
                     reason="JSON readers keep the last one and drop the others in silence",
                     fix="remove one of them",
                     source="RFC 8259, section 4",
@@ -79,7 +82,7 @@ class _Constants:
 
     def __call__(self, constant: str) -> float:
         self.findings.append(
-            ROOT.error(
+            ROOT.make_error(
                 "not-json",
                 f"{constant} is not a JSON number",
                 reason=REFUSAL,
@@ -90,9 +93,9 @@ class _Constants:
         return float(constant.replace("Infinity", "inf"))
 
 
-def _no_json(problem: str) -> Finding:
+def _make_json_finding(problem: str) -> Finding:
     """Return a finding that the definition is not a JSON object."""
-    return ROOT.error(
+    return ROOT.make_error(
         "not-json",
         f"the definition is not a JSON object: {problem}",
         reason=REFUSAL,
@@ -101,12 +104,12 @@ def _no_json(problem: str) -> Finding:
     )
 
 
-def _top(document: dict) -> Iterator[Finding]:
+def _check_top_level(document: dict) -> Iterator[Finding]:
     """Check the top-level members of the definition."""
     if document.get("Version") != VERSION:
-        yield ROOT.join("Version").error(
+        yield ROOT.join("Version").make_error(
             "version",
-            f"{brief(document.get('Version'))}, expected {VERSION!r}",
+            f"{shorten_repr(document.get('Version'))}, expected {VERSION!r}",
             reason=REFUSAL,
             fix=f'"Version": "{VERSION}"',
             source=SDK_FORM,
@@ -114,103 +117,111 @@ def _top(document: dict) -> Iterator[Finding]:
     for key in document:
         if key not in TOP:
             free = [k for k in TOP if k not in document]
-            yield odd_member(ROOT.join(key), "the definition", key, free, SDK_FORM)
+            yield make_member_finding(ROOT.join(key), "the definition", key, free, SDK_FORM)
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
-        yield _form(ROOT.join("Steps"), document.get("Steps"), "a list with at least one step")
+        yield _make_form_finding(
+            ROOT.join("Steps"), document.get("Steps"), "a list with at least one step"
+        )
     if not isinstance(document.get("Parameters", []), list):
-        yield _form(ROOT.join("Parameters"), document["Parameters"], "a list")
+        yield _make_form_finding(ROOT.join("Parameters"), document["Parameters"], "a list")
     # SDK 3.27 writes these two as null if they are not used.
     for key in ("Metadata", "MlflowConfig"):
         if not isinstance(document.get(key), dict | None):
-            yield _form(ROOT.join(key), document[key], "an object or null")
+            yield _make_form_finding(ROOT.join(key), document[key], "an object or null")
 
 
-def _parameters(entries: Any) -> Iterator[Finding]:
+def _check_parameters(entries: Any) -> Iterator[Finding]:
     """Check the list of parameters, and that their names are unique."""
     names: set[str] = set()
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         place = ROOT.join("Parameters", index)
         if not isinstance(entry, dict):
-            yield _form(place, entry, "an object with Name and Type")
+            yield _make_form_finding(place, entry, "an object with Name and Type")
             continue
-        yield from _parameter(entry, place)
+        yield from _check_parameter(entry, place)
         name = entry.get("Name")
         if isinstance(name, str) and name in names:
-            yield _duplicate(place.join("Name"), "parameter", name)
+            yield _make_duplicate_finding(place.join("Name"), "parameter", name)
         names.add(str(name))
 
 
-def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
+def _check_parameter(entry: dict, place: Place) -> Iterator[Finding]:
     """Check the entry of one parameter."""
     yield from _name(entry.get("Name"), place.join("Name"), "PipelineParameterName")
     for key in entry:
         if key not in PARAMETER_KEYS:
-            yield odd_member(place.join(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
+            yield make_member_finding(
+                place.join(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM
+            )
     kind = entry.get("Type", DEFAULT_TYPE)
     if kind not in list(TYPES):
-        yield place.join("Type").error(
+        yield place.join("Type").make_error(
             "parameter-type",
-            f"{brief(kind)} is not a parameter type",
+            f"{shorten_repr(kind)} is not a parameter type",
             reason=REFUSAL,
-            fix=suggestion(kind, list(TYPES)),
+            fix=suggest_name(kind, list(TYPES)),
             source="SDK 3.27: ParameterTypeEnum",
         )
         return
-    yield from _values(entry, kind, place)
+    yield from _check_parameter_values(entry, kind, place)
 
 
-def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
+def _check_parameter_values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
     """Check that a parameter's default and permitted values have its type."""
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
     if default is not None and not is_a(default, kind):
-        yield _form(
+        yield _make_form_finding(
             place.join("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
         )
     if values is None:
         return
     if not isinstance(values, list) or not values:
-        yield _form(place.join("EnumValues"), values, "a list of values", "parameter-enum")
+        yield _make_form_finding(
+            place.join("EnumValues"), values, "a list of values", "parameter-enum"
+        )
         return
     for index, value in enumerate(values):
         if not is_a(value, kind):
             item_place = place.join("EnumValues", index)
-            yield _form(item_place, value, f"a value of Type {kind}", "parameter-enum")
+            yield _make_form_finding(item_place, value, f"a value of Type {kind}", "parameter-enum")
     if default is not None and default not in values:
-        yield place.join("DefaultValue").error(
+        yield place.join("DefaultValue").make_error(
             "parameter-enum",
-            f"{brief(default)} is not one of EnumValues {brief(values)}",
+            f"{shorten_repr(default)} is not one of EnumValues {shorten_repr(values)}",
             reason=REFUSAL,
-            fix=suggestion(default, [str(value) for value in values]),
+            fix=suggest_name(default, [str(value) for value in values]),
             source="SDK 3.27: ParameterString(enum_values)",
         )
 
 
-def _steps(documents: Any) -> Iterator[Finding]:
+def _check_steps(documents: Any) -> Iterator[Finding]:
     """Check the name, the type and the form of every step; names must be unique."""
     paths: dict[str, str] = {}
-    for entry in entries(documents):
+    for entry in iter_entries(documents):
         document, place = entry.document, Place(None, entry.path)
         if not isinstance(document, dict):
-            yield _form(place, document, "a step: an object with Name, Type and Arguments")
+            yield _make_form_finding(
+                place, document, "a step: an object with Name, Type and Arguments"
+            )
             continue
         name = document.get("Name")
         place = Place(name if isinstance(name, str) else None, entry.path)
         yield from _name(name, place.join("Name"), "StepName")
         if isinstance(name, str) and paths.setdefault(name, entry.path) != entry.path:
-            yield _duplicate(place.join("Name"), "step", name)
+            yield _make_duplicate_finding(place.join("Name"), "step", name)
         kind = document.get("Type")
         # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(STEP_TYPES):
-            yield place.join("Type").error(
+            yield place.join("Type").make_error(
                 "step-type",
-                f"{brief(kind)} is not a type of step",
+                f"{shorten_repr(kind)} is not a type of step",
                 reason=REFUSAL,
-                fix=suggestion(kind, list(STEP_TYPES)),
+                fix=suggest_name(kind, list(STEP_TYPES)),
                 source="SDK 3.27: StepTypeEnum",
             )
         arguments = document.get("Arguments")
         if arguments is not None and not isinstance(arguments, dict):
-            yield _form(place.join("Arguments"), arguments, "an object")
+            yield _make_form_finding(place.join("Arguments"), arguments, "an object")
 
 
 def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
@@ -218,25 +229,25 @@ def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
     body = service_shapes("sagemaker")[shape]
     # The pattern of botocore's shape would allow an empty name.
     if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
-        yield _form(
+        yield _make_form_finding(
             place, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
         )
     elif len(name) > body["max"]:
         expectation = f"at most {body['max']} characters"
-        yield _form(place, name, expectation, "name", f"botocore: {shape}")
+        yield _make_form_finding(place, name, expectation, "name", f"botocore: {shape}")
 
 
-def _form(
+def _make_form_finding(
     place: Place, value: Any, expectation: str, rule: str = "form", source: str = SDK_FORM
 ) -> Finding:
     """Return a finding that ``value`` is not what was expected."""
-    problem = f"{brief(value)}, expected {expectation}"
-    return place.error(rule, problem, reason=REFUSAL, fix=f"give {expectation}", source=source)
+    problem = f"{shorten_repr(value)}, expected {expectation}"
+    return place.make_error(rule, problem, reason=REFUSAL, fix=f"give {expectation}", source=source)
 
 
-def _duplicate(place: Place, noun: str, name: str) -> Finding:
+def _make_duplicate_finding(place: Place, noun: str, name: str) -> Finding:
     """Return a finding that a parameter's or step's name occurs twice."""
-    return place.error(
+    return place.make_error(
         "duplicate-name",
         f"a second {noun} is called {name!r}",
         reason=f"{REFUSAL}: names of {noun}s are unique in a pipeline",
@@ -260,11 +271,11 @@ KINDS = {
 member of an entity that is its name."""
 
 
-def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
+def check_special_step(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
     """Iterate over the findings in the arguments of a Cleanup, Lineage or ForEach step."""
     place = Place(step.name, step.path).join("Arguments")
     if step.type == "Cleanup":
-        yield from _cleanup(step, steps, place)
+        yield from _check_cleanup(step, steps, place)
     elif step.type == "Lineage":
         for index, association in enumerate(_list(step.arguments, "Associations")):
             for side in ("Source", "Destination"):
@@ -272,10 +283,10 @@ def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator
                 if isinstance(end, dict):
                     yield from _end(end, step, place.join("Associations", index, side))
     elif step.type == "ForEach":
-        yield from _loop(step, steps, place, document)
+        yield from _check_loop(step, steps, place, document)
 
 
-def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
+def _check_cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
     """Check that each step whose outputs are deleted exists and is in DependsOn."""
     resources = step.arguments.get("Resources")
     sources = resources.get("S3") if isinstance(resources, dict) else None
@@ -287,15 +298,15 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
         name = source.get("StepName") if isinstance(source, dict) else None
         child = place.join("Resources", "S3", index, "StepName")
         if isinstance(name, str) and name not in steps:
-            yield child.error(
+            yield child.make_error(
                 "unknown-step",
                 f"there is no step {name!r}",
                 reason="CreatePipeline refuses the definition: nothing to clean up",
-                fix=suggestion(name, list(steps)),
+                fix=suggest_name(name, list(steps)),
                 source="SDK 3.27: S3CleanupSource",
             )
         elif isinstance(name, str) and name not in waits:
-            yield child.error(
+            yield child.make_error(
                 "cleanup-order",
                 f"the step does not wait for {name!r}, whose outputs it deletes",
                 reason="only outputs of steps that have run can be deleted",
@@ -304,7 +315,7 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
             )
 
 
-def _loop(
+def _check_loop(
     step: Step, steps: dict[str, Step], place: Place, document: Document
 ) -> Iterator[Finding]:
     """Check a ForEach step: its items, the types of its body's steps, and its selector.
@@ -317,12 +328,14 @@ def _loop(
         if isinstance(items, dict) and is_expression(items)
         else None
     )
-    fits = items_type.type in ITEMS if items_type else _several(items)
+    fits = items_type.type in ITEMS if items_type else _has_permitted_length(items)
     # Every value that the parameter is known to take must be a JSON list of items.
-    lists = all(_several(_read(text)) for text in (items_type.values if items_type else ()))
+    lists = all(
+        _has_permitted_length(_read(text)) for text in (items_type.values if items_type else ())
+    )
     if items is not None and not (fits and lists):
-        subject = f"{brief(items)}{f' of type {items_type.type}' if items_type else ''}"
-        yield place.join("IterableItems").error(
+        subject = f"{shorten_repr(items)}{f' of type {items_type.type}' if items_type else ''}"
+        yield place.join("IterableItems").make_error(
             "loop-items",
             f"{subject}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
             reason=f"{REFUSAL}: there is nothing to iterate over",
@@ -332,7 +345,7 @@ def _loop(
     for index, body in enumerate(_list(step.arguments, "ForEachBody")):
         kind = body.get("Type") if isinstance(body, dict) else None
         if kind in NOT_IN_A_LOOP:
-            yield place.join("ForEachBody", index, "Type").error(
+            yield place.join("ForEachBody", index, "Type").make_error(
                 "loop-body",
                 f"a {kind} step cannot stand in a loop's body",
                 reason=REFUSAL,
@@ -347,16 +360,16 @@ def _loop(
         and str(field.get("Get")).startswith("IterationOutput.")
     )
     if field is not None and not is_output:
-        yield place.join("Selector", "Field").error(
+        yield place.join("Selector", "Field").make_error(
             "loop-item",
-            f"{brief(field)}: expected the output of a body step",
+            f"{shorten_repr(field)}: expected the output of a body step",
             reason=f"{REFUSAL}: other values are the same for every item",
             fix='write {"Get": "IterationOutput.<body step>.<property>"}',
             source="SDK 3.27: ForEachSelector",
         )
 
 
-def _several(items: Any) -> bool:
+def _has_permitted_length(items: Any) -> bool:
     """Return whether ``items`` is a list with a permitted number of items."""
     return isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS
 
@@ -375,9 +388,9 @@ def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
     """
     name, kind = end.get("Name"), end.get("Type")
     if ("Arn" in end) == ("Name" in end):
-        yield place.error(
+        yield place.make_error(
             "one-of",
-            f"{brief(end)}: expected either Arn, or Name and Type",
+            f"{shorten_repr(end)}: expected either Arn, or Name and Type",
             reason="the association cannot be created",
             fix="give Name and Type for an entity of this step, Arn for any other",
             source="SDK 3.27: LineageEntityReference",
@@ -387,11 +400,11 @@ def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
         values = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
         names = [value for value in values if isinstance(value, str)]
         if name not in values and len(names) == len(values):
-            yield place.error(
+            yield place.make_error(
                 "lineage-entity",
                 f"this step creates no {kind} {name!r}",
                 reason="the step fails: a name is looked up among the entities of the same step",
-                fix=suggestion(name, names),
+                fix=suggest_name(name, names),
                 source="SDK 3.27: LineageStep._validate_sibling_references",
             )
 
@@ -404,7 +417,7 @@ def _list(holder: Any, key: str) -> list:
 PASSING = "developer guide: Pass Data Between Steps"
 
 
-def property_file_findings(step: Step) -> Iterator[Finding]:
+def check_property_files(step: Step) -> Iterator[Finding]:
     """Check a step's property files: each must refer to an output of the step, and have a unique
     name and a relative path.
     """
@@ -416,19 +429,19 @@ def property_file_findings(step: Step) -> Iterator[Finding]:
         else []
     )
     seen_names: set[str] = set()
-    for index, file in enumerate(_files(step)):
+    for index, file in enumerate(_list_property_files(step)):
         place = Place(step.name, step.path).join("PropertyFiles", index)
         output, name = file.get("OutputName"), file.get("PropertyFileName")
         if isinstance(output, str) and output not in names:
-            yield place.join("OutputName").error(
+            yield place.join("OutputName").make_error(
                 "property-file-output",
                 f"step {step.name!r} has no output {output!r}",
                 reason="the file is never found, and JsonGet fails after the job has run",
-                fix=suggestion(output, [str(n) for n in names]),
+                fix=suggest_name(output, [str(n) for n in names]),
                 source="SDK 3.27: Step._validate_json_get_property_file_reference",
             )
         if isinstance(name, str) and name in seen_names:
-            yield place.join("PropertyFileName").error(
+            yield place.join("PropertyFileName").make_error(
                 "duplicate-name",
                 f"a second property file is called {name!r}",
                 reason=f"{REFUSAL}, or one of them is never read",
@@ -438,7 +451,7 @@ def property_file_findings(step: Step) -> Iterator[Finding]:
         seen_names.add(str(name))
         path = file.get("FilePath")
         if isinstance(path, str) and (path.startswith(("/", "s3://")) or ".." in path.split("/")):
-            yield place.join("FilePath").error(
+            yield place.join("FilePath").make_error(
                 "property-file-path",
                 f"{path!r}: expected a path relative to the output's folder",
                 reason="the file is looked for under the output's S3 prefix and is not found",
@@ -450,7 +463,7 @@ def property_file_findings(step: Step) -> Iterator[Finding]:
 def check_property_file(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
     """Check that ``target`` has the property file that ``reference`` names."""
     if "PropertyFiles" not in step_type(target.type).fields:
-        yield place.error(
+        yield place.make_error(
             "property-file",
             f"step {target.name!r} is of type {target.type}, which has no property files",
             reason=f"{REFUSAL}: JsonGet reads the outputs of Processing steps",
@@ -458,17 +471,17 @@ def check_property_file(reference: Reference, target: Step, place: Place) -> Ite
             source="SDK 3.27: Step._validate_json_get_property_file_reference",
         )
         return
-    files = [str(file.get("PropertyFileName")) for file in _files(target)]
+    files = [str(file.get("PropertyFileName")) for file in _list_property_files(target)]
     if reference.path not in files:
-        yield place.error(
+        yield place.make_error(
             "property-file",
             f"step {target.name!r} declares no property file {reference.path!r}",
             reason=REFUSAL,
-            fix=suggestion(reference.path, files) if files else "declare it in PropertyFiles",
+            fix=suggest_name(reference.path, files) if files else "declare it in PropertyFiles",
             source="SDK 3.27: Step._validate_json_get_property_file_reference; #3642",
         )
 
 
-def _files(step: Step) -> list[dict]:
+def _list_property_files(step: Step) -> list[dict]:
     files = step.document.get("PropertyFiles")
     return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []

@@ -17,28 +17,33 @@ from trainyard.language.expressions import (
     split_path,
 )
 from trainyard.validate import outer_form
-from trainyard.validate.expression_checks import PASSING, everywhere, join, json_get
-from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
-from trainyard.validate.outer_form import check_property_file, property_file_findings
-from trainyard.validate.step_dependencies import missing, reachable
-from trainyard.validate.step_properties import PropertyError, find, in_brackets
+from trainyard.validate.expression_checks import (
+    PASSING,
+    check_json_get,
+    iter_located_expressions,
+    join,
+)
+from trainyard.validate.location import REFUSAL, Finding, Place, shorten_repr, suggest_name
+from trainyard.validate.outer_form import check_property_file, check_property_files
+from trainyard.validate.step_dependencies import check_reachability, make_missing_finding
+from trainyard.validate.step_properties import PropertyError, find, find_unbracketed_name
 
 
-def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+def check_references(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over the findings in all expressions and property files of the definition, and over
     its unused parameters.
     """
     used: set[str] = set()
-    for expression, place, step in everywhere(document):
-        yield from _expression(expression, place, step, document, steps, used)
+    for expression, place, step in iter_located_expressions(document):
+        yield from _check_expression(expression, place, step, document, steps, used)
     for step in document.steps:
-        yield from property_file_findings(step)
-        yield from outer_form.findings(step, steps, document)
+        yield from check_property_files(step)
+        yield from outer_form.check_special_step(step, steps, document)
     entries = document.document.get("Parameters")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         name = entry.get("Name") if isinstance(entry, dict) else None
         if isinstance(name, str) and name not in used:
-            yield Place(None, f"$.Parameters[{index}]").warning(
+            yield Place(None, f"$.Parameters[{index}]").make_warning(
                 "unused-parameter",
                 f"nothing refers to parameter {name!r}",
                 reason="setting it at a start changes nothing",
@@ -47,7 +52,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
             )
 
 
-def _expression(
+def _check_expression(
     expression: dict,
     place: Place,
     step: Step | None,
@@ -59,32 +64,34 @@ def _expression(
     if JOIN in expression:
         yield from join(expression[JOIN], place.join(JOIN))
     elif JSON_GET in expression:
-        yield from json_get(expression[JSON_GET], place.join(JSON_GET))
+        yield from check_json_get(expression[JSON_GET], place.join(JSON_GET))
     else:
         try:
             reference = parse_get(expression[GET])
         except ExpressionError as error:
-            yield _syntax_finding(place, expression[GET], error)
+            yield _make_syntax_finding(place, expression[GET], error)
             return
         if reference.kind == "Parameters":
             used.add(reference.name)
             if reference.name not in document.parameters:
-                yield missing(place, "parameter", reference.name, list(document.parameters))
+                yield make_missing_finding(
+                    place, "parameter", reference.name, list(document.parameters)
+                )
         elif reference.kind == LOOP_ITEM:
-            yield from _loop_item(place, step)
+            yield from _check_loop_item(place, step)
         elif reference.kind == LOOP_OUTPUT:
-            yield from _loop_output(reference, place, step, steps)
+            yield from _check_loop_output(reference, place, step, steps)
         elif reference.kind in ("Steps", "PropertyFiles"):
             yield from _step_reference(reference, place, step, steps)
 
 
-def _syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
+def _make_syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
     """Return a finding about a reference that cannot be parsed."""
     prefix, _, rest = str(text).partition(".")
-    fix = suggestion(prefix, ["Parameters", "Execution", "Steps"])
+    fix = suggest_name(prefix, ["Parameters", "Execution", "Steps"])
     if prefix == "Execution":
-        fix = suggestion(rest, list(EXECUTION_VARIABLES))
-    return place.error(
+        fix = suggest_name(rest, list(EXECUTION_VARIABLES))
+    return place.make_error(
         "expression",
         str(error),
         reason=REFUSAL,
@@ -99,42 +106,44 @@ def _step_reference(
     """Check a reference to a step's property or property file."""
     target = steps.get(reference.name)
     if target is None:
-        yield missing(place, "step", reference.name, list(steps))
+        yield make_missing_finding(place, "step", reference.name, list(steps))
         return
     if step is not None:
-        yield from reachable(step, target, place, steps)
+        yield from check_reachability(step, target, place, steps)
     if reference.kind == "PropertyFiles":
         yield from check_property_file(reference, target, place)
         return
-    yield from _property(target, reference.path, place, steps)
+    yield from _check_property(target, reference.path, place, steps)
 
 
-def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
+def _check_property(
+    target: Step, path: str, place: Place, steps: dict[str, Step]
+) -> Iterator[Finding]:
     """Check that a step has the property at ``path``, and that the path is written correctly."""
     try:
         find(target, split_path(path), steps)
-        if token := in_brackets(target, path, steps):
-            yield place.error(
+        if token := find_unbracketed_name(target, path, steps):
+            yield place.make_error(
                 "property",
-                f"{brief(path)}: {token!r} is a name in a list or a map, and follows a dot",
+                f"{shorten_repr(path)}: {token!r} is a name in a list or a map, and follows a dot",
                 reason="CreatePipeline refuses the definition, or the step fails when it starts",
                 fix=f"write ['{token}'] in place of .{token}",
                 source=f"SDK 3.27: PropertiesList, PropertiesMap; {PASSING}",
             )
     except PropertyError as error:
-        yield place.error(
+        yield place.make_error(
             "property",
-            f"{brief(path)}: {error}",
+            f"{shorten_repr(path)}: {error}",
             reason="CreatePipeline refuses the definition, or the step fails when it starts",
             fix=error.fix,
             source=f"{PASSING}; the Describe answer of a {target.type} step in botocore's model",
         )
 
 
-def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
+def _check_loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
     """Check that a reference to the current item of a loop is in the body of a ForEach step."""
     if step is None or step.loop is None:
-        yield place.error(
+        yield place.make_error(
             "loop-item",
             "ForEach.CurrentItem outside the body of a ForEach step",
             reason=f"{REFUSAL}: there is no current item",
@@ -143,18 +152,18 @@ def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
         )
 
 
-def _loop_output(
+def _check_loop_output(
     reference: Reference, place: Place, step: Step | None, steps: dict[str, Step]
 ) -> Iterator[Finding]:
     """Check that a selector refers to an output of a step in its own loop's body."""
     inside = [other.name for other in steps.values() if step and other.loop == step.name]
     if reference.name not in inside:
-        yield place.error(
+        yield place.make_error(
             "loop-item",
             f"IterationOutput of {reference.name!r}, which is not a body step here",
             reason=f"{REFUSAL}: a selector compares outputs of the body's steps",
-            fix=suggestion(reference.name, inside),
+            fix=suggest_name(reference.name, inside),
             source="SDK 3.27: ForEachSelector",
         )
     else:
-        yield from _property(steps[reference.name], reference.path, place, steps)
+        yield from _check_property(steps[reference.name], reference.path, place, steps)

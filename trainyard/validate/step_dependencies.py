@@ -4,29 +4,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.definition_document import TRIGGERS, Document, Step
-from trainyard.validate.expression_checks import odd_member
-from trainyard.validate.location import KINDER, REFUSAL, Finding, Place, brief, suggestion
+from trainyard.validate.expression_checks import make_member_finding
+from trainyard.validate.location import KINDER, REFUSAL, Finding, Place, shorten_repr, suggest_name
 
 
-def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+def check_dependencies(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over findings in DependsOn, and over every cycle."""
     for step in document.steps:
-        yield from _depends_on(step, steps)
+        yield from _check_depends_on(step, steps)
         for name in dict.fromkeys(step.reads):
             if name in steps and steps[name].type == "Fail":
-                yield Place(step.name, step.path).error(
+                yield Place(step.name, step.path).make_error(
                     "after-fail",
                     f"{step.name} refers to {name}, a Fail step: nothing runs after it",
                     reason="a Fail step ends the run and has no properties",
                     fix="refer to the step before it",
                     source="developer guide: Limitations for using FailStep",
                 )
-    waits = waits_for(document)
+    waits = map_predecessors(document)
     acyclic: set[str] = set()
     for name in waits:
         if cycle := _cycle(name, waits, acyclic):
             step = steps[cycle[0]]
-            yield Place(step.name, step.path).error(
+            yield Place(step.name, step.path).make_error(
                 "cycle",
                 f"the step waits for itself: {' → '.join(cycle)}",
                 reason=f"{REFUSAL}: steps must have an order",
@@ -35,20 +35,20 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
             )
 
 
-def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
+def _check_depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
     """Check the entries of the step's DependsOn."""
     entries = step.document.get("DependsOn")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         place = Place(step.name, step.path).join("DependsOn", index)
         name = entry.get("Step") if isinstance(entry, dict) else entry
-        yield from _dependency_form(entry, place)
+        yield from _check_dependency_form(entry, place)
         if not isinstance(name, str):
             continue
         target = steps.get(name)
         if target is None:
-            yield missing(place, "step", name, list(steps))
+            yield make_missing_finding(place, "step", name, list(steps))
         elif target.type == "Fail":
-            yield place.error(
+            yield place.make_error(
                 "after-fail",
                 # The first words are AWS's own, grammar mistake included: people search for them.
                 f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
@@ -58,24 +58,24 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
             )
         else:
             if target.type == "Condition":
-                yield place.warning(
+                yield place.make_warning(
                     "waits-for-condition",
                     f"{step.name} waits for the condition {name!r}",
                     reason=KINDER,
                     fix=f"put {step.name!r} into its branches, or wait for the steps before it",
                     source="#3565; SDK 3.27 takes any step in depends_on",
                 )
-            yield from reachable(step, target, place, steps)
+            yield from check_reachability(step, target, place, steps)
 
 
-def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
+def _check_dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
     """Check that an entry of DependsOn is a step's name, or an object with Step and Trigger."""
     if isinstance(entry, str):
         return
     if not isinstance(entry, dict) or not isinstance(entry.get("Step"), str):
-        yield place.error(
+        yield place.make_error(
             "depends-on",
-            f"{brief(entry)}: expected a step's name, or Step and Trigger",
+            f"{shorten_repr(entry)}: expected a step's name, or Step and Trigger",
             reason=REFUSAL,
             fix="give the step's name",
             source="SDK 3.27: StepDependency",
@@ -83,19 +83,19 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
         return
     for key in entry:
         if key not in ("Step", "Trigger"):
-            yield odd_member(place.join(key), "DependsOn", key, ["Step", "Trigger"])
+            yield make_member_finding(place.join(key), "DependsOn", key, ["Step", "Trigger"])
     # In a list, not a dict, because the value may not be hashable.
     if entry.get("Trigger") not in list(TRIGGERS):
-        yield place.join("Trigger").error(
+        yield place.join("Trigger").make_error(
             "depends-on",
-            f"{brief(entry.get('Trigger'))} is not a trigger",
+            f"{shorten_repr(entry.get('Trigger'))} is not a trigger",
             reason=REFUSAL,
-            fix=suggestion(entry.get("Trigger"), list(TRIGGERS)),
+            fix=suggest_name(entry.get("Trigger"), list(TRIGGERS)),
             source="SDK 3.27: TriggerCondition",
         )
 
 
-def waits_for(document: Document) -> dict[str, list[str]]:
+def map_predecessors(document: Document) -> dict[str, list[str]]:
     """Return a mapping of each step to the steps that must have ended before it starts.
 
     The condition step whose branch contains a step is one of them.
@@ -136,23 +136,25 @@ def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[s
 DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
-def missing(place: Place, kind: str, name: str, valid: list[str]) -> Finding:
+def make_missing_finding(place: Place, kind: str, name: str, valid: list[str]) -> Finding:
     """Return a finding: the parameter or step does not exist. It suggests the nearest name."""
-    return place.error(
+    return place.make_error(
         f"unknown-{kind}",
         f"there is no {kind} {name!r}",
         reason=f"{REFUSAL}: a reference to nothing",
-        fix=suggestion(name, valid),
+        fix=suggest_name(name, valid),
         source=DEFINITION,
     )
 
 
-def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
+def check_reachability(
+    step: Step, target: Step, place: Place, steps: dict[str, Step]
+) -> Iterator[Finding]:
     """Check that ``target`` runs whenever ``step`` runs."""
-    branches = _branches(step, steps)
-    for condition, outcome in _branches(target, steps).items():
+    branches = _find_branches(step, steps)
+    for condition, outcome in _find_branches(target, steps).items():
         if branches.get(condition) is (not outcome):
-            yield place.error(
+            yield place.make_error(
                 "other-branch",
                 f"step {step.name!r} runs when {condition!r} is {not outcome}, "
                 f"step {target.name!r} when it is {outcome}: never both",
@@ -162,7 +164,7 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
             )
         # A condition that refers to a step in its own branch is a cycle, and is reported as one.
         elif condition not in branches and condition != step.name:
-            yield place.warning(
+            yield place.make_warning(
                 "may-not-run",
                 f"step {target.name!r} runs only when {condition!r} is {outcome}, "
                 f"step {step.name!r} stands outside that branch",
@@ -171,7 +173,7 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
                 source="#3565",
             )
     if target.loop is not None and target.loop not in (step.loop, step.name):
-        yield place.error(
+        yield place.make_error(
             "inside-a-loop",
             f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
             reason=f"{REFUSAL}: outside its loop no step has that name: each item's has its own",
@@ -180,7 +182,7 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
         )
 
 
-def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
+def _find_branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
     """Return a mapping of condition step to the outcome with which ``step`` runs.
 
     It contains the conditions at all depths of nesting.

@@ -12,8 +12,8 @@ import botocore.loaders
 from trainyard.language.definition_document import Step
 from trainyard.language.expressions import ExpressionError, split_path
 from trainyard.language.step_types import STEP_TYPES, step_type
-from trainyard.language.step_types.step_type import ANYTHING, structure
-from trainyard.validate.location import suggestion
+from trainyard.language.step_types.step_type import ANYTHING, make_structure
+from trainyard.validate.location import suggest_name
 
 # Shapes that values are checked against: botocore's service models, and our own in the same form.
 #
@@ -56,19 +56,19 @@ class Shape:
         """Mapping of the names of a structure's members to their shapes."""
         return self.body.get("members", {})
 
-    def member(self, key: str) -> "Shape":
+    def find_member(self, key: str) -> "Shape":
         """Return the shape of a structure's member."""
         return self._follow(self.members[key], key)
 
-    def item(self) -> "Shape":
+    def find_item(self) -> "Shape":
         """Return the shape of a list's items."""
         return self._follow(self.body["member"], "")
 
-    def key(self) -> "Shape":
+    def find_key(self) -> "Shape":
         """Return the shape of a map's keys."""
         return self._follow(self.body["key"], "key")
 
-    def value(self) -> "Shape":
+    def find_value(self) -> "Shape":
         """Return the shape of a map's values."""
         return self._follow(self.body["value"], "value")
 
@@ -77,14 +77,14 @@ class Shape:
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
             shape_name = f"{owner}.{key}" if key else target["shape"]
-            body = _without(service_shapes(self.service)[target["shape"]], target)
+            body = _drop_members(service_shapes(self.service)[target["shape"]], target)
             if body["type"] in ("structure", "list", "map"):
                 return Shape("botocore", target["shape"], body, self.service)
             return Shape("botocore", shape_name, body, self.service)
         return Shape(self.origin, f"{self.name}.{key}" if key else self.name, target, self.service)
 
 
-def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+def _drop_members(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a structure without the members that our own shape ``target`` leaves out."""
     gone = target.get("without")
     if not gone:
@@ -94,7 +94,7 @@ def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str,
     return {**body, "members": members, "required": required_names}
 
 
-def service_shape(name: str, service: str = "sagemaker") -> Shape:
+def find_service_shape(name: str, service: str = "sagemaker") -> Shape:
     """Return the shape with that name in botocore's model.
 
     If an older botocore does not have the shape, return one that accepts anything
@@ -104,7 +104,7 @@ def service_shape(name: str, service: str = "sagemaker") -> Shape:
 
 
 @functools.cache
-def pattern(text: str) -> re.Pattern[str] | None:
+def compile_pattern(text: str) -> re.Pattern[str] | None:
     r"""Return a pattern of the model, for ``fullmatch``; None if Python cannot express it."""
     # Java writes \p{L} for a letter; Python has no such class, so the wider \w replaces it.
     for java, python in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
@@ -143,10 +143,10 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
         PropertyError: the step's type has no such property, or this step does not declare it.
     """
     if step.type == "ForEach" and tokens[0] == "IterationOutputs":
-        return _iteration(step, tokens[1:], steps)
+        return _resolve_iteration(step, tokens[1:], steps)
     if step.type == "ForEach" and tokens[0] == "Selected":
         return _resolve_selector(step, tokens[1:], steps)
-    shape = _root(step)
+    shape = _find_root_shape(step)
     if shape is None:
         return None
     # A Describe response repeats the step's own Arguments. So the Arguments show whether an output
@@ -156,12 +156,12 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
     for depth, token in enumerate(tokens):
         if shape.type == "any" or tokens[0] in open_members:
             return None
-        shape = _child(shape, token, tokens[:depth], step)
+        shape = _find_child(shape, token, tokens[:depth], step)
         declaration = _get_declaration(declaration, token, step)
     return shape
 
 
-def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
+def find_unbracketed_name(step: Step, path: str, steps: dict[str, Step]) -> str:
     """Return the first name in ``path`` that follows a dot, but needs brackets.
 
     Brackets are needed for an item of a list or a map. Return "" if there is no such name.
@@ -177,7 +177,7 @@ def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
     return ""
 
 
-def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+def _resolve_iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
     """Return the shape at ``IterationOutputs[0].<body step>.<property>``.
 
     Source: SDK 3.27, ForEachStep. Raises PropertyError.
@@ -189,7 +189,7 @@ def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> S
     if body is None or body.loop != step.name:
         inside = [other.name for other in steps.values() if other.loop == step.name]
         problem = f"step {step.name!r} has no body step {tokens[1]!r}"
-        raise PropertyError(problem, suggestion(tokens[1], inside))
+        raise PropertyError(problem, suggest_name(tokens[1], inside))
     return find(body, tokens[2:], steps)
 
 
@@ -204,7 +204,7 @@ def _resolve_selector(step: Step, tokens: list[str | int], steps: dict[str, Step
     return find(body, tokens, steps) if tokens else None
 
 
-def _root(step: Step) -> Shape | None:
+def _find_root_shape(step: Step) -> Shape | None:
     """Return the structure of all properties of a step; None if its type is not known.
 
     Raises PropertyError for a type of step without properties.
@@ -213,16 +213,18 @@ def _root(step: Step) -> Shape | None:
     if kind is None:
         return None
     if kind.outputs:
-        return Shape("SDK 3.27", f"{step.type}Step", _outputs(step))
-    _, name = kind.shape_names(step.arguments)
+        return Shape("SDK 3.27", f"{step.type}Step", _build_output_parameters(step))
+    _, name = kind.find_shape_names(step.arguments)
     if name is None and not kind.properties:
         raise PropertyError(
             f"a {step.type} step has no properties", "refer to a step that creates something"
         )
     if name is None:
-        return Shape("SDK 3.27", f"{step.type}Step", structure(**kind.properties))
+        return Shape("SDK 3.27", f"{step.type}Step", make_structure(**kind.properties))
     shapes = [
-        service_shape(shape_name, kind.service) for shape_name in (name, kind.listing) if shape_name
+        find_service_shape(shape_name, kind.service)
+        for shape_name in (name, kind.listing)
+        if shape_name
     ]
     # The installed botocore is older than the shape: the properties may be anything.
     if shapes[0].type == "any":
@@ -232,7 +234,7 @@ def _root(step: Step) -> Shape | None:
     return Shape("botocore", name, body, kind.service)
 
 
-def _outputs(step: Step) -> dict[str, Any]:
+def _build_output_parameters(step: Step) -> dict[str, Any]:
     """Return the structure of ``OutputParameters['x']`` of a Lambda or callback step."""
     outputs = step.document.get("OutputParameters")
     members = {
@@ -240,25 +242,25 @@ def _outputs(step: Step) -> dict[str, Any]:
         for output in (outputs if isinstance(outputs, list) else [])
         if isinstance(output, dict) and isinstance(output.get("OutputName"), str)
     }
-    return structure(OutputParameters=structure(**members))
+    return make_structure(OutputParameters=make_structure(**members))
 
 
-def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
+def _find_child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
     """Return the shape of the child ``token``. Raises PropertyError if there is none."""
     parent = ".".join(map(str, [step.name, *before]))
     if shape.type == "structure" and isinstance(token, str):
         if token in shape.members:
-            return shape.member(token)
+            return shape.find_member(token)
         problem = f"{parent} has no property {token!r}"
-        raise PropertyError(problem, suggestion(token, list(shape.members)))
+        raise PropertyError(problem, suggest_name(token, list(shape.members)))
     if shape.type == "map" and isinstance(token, str):
-        return shape.value()
+        return shape.find_value()
     most = shape.body.get("max")
     if shape.type == "list" and isinstance(token, int) and most is not None and token >= most:
         problem = f"{parent} has at most {most} items, there is no [{token}]"
         raise PropertyError(problem, f"use an index below {most}")
     if shape.type == "list":
-        return shape.item()
+        return shape.find_item()
     problem = f"{parent} is a {shape.type}: {token!r} cannot be taken out of it"
     raise PropertyError(problem, f"refer to {parent} itself")
 
@@ -269,13 +271,13 @@ def _get_declaration(declaration: Any, token: str | int, step: Step) -> Any:
     Raises PropertyError if a list in the Arguments has no such item.
     """
     if isinstance(declaration, list):
-        return _item(declaration, token, step)
+        return _find_list_item(declaration, token, step)
     if not isinstance(declaration, dict):
         return None
     return declaration.get(str(token))
 
 
-def _item(declaration: list, token: str | int, step: Step) -> Any:
+def _find_list_item(declaration: list, token: str | int, step: Step) -> Any:
     """Return an item of a list by its index or by its name (a member that ends with ``Name``)."""
     if isinstance(token, int):
         if token >= len(declaration):
@@ -293,5 +295,5 @@ def _item(declaration: list, token: str | int, step: Step) -> Any:
     }
     if token not in values_by_name and all(isinstance(name, str) for name in values_by_name):
         problem = f"step {step.name!r} declares no {token!r} there"
-        raise PropertyError(problem, suggestion(token, list(values_by_name)))
+        raise PropertyError(problem, suggest_name(token, list(values_by_name)))
     return values_by_name.get(token)

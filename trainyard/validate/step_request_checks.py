@@ -6,26 +6,26 @@ from typing import Any
 
 import botocore
 
-from trainyard.language.definition_document import Document, Step, duration
+from trainyard.language.definition_document import Document, Step, parse_duration
 from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
 from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
 from trainyard.language.step_types import STEP_TYPES
-from trainyard.language.step_types.step_type import ANYTHING, Choice, structure
+from trainyard.language.step_types.step_type import ANYTHING, Choice, make_structure
 from trainyard.validate.expression_checks import ANY, ExpressionType, infer_type
 from trainyard.validate.location import (
     REFUSAL,
     UNREADABLE,
     Finding,
     Place,
-    brief,
-    suggestion,
-    unknown_argument,
+    format_unknown_argument,
+    shorten_repr,
+    suggest_name,
 )
-from trainyard.validate.step_properties import Shape, pattern, service_shape
+from trainyard.validate.step_properties import Shape, compile_pattern, find_service_shape
 
-PIPELINE = structure(
+PIPELINE = make_structure(
     PipelineExperimentConfig={
-        **structure(
+        **make_structure(
             ExperimentName={"shape": "ExperimentEntityName"},
             TrialName={"shape": "ExperimentEntityName"},
         ),
@@ -51,7 +51,7 @@ NAMED_LISTS = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParamet
 """Lists whose items are identified by their member Name."""
 
 
-def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+def check_step_requests(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over what SageMaker would refuse in the fields and the Arguments of each step."""
     fit = Fit(document, steps)
     members = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
@@ -65,32 +65,32 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
         yield from fit.check(fields, shape, place)
         inside = place.join("Arguments")
-        request_shape = arguments_shape(step)
-        yield from _unknown(request_shape, step, inside)
+        request_shape = find_arguments_shape(step)
+        yield from _check_request_known(request_shape, step, inside)
         yield from fit.check(step.arguments, request_shape, inside)
         yield from _check_refused(step, inside)
         for choice in STEP_TYPES[step.type].choices:
             for value, child in _find_values(step.arguments, choice.keys, inside):
-                yield from _choice(value, choice, child)
-        yield from _duplicates(step.own_arguments, inside)
-        yield from _duplicates(
+                yield from _check_choice(value, choice, child)
+        yield from _check_duplicates(step.own_arguments, inside)
+        yield from _check_duplicates(
             step.document.get("OutputParameters"), place.join("OutputParameters")
         )
         yield from _cache(step, place.join("CacheConfig"))
-        yield from _retries(step, place.join("RetryPolicies"))
+        yield from _check_retry_policies(step, place.join("RetryPolicies"))
 
 
-def arguments_shape(step: Step) -> Shape:
+def find_arguments_shape(step: Step) -> Shape:
     """Return the shape of the Arguments of a step of a known type.
 
     Arguments that SageMaker passes on are checked against the matching Create… request in
     botocore's model.
     """
     kind = STEP_TYPES[step.type]
-    request, _ = kind.shape_names(step.arguments)
+    request, _ = kind.find_shape_names(step.arguments)
     if request is None:
         return Shape("SDK 3.27", f"{step.type}Step.Arguments", kind.arguments, kind.service)
-    shape = service_shape(request, kind.service)
+    shape = find_service_shape(request, kind.service)
     if shape.body is ANYTHING:
         return shape
     body = shape.body
@@ -98,11 +98,11 @@ def arguments_shape(step: Step) -> Shape:
     return Shape("botocore", request, {**body, "required": required_names})
 
 
-def _unknown(request_shape: Shape, step: Step, place: Place) -> Iterator[Finding]:
+def _check_request_known(request_shape: Shape, step: Step, place: Place) -> Iterator[Finding]:
     """Warn if the installed botocore does not know the request, so that it is not checked."""
     if request_shape.origin == "botocore" and request_shape.body is ANYTHING:
         version = f"botocore {botocore.__version__}"
-        yield place.warning(
+        yield place.make_warning(
             "not-checked",
             f"{version} does not know {request_shape.name}",
             reason=f"the Arguments of a {step.type} step are checked against botocore's shapes",
@@ -116,7 +116,7 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
     for refusal in STEP_TYPES[step.type].refused_members:
         for value, child in _find_values(step.arguments, refusal.keys, place):
             if isinstance(value, dict) and refusal.member in value:
-                yield child.join(refusal.member).error(
+                yield child.join(refusal.member).make_error(
                     "not-in-a-pipeline",
                     f"{refusal.member} is not accepted in a {step.type} step",
                     reason=f"{REFUSAL}: the pipeline service sets it itself, or does not know it",
@@ -124,24 +124,24 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
                     if refusal.instead
                     else "remove it",
                     source=refusal.source,
-                    answer=unknown_argument(refusal.member),
+                    answer=format_unknown_argument(refusal.member),
                 )
     experiment = step.arguments.get("ExperimentConfig")
     for name in (
         experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
     ):
         if name in ("ExperimentName", "TrialName"):
-            yield place.join("ExperimentConfig", name).error(
+            yield place.join("ExperimentConfig", name).make_error(
                 "not-in-a-pipeline",
                 f"{name} is set by the pipeline, not by its steps",
                 reason="the pipeline's own experiment and trial are used for every step",
                 fix="set PipelineExperimentConfig of the pipeline",
                 source="SDK 3.27: Step._trim_experiment_config",
-                answer=unknown_argument(name),
+                answer=format_unknown_argument(name),
             )
 
 
-def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
+def _check_choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
     """Check that one (or at least one) of the members of a choice is present."""
     if not isinstance(value, dict) or is_expression(value):
         return
@@ -149,7 +149,7 @@ def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
     if not present or (len(present) > 1 and not choice.several):
         have = f"there are {' and '.join(present)}" if present else "there is none"
         quantity = "one" if choice.several else "exactly one"
-        yield place.error(
+        yield place.make_error(
             "one-of",
             f"{quantity} of {', '.join(choice.members)} is needed, {have}",
             reason=REFUSED_WHY,
@@ -169,17 +169,17 @@ def _find_values(value: Any, keys: tuple, place: Place) -> Iterator[tuple[Any, P
         yield from _find_values(value[keys[0]], keys[1:], place.join(keys[0]))
 
 
-def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
+def _check_duplicates(value: Any, place: Place) -> Iterator[Finding]:
     """Iterate over items of a list that share a name although names must be unique."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _duplicates(item, place.join(key))
+            yield from _check_duplicates(item, place.join(key))
             if key in NAMED_LISTS:
-                yield from _equal_names(item, place.join(key))
+                yield from _check_equal_names(item, place.join(key))
     elif isinstance(value, list):
         names: set[tuple[str, str]] = set()
         for index, item in enumerate(value):
-            yield from _duplicates(item, place.join(index))
+            yield from _check_duplicates(item, place.join(index))
             for key, reason in UNIQUE.items():
                 name = item.get(key) if isinstance(item, dict) else None
                 if not isinstance(name, str):
@@ -188,7 +188,7 @@ def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
                     yield (
                         place.join(index)
                         .join(key)
-                        .error(
+                        .make_error(
                             "duplicate-item",
                             f"a second item has {key} {name!r}",
                             reason=f"{reason}; the request is refused when the step starts",
@@ -199,13 +199,13 @@ def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
                 names.add((key, name))
 
 
-def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
+def _check_equal_names(items: Any, place: Place) -> Iterator[Finding]:
     """Iterate over items of a list that have the same Name as an earlier one."""
     item_list = items if isinstance(items, list) else []
     names = [item.get("Name") if isinstance(item, dict) else None for item in item_list]
     for index, name in enumerate(names):
         if isinstance(name, str) and name in names[:index]:
-            yield place.join(index, "Name").error(
+            yield place.join(index, "Name").make_error(
                 "duplicate-item",
                 f"a second item has Name {name!r}",
                 reason="they are identified by their names; the request is refused",
@@ -221,7 +221,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
         return
     expires = config.get("ExpireAfter")
     if expires is None and config.get("Enabled") is True:
-        yield place.warning(
+        yield place.make_warning(
             "cache-without-expiry",
             "Enabled without ExpireAfter",
             reason="it does not say how old a reused result may be",
@@ -230,18 +230,18 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
         )
     elif isinstance(expires, str):
         try:
-            if duration(expires) == 0 or not expires.upper().startswith("P"):
-                yield place.join("ExpireAfter").warning(
+            if parse_duration(expires) == 0 or not expires.upper().startswith("P"):
+                yield place.join("ExpireAfter").make_warning(
                     "cache-duration",
                     f"{expires!r} is a duration of zero"
-                    if duration(expires) == 0
+                    if parse_duration(expires) == 0
                     else f"{expires!r} lacks the P of an ISO 8601 duration",
                     reason="the cache never hits, or the service may refuse the definition",
                     fix="write days as P30D, hours as PT12H",
                     source="AWS's JSON schema of definitions: CacheConfig.ExpireAfter",
                 )
         except ValueError as error:
-            yield place.join("ExpireAfter").error(
+            yield place.join("ExpireAfter").make_error(
                 "cache-duration",
                 str(error),
                 reason="the definition is refused, or the cache never hits",
@@ -250,7 +250,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
             )
 
 
-def _retries(step: Step, place: Place) -> Iterator[Finding]:
+def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
     """Check that retry policies have exactly one limit, and different causes."""
     policies = step.document.get("RetryPolicies")
     positions: dict[str, int] = {}
@@ -260,7 +260,7 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
         if len(limits) == 2:
-            yield place.join(index).error(
+            yield place.join(index).make_error(
                 "one-of",
                 "exactly one of MaxAttempts and ExpireAfterMin is wanted, there are both",
                 reason="the service refuses a policy with two ends",
@@ -268,7 +268,7 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
                 source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
         elif not limits:
-            yield place.join(index).warning(
+            yield place.join(index).make_warning(
                 "one-of",
                 "neither MaxAttempts nor ExpireAfterMin is given",
                 reason=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
@@ -278,9 +278,10 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
         causes = policy.get("ExceptionType")
         for cause in causes if isinstance(causes, list) else ():
             if isinstance(cause, str) and positions.setdefault(cause, index) != index:
-                yield place.join(index, "ExceptionType").warning(
+                yield place.join(index, "ExceptionType").make_warning(
                     "retry-twice",
-                    f"{brief(cause)} has a policy already, at {place.path}[{positions[cause]}]",
+                    f"{shorten_repr(cause)} has a policy already, at "
+                    f"{place.path}[{positions[cause]}]",
                     reason="only the first policy that fits an error is used",
                     fix="put each cause into one policy",
                     source=GUIDE,
@@ -329,26 +330,26 @@ class Fit:
         if shape.type == "any" or (value is None and shape.body.get("nullable")):
             return
         if is_expression(value):
-            yield from self._expression(value, shape, place)
+            yield from self._check_expression(value, shape, place)
         elif not _is_a(value, shape.type):
             type_name = JSON.get(shape.type, shape.type)
-            yield place.error(
+            yield place.make_error(
                 "type",
-                f"{brief(value)} is not of type {type_name}",
+                f"{shorten_repr(value)} is not of type {type_name}",
                 reason=REFUSED_WHY,
                 fix=_convert(value, type_name),
                 source=shape.source,
-                answer=_other_form(type_name),
+                answer=_format_form_refusal(type_name),
             )
         else:
             checks: dict[str, Callable[[Any, Shape, Place], Iterator[Finding]]]
-            checks = {"structure": self._structure, "list": self._list, "map": self._map}
-            yield from checks.get(shape.type, scalar)(value, shape, place)
+            checks = {"structure": self._check_structure, "list": self._list, "map": self._map}
+            yield from checks.get(shape.type, check_scalar)(value, shape, place)
 
-    def _structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+    def _check_structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
         for name in shape.body.get("required", ()):
             if value.get(name) is None:
-                yield place.error(
+                yield place.make_error(
                     "missing-member",
                     f"{name} is missing",
                     reason=REFUSED_WHY,
@@ -356,9 +357,10 @@ class Fit:
                     source=f"{shape.source}.{name}",
                 )
         if shape.body.get("union") and len(value) != 1:
-            yield place.error(
+            yield place.make_error(
                 "one-of",
-                f"exactly one member is wanted, there are {len(value)}: {brief(list(value))}",
+                f"exactly one member is wanted, there are {len(value)}: "
+                f"{shorten_repr(list(value))}",
                 reason=REFUSED_WHY,
                 fix=f"keep one of {', '.join(list(shape.members)[:8])}",
                 source=shape.source,
@@ -366,67 +368,69 @@ class Fit:
         for name, item in value.items():
             if name not in shape.members:
                 free = [member for member in shape.members if member not in value]
-                yield place.join(name).error(
+                yield place.join(name).make_error(
                     "unknown-member",
                     f"{shape.name} has no member {name!r}",
                     reason="the service refuses the definition, or the request when the step "
                     "starts",
-                    fix=suggestion(name, free),
+                    fix=suggest_name(name, free),
                     source=shape.source,
-                    answer=unknown_argument(name),
+                    answer=format_unknown_argument(name),
                 )
             # A required member that is null was already reported as missing.
             elif item is not None or name not in shape.body.get("required", ()):
-                yield from self.check(item, shape.member(name), place.join(name))
+                yield from self.check(item, shape.find_member(name), place.join(name))
 
     def _list(self, value: list, shape: Shape, place: Place) -> Iterator[Finding]:
-        yield from _length(value, shape, place, "items")
+        yield from _check_length(value, shape, place, "items")
         for index, item in enumerate(value):
-            yield from self.check(item, shape.item(), place.join(index))
+            yield from self.check(item, shape.find_item(), place.join(index))
 
     def _map(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
-        yield from _length(value, shape, place, "entries")
+        yield from _check_length(value, shape, place, "entries")
         for name, item in value.items():
-            yield from scalar(name, shape.key(), place.join(name))
-            yield from self.check(item, shape.value(), place.join(name))
+            yield from check_scalar(name, shape.find_key(), place.join(name))
+            yield from self.check(item, shape.find_value(), place.join(name))
 
-    def _expression(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+    def _check_expression(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
         """Check the type of an expression, and the values that it may have."""
         value_type = infer_type(value, self.document, self.steps)
         if value_type.type == ANY:
             return
         if value_type.type not in EXPRESSIONS.get(shape.type, {shape.type}):
-            yield _wrong_expression(value, value_type, shape, place)
+            yield _make_expression_finding(value, value_type, shape, place)
             return
         # An S3 URI starts with constant text. Other patterns need text that is known only in an
         # execution.
         if value_type.outline and "s3" in str(shape.body.get("pattern"))[:12]:
-            yield from _pattern(value_type.outline, shape, place)
+            yield from _check_pattern(value_type.outline, shape, place)
         for candidate in value_type.values:
             if _is_a(candidate, shape.type):
-                yield from _of_expression(value, candidate, scalar(candidate, shape, place))
+                yield from _relabel_findings(
+                    value, candidate, check_scalar(candidate, shape, place)
+                )
 
 
-def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
+def check_scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
     """Check the enum, pattern and length of a string, or the range of a number."""
     enum = shape.body.get("enum")
     if enum and value not in enum:
-        yield place.error(
+        yield place.make_error(
             "enum",
-            f"{brief(value)} is not one of the {len(enum)} values of {shape.name}",
+            f"{shorten_repr(value)} is not one of the {len(enum)} values of {shape.name}",
             reason=REFUSED_WHY,
-            fix=suggestion(value, enum),
+            fix=suggest_name(value, enum),
             source=shape.source,
         )
     elif isinstance(value, str):
-        unlike = list(_pattern(value, shape, place))
+        unlike = list(_check_pattern(value, shape, place))
         # One finding is enough: text with the wrong form often has the wrong length, too.
-        yield from unlike or _length(value, shape, place, "characters")
+        yield from unlike or _check_length(value, shape, place, "characters")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         least, most = shape.body.get("min", float("-inf")), shape.body.get("max", float("inf"))
         if not least <= value <= most:
             bound = f"at least {least}" if value < least else f"at most {most}"
-            yield place.error(
+            yield place.make_error(
                 "range",
                 f"{value} is out of range: {bound}",
                 reason=REFUSED_WHY,
@@ -441,14 +445,14 @@ def _is_a(value: Any, type_: str) -> bool:
     return fits and (type_ == "boolean" or not isinstance(value, bool))
 
 
-def _pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
+def _check_pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
     """Check that a string matches the pattern of its shape, if Python can express the pattern."""
     text = shape.body.get("pattern")
-    regex = pattern(text) if text else None
+    regex = compile_pattern(text) if text else None
     if regex and not regex.fullmatch(value):
-        yield place.error(
+        yield place.make_error(
             "pattern",
-            f"{brief(value)} does not match {text}",
+            f"{shorten_repr(value)} does not match {text}",
             reason=REFUSED_WHY,
             fix="write it in the form that the pattern demands",
             source=shape.source,
@@ -459,12 +463,14 @@ CITATIONS = {"ProcessingInputs": "#2554, "}
 """Mapping of a shape to an issue in which users reported its limit."""
 
 
-def _length(value: str | list | dict, shape: Shape, place: Place, unit: str) -> Iterator[Finding]:
+def _check_length(
+    value: str | list | dict, shape: Shape, place: Place, unit: str
+) -> Iterator[Finding]:
     """Check the length of a value; ``unit`` says what is counted, such as ``items``."""
     least, most = shape.body.get("min", 0), shape.body.get("max", float("inf"))
     if not least <= len(value) <= most:
         limits = f"at least {least}" if len(value) < least else f"at most {most}"
-        yield place.error(
+        yield place.make_error(
             "length",
             f"{len(value)} {unit}, {limits} are allowed",
             reason=REFUSED_WHY,
@@ -473,7 +479,7 @@ def _length(value: str | list | dict, shape: Shape, place: Place, unit: str) -> 
         )
 
 
-def _other_form(type_name: str) -> str:
+def _format_form_refusal(type_name: str) -> str:
     """Return CreatePipeline's message about a value that is no list or object (#2345, #3908)."""
     form = {"list": "Array", "object": "Object"}.get(type_name)
     return f"{UNREADABLE} Expecting start of Json {form}." if form else ""
@@ -482,24 +488,26 @@ def _other_form(type_name: str) -> str:
 def _convert(value: Any, type_name: str) -> str:
     """Return a suggestion of how to correct a value of the wrong type."""
     if isinstance(value, dict) and len(value) == 1:
-        return suggestion(next(iter(value)), [GET, JOIN, JSON_GET]) + " (an expression has one key)"
+        return (
+            suggest_name(next(iter(value)), [GET, JOIN, JSON_GET]) + " (an expression has one key)"
+        )
     if type_name == "string" and isinstance(value, int | float | bool):
         return f'write it as text: "{str(value).lower() if isinstance(value, bool) else value}"'
     return f"give a value of type {type_name}"
 
 
-def _wrong_expression(
+def _make_expression_finding(
     value: dict, value_type: ExpressionType, shape: Shape, place: Place
 ) -> Finding:
     """Return the finding about an expression whose type is not the one that the shape needs."""
     type_name = JSON.get(shape.type, shape.type)
-    answer = _other_form(type_name)
+    answer = _format_form_refusal(type_name)
     if GET in value and not answer:
         target = f"to argument of type [{type_name.capitalize()}]"
         answer = f"Cannot assign property reference [{value[GET]}] {target}."
     text = value.get(GET, JOIN)
     if type_name == "string" and value_type.type in ("integer", "float", "boolean"):
-        return place.error(
+        return place.make_error(
             "number-in-string",
             f"{text} is of type {value_type.type}, and a string is wanted here",
             reason=REFUSAL,
@@ -510,7 +518,7 @@ def _wrong_expression(
     source = (
         f"#2345, {shape.source}" if type_name in ("list", "object") else f"#4867, {shape.source}"
     )
-    return place.error(
+    return place.make_error(
         "expression-type",
         f"{text} is of type {JSON.get(value_type.type, value_type.type)}, and {type_name} is "
         "wanted here",
@@ -523,7 +531,9 @@ def _wrong_expression(
     )
 
 
-def _of_expression(value: dict, candidate: Any, findings: Iterator[Finding]) -> Iterator[Finding]:
+def _relabel_findings(
+    value: dict, candidate: Any, findings: Iterator[Finding]
+) -> Iterator[Finding]:
     """Iterate over the same findings, reported for the value that the expression has by default."""
     for finding in findings:
         text = value.get(GET, JOIN)
@@ -532,7 +542,7 @@ def _of_expression(value: dict, candidate: Any, findings: Iterator[Finding]) -> 
             severity="error",
             step=finding.step,
             path=finding.path,
-            problem=f"{text} is {brief(candidate)}: {finding.problem}",
+            problem=f"{text} is {shorten_repr(candidate)}: {finding.problem}",
             why=finding.why,
             fix=finding.fix,
             source=finding.source,

@@ -61,7 +61,7 @@ __all__ = ["FORMATS", "Bad", "Batch", "read", "refuse_unknown"]
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
 
-def _formats() -> Iterator[tuple[str, Reader]]:
+def _iter_formats() -> Iterator[tuple[str, Reader]]:
     """Yield (suffix, reader) of each module with ``SUFFIXES``, including compressed suffixes."""
     for module_info in iter_modules(__path__):
         module = import_module(f"{__name__}.{module_info.name}")
@@ -70,7 +70,7 @@ def _formats() -> Iterator[tuple[str, Reader]]:
                 yield suffix + end, module.read
 
 
-FORMATS = dict(_formats())
+FORMATS = dict(_iter_formats())
 """Known suffix to its reader."""
 
 
@@ -95,7 +95,7 @@ def read(
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):
             return check_limits(reader(path, columns), columns)
-    raise _unknown([str(path)])
+    raise _make_suffix_error([str(path)])
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
@@ -107,10 +107,10 @@ def refuse_unknown(names: Iterable[str]) -> None:
         DataError: a file's suffix is unknown; names the first such file, and how many there are.
     """
     if unknown := [name for name in names if not name.lower().endswith((*FORMATS,))]:
-        raise _unknown(sorted(unknown))
+        raise _make_suffix_error(sorted(unknown))
 
 
-def _unknown(names: Sequence[str]) -> DataError:
+def _make_suffix_error(names: Sequence[str]) -> DataError:
     """Return the error for files with unknown suffixes; it names the first one."""
     more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
     return DataError(

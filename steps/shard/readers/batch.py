@@ -47,12 +47,12 @@ class Batch:
         return len(self.lines) + len(self.bad)
 
 
-def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
+def build_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     """Return the schema of records with these columns."""
     return pa.schema([(name, record_type(column)) for name, column in columns.items()])
 
 
-def parsed_schema(
+def build_parsed_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
     """Return the schema for parsers: numbers keep their type, and all else is parsed as strings.
@@ -60,7 +60,7 @@ def parsed_schema(
     With ``integers``, columns of integers are parsed as this type. Categories are parsed as strings
     and encoded later, because that is faster than the dictionaries of pyarrow's CSV parser.
     """
-    fields = zip(schema(columns), columns.values(), strict=True)
+    fields = zip(build_schema(columns), columns.values(), strict=True)
     kinds = [field.type if column.kind == "number" else pa.string() for field, column in fields]
     kinds = [integers if integers and pa.types.is_integer(kind) else kind for kind in kinds]
     return pa.schema(zip(columns, kinds, strict=True))
@@ -76,14 +76,14 @@ def encode_category(column: pa.Array, kind: str) -> pa.Array:
     return column.dictionary_encode() if kind == "category" else column
 
 
-def excerpt(raw: bytes | bytearray) -> str:
+def make_excerpt(raw: bytes | bytearray) -> str:
     """Return the beginning of a record as text, even if its bytes are not UTF-8."""
     # Four bytes per character suffice, because UTF-8 has at most four.
     start = raw[: 4 * EXCERPT_CHARACTERS].decode("utf-8", errors="backslashreplace")
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
 
 
-def row_excerpt(records: pa.RecordBatch, row: int) -> str:
+def make_row_excerpt(records: pa.RecordBatch, row: int) -> str:
     """Return an excerpt of a record made of its values, for formats that do not keep its bytes."""
     parts = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
@@ -106,7 +106,8 @@ def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
         return batch
     lines, records = batch.lines, batch.records
     bad = [
-        Bad(int(lines[row]), reason, row_excerpt(records, row)) for row, reason in reasons.items()
+        Bad(int(lines[row]), reason, make_row_excerpt(records, row))
+        for row, reason in reasons.items()
     ]
     good = np.setdiff1d(np.arange(len(lines)), list(reasons))
     bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
@@ -118,9 +119,9 @@ def decode_dictionary(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
+def make_bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
     """Return a batch that contains only bad records."""
-    none = pa.RecordBatch.from_pylist([], schema=schema(columns))
+    none = pa.RecordBatch.from_pylist([], schema=build_schema(columns))
     return Batch(none, np.empty(0, np.int64), list(bad))
 
 

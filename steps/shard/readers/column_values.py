@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from steps.shard.readers.batch import Batch, reject_records, schema
+from steps.shard.readers.batch import Batch, build_schema, reject_records
 from training.workloads.column_packing import (
     BITS,
-    number_type,
+    choose_number_type,
+    convert_whole_number,
+    convert_whole_numbers,
     record_type,
-    whole_number,
-    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -70,19 +70,19 @@ class Integer(Number):
     __slots__ = ()
 
 
-def json_row(json_object: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
+def convert_json_row(json_object: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
     """Return the declared columns of a JSON object, with the types of the record batch.
 
     Raises:
         BadRecord: a value has the wrong type, or a required one is missing.
     """
     return [
-        require_value(name, column, _json_value(name, column, json_object.get(name)))
+        require_value(name, column, _convert_json_value(name, column, json_object.get(name)))
         for name, column in columns.items()
     ]
 
 
-def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[Any]:
+def convert_csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[Any]:
     """Return the declared columns of a CSV record; ``fields`` has their fields in that order.
 
     An empty field is a missing value, quoted or not, because programs do not agree on how to tell
@@ -92,7 +92,7 @@ def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[An
         BadRecord: a field is not UTF-8 or not of the column's kind, or a required one is missing.
     """
     return [
-        require_value(name, column, field_value(name, column, field))
+        require_value(name, column, convert_field(name, column, field))
         for (name, column), field in zip(columns.items(), fields, strict=True)
     ]
 
@@ -108,7 +108,7 @@ def require_value(name: str, column: "Column", value: Any) -> Any:
     return value
 
 
-def field_value(name: str, column: "Column", field: bytes) -> Any:
+def convert_field(name: str, column: "Column", field: bytes) -> Any:
     """Return the value of a field of text, or None if it is empty.
 
     Raises:
@@ -128,16 +128,16 @@ def from_text(name: str, column: "Column", text: str) -> Any:
         case "bytes":
             return decode_base64(name, text)
         case "timestamp":
-            return moment(name, text)
+            return parse_timestamp(name, text)
         case "list":
-            return array(name, column, text)
+            return parse_array(name, column, text)
         case "number":
             token = text.strip(" \t")
             if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
                 return None
             if not DECIMAL.fullmatch(token):
                 raise BadRecord(f"column {name!r} is {show_value(text)}, expected a number")
-            return number(column, Number(token), f"column {name!r} is")
+            return convert_number(column, Number(token), f"column {name!r} is")
     return text
 
 
@@ -149,7 +149,7 @@ def convert_column(
     Return the converted column, and the rows of bad values with the reason. Bad values are null.
     """
     if parsed_column.type == DECIMALS:
-        integers, reasons = whole_numbers(parsed_column, column.dtype)
+        integers, reasons = convert_whole_numbers(parsed_column, column.dtype)
         bounds = pc.min_max(integers).as_py()
         # The program that wrote it as a float may have rounded it.
         if max(-(bounds["min"] or 0), bounds["max"] or 0) >= 2**BITS:
@@ -167,27 +167,27 @@ def convert_column(
     return pa.array(values, record_type(column)), reasons
 
 
-def _json_value(name: str, column: "Column", value: Any) -> Any:
+def _convert_json_value(name: str, column: "Column", value: Any) -> Any:
     """Return a JSON value in the type of the column, or None if it is missing."""
     if value is None:
         return None
     match column.kind:
         case "category":
-            return _json_category(name, value)
+            return _convert_json_category(name, value)
         case "number":
             if not isinstance(value, float | Number):
                 raise BadRecord(f"column {name!r} is {show_value(value)}, expected a number")
-            return number(column, value, f"column {name!r} is")
+            return convert_number(column, value, f"column {name!r} is")
         case "list":
             if type(value) is not list:  # a JSON object is a list of pairs here, of a subclass
                 raise BadRecord(
                     f"column {name!r} is {show_value(value)}, expected an array of numbers"
                 )
-            return numbers(name, column, value)
-    return from_text(name, column, _json_text(name, value))
+            return convert_numbers(name, column, value)
+    return from_text(name, column, _check_json_text(name, value))
 
 
-def _json_text(name: str, value: Any) -> str:
+def _check_json_text(name: str, value: Any) -> str:
     """Return the string; raise ``BadRecord`` if it is not one, or is not valid Unicode."""
     if type(value) is not str:
         raise BadRecord(f"column {name!r} is {show_value(value)}, expected a string")
@@ -199,7 +199,7 @@ def _json_text(name: str, value: Any) -> str:
     return value
 
 
-def _json_category(name: str, value: Any) -> str:
+def _convert_json_category(name: str, value: Any) -> str:
     """Return a string, integer or boolean as the text of a category."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -208,42 +208,44 @@ def _json_category(name: str, value: Any) -> str:
         # category.
         return "0" if value == "-0" else str(value)
     if type(value) is str:
-        return _json_text(name, value)
+        return _check_json_text(name, value)
     raise BadRecord(
         f"column {name!r} is {show_value(value)}, expected a string, an integer, true or false"
     )
 
 
-def number(column: "Column", value: float | Number, label: str) -> float | None:
+def convert_number(column: "Column", value: float | Number, label: str) -> float | None:
     """Return the number in the column's type, or None if it is not finite (NaN, 1e999).
 
     Raises:
         BadRecord: the column has an integer type that cannot hold the number exactly. The message
             begins with ``label``.
     """
-    if isinstance(value, Number) and pa.types.is_integer(number_type(column.dtype)):
+    if isinstance(value, Number) and pa.types.is_integer(choose_number_type(column.dtype)):
         try:
-            return whole_number(value, column.dtype)
+            return convert_whole_number(value, column.dtype)
         except ValueError as error:
             raise BadRecord(f"{label} {show_value(value)}, expected {error}") from None
     return float(value) if isfinite(float(value)) else None
 
 
-def row_batch(rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Return rows that ``json_row`` or ``csv_row`` returned as a record batch."""
-    kinds = schema(columns)
+def build_row_batch(
+    rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]
+) -> pa.RecordBatch:
+    """Return rows that ``convert_json_row`` or ``convert_csv_row`` returned as a record batch."""
+    kinds = build_schema(columns)
     arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds.types)]
     return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 
 
-def without_infinities(numbers: pa.DoubleArray) -> pa.DoubleArray:
+def replace_infinities(numbers: pa.DoubleArray) -> pa.DoubleArray:
     """Return the numbers, with null instead of NaN and infinities."""
     if isfinite(pc.sum(numbers, min_count=0).as_py()):  # cheap; finite only if all numbers are
         return numbers
     return pc.if_else(pc.is_finite(numbers), numbers, None)
 
 
-def without_empty(texts: pa.StringArray) -> pa.StringArray:
+def replace_empty_texts(texts: pa.StringArray) -> pa.StringArray:
     """Return the texts, with null instead of empty ones. They must not contain nulls.
 
     pyarrow's ``if_else`` is not used because it copies the texts: reading a wide table with many
@@ -268,13 +270,13 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
     if length is not None:
         present = lists.is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(present & (widths != length)).tolist():
-            reasons[row] = wrong_length(name, int(widths[row]), length)
+            reasons[row] = explain_wrong_length(name, int(widths[row]), length)
     # In reverse, so that the first of several bad elements in a list is named.
     for position in reversed(np.flatnonzero(~np.isfinite(elements)).tolist()):
         row = int(np.searchsorted(ends, position, side="right"))
         place = position - int(ends[row] - widths[row])
         value = lists[row].as_py()[place]
-        reasons[row] = no_number(name, place, value)
+        reasons[row] = explain_bad_element(name, place, value)
     return reasons
 
 
@@ -345,7 +347,7 @@ def decode_base64(name: str, text: str) -> bytes:
         ) from None
 
 
-def moment(name: str, text: str) -> int:
+def parse_timestamp(name: str, text: str) -> int:
     """Return an ISO 8601 text as microseconds since 1970 in UTC, or raise ``BadRecord``."""
     token = text.strip(" \t")
     try:
@@ -362,7 +364,7 @@ def moment(name: str, text: str) -> int:
         ) from None
 
 
-def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
+def convert_numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
     """Return a list of finite numbers in the column's type.
 
     Raises:
@@ -372,31 +374,31 @@ def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
     for place, value in enumerate(values):
         element = None
         if isinstance(value, float | Number):
-            element = number(column, value, f"column {name!r} holds at place {place}")
+            element = convert_number(column, value, f"column {name!r} holds at place {place}")
         if element is None:
-            raise BadRecord(no_number(name, place, value))
+            raise BadRecord(explain_bad_element(name, place, value))
         elements.append(element)
     if column.length is not None and len(elements) != column.length:
-        raise BadRecord(wrong_length(name, len(elements), column.length))
+        raise BadRecord(explain_wrong_length(name, len(elements), column.length))
     return elements
 
 
-def array(name: str, column: "Column", text: str) -> list[float]:
-    """Return the numbers of a text that is a JSON array, as ``numbers`` does."""
+def parse_array(name: str, column: "Column", text: str) -> list[float]:
+    """Return the numbers of a text that is a JSON array, as ``convert_numbers`` does."""
     try:
         values = json.loads(text, parse_int=Integer, parse_float=Number)
     except (ValueError, RecursionError):
         values = None
     if type(values) is not list:
         raise BadRecord(f"column {name!r} is {show_value(text)}, expected a JSON array of numbers")
-    return numbers(name, column, values)
+    return convert_numbers(name, column, values)
 
 
-def no_number(name: str, place: int, value: Any) -> str:
+def explain_bad_element(name: str, place: int, value: Any) -> str:
     """Return the reason why an element that is not a finite number makes a record bad."""
     return f"column {name!r} holds {show_value(value)} at place {place}, expected a finite number"
 
 
-def wrong_length(name: str, length: int, expected_length: int) -> str:
+def explain_wrong_length(name: str, length: int, expected_length: int) -> str:
     """Return the reason why a list of the wrong length makes a record bad."""
     return f"column {name!r} has {length} numbers, expected {expected_length}"

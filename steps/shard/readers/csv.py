@@ -23,24 +23,24 @@ import pyarrow.csv
 from steps.shard.readers.batch import (
     Bad,
     Batch,
-    bad_batch,
+    build_parsed_schema,
+    build_schema,
     combine_chunks,
     encode_category,
-    excerpt,
+    make_bad_batch,
+    make_excerpt,
     merge_batches,
-    parsed_schema,
-    schema,
 )
 from steps.shard.readers.column_values import (
     DECIMALS,
     TINY,
     BadRecord,
+    build_row_batch,
     convert_column,
-    csv_row,
+    convert_csv_row,
     lacks_required,
-    row_batch,
-    without_empty,
-    without_infinities,
+    replace_empty_texts,
+    replace_infinities,
 )
 from steps.shard.readers.raw_bytes import (
     BOM,
@@ -53,8 +53,8 @@ from steps.shard.readers.raw_bytes import (
     PIECE_BYTES,
     LineCount,
     Window,
-    too_long,
-    windows,
+    make_too_long_record,
+    read_windows,
 )
 from steps.shard.readers.rows import check_names
 from steps.shard.readers.text import Dialect, refuse_nul
@@ -76,18 +76,18 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     Raises:
         DataError: a declared column is not in the header, or twice; the header is not UTF-8 or has
             no end; a quote is opened and not closed in the rest of the file, which is longer than
-            ``MAX_RECORD_BYTES``; errors of ``raw_bytes.windows``.
+            ``MAX_RECORD_BYTES``; errors of ``raw_bytes.read_windows``.
     """
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
     dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
-    source = _end_last_line(windows(path))
+    source = _end_last_line(read_windows(path))
     count = LineCount()
     for window in source:
-        names = _header(path, dialect, window, count)
+        names = _read_header(path, dialect, window, count)
         if names:
             check_names(path, names, columns)
             table = Table(dialect, names, columns)
-            yield from _batches(path, table, chain([window], source), count)
+            yield from _parse_windows(path, table, chain([window], source), count)
 
 
 def _end_last_line(source: Iterator[Window]) -> Iterator[Window]:
@@ -98,7 +98,7 @@ def _end_last_line(source: Iterator[Window]) -> Iterator[Window]:
         yield window
 
 
-def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> tuple[str, ...]:
+def _read_header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> tuple[str, ...]:
     """Return the names in the header, which is the first record that is not blank.
 
     The window is moved on to the next record. Return an empty tuple if the header is not in the
@@ -110,18 +110,18 @@ def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> t
     count.add(data, begin, window.start)
     end = dialect.complete(data, window.start, window.stop) if len(window) else None
     if end is not None:
-        names = _fields(data[window.start : end], dialect)
+        names = _split_fields(data[window.start : end], dialect)
         count.add(data, window.start, end)
         window.start = end
         try:
             return tuple(name.decode("utf-8") for name in names)
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: its header has {excerpt(error.object)!r}, expected UTF-8; "
+                f"{path}: its header has {make_excerpt(error.object)!r}, expected UTF-8; "
                 "convert the file"
             ) from None
     if len(window) > (0 if window.last else MAX_RECORD_BYTES):
-        start = excerpt(data[window.start : window.stop])[:40]
+        start = make_excerpt(data[window.start : window.stop])[:40]
         raise DataError(
             f"{path}: its first record, the header, has no end ({start!r} …); "
             "is a quote not closed?"
@@ -129,7 +129,7 @@ def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> t
     return ()
 
 
-def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
+def _split_fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
     """Return the fields of one record as bytes.
 
     It is decoded as Latin-1 for the parser, because that maps every byte to a character and back.
@@ -138,7 +138,7 @@ def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
     return [field.encode("latin-1") for field in row]
 
 
-def _batches(
+def _parse_windows(
     path: Path, table: "Table", source: Iterator[Window], count: LineCount
 ) -> Iterator[Batch]:
     """Parse the windows; yield one batch for each window that contains records."""
@@ -154,7 +154,7 @@ def _batches(
             if end is None:
                 _shorten(window, table.dialect, count)
                 continue
-            yield bad_batch([too_long(number, giant)], table.columns)
+            yield make_bad_batch([make_too_long_record(number, giant)], table.columns)
             count.add(window.data, window.start, end)
             window.start, giant = end, None
         batch = table.parse(window, count)
@@ -163,14 +163,14 @@ def _batches(
         rest = len(window)
         if rest > MAX_RECORD_BYTES:
             giant = bytes(window.data[window.start : window.start + EXCERPT_BYTES])
-            number = count.first(window.data, window.start)
+            number = count.find_line_number(window.data, window.start)
             _shorten(window, table.dialect, count)
             rest = 0
     if giant is not None:
         raise DataError(
             f"{path}: the record in line {number} has a quote that is never closed, so it is "
             "unclear where records end in the rest; it starts with "
-            f"{excerpt(giant)[:80]!r}: close it"
+            f"{make_excerpt(giant)[:80]!r}: close it"
         )
 
 
@@ -204,8 +204,8 @@ class Table:
         batches, size = [], len(window)
         while len(window):
             start, stop = window.start, min(window.start + size, window.stop)
-            end = self.dialect.probable_end(window.data, start, stop)
-            line = count.first(window.data, start)
+            end = self.dialect.find_probable_end(window.data, start, stop)
+            line = count.find_line_number(window.data, start)
             batch = self.fast(window.data, start, end, line)
             if batch is not None:
                 count.add(window.data, start, end)
@@ -220,7 +220,7 @@ class Table:
                 break
             if batch.record_count:
                 batches.append(batch)
-        return merge_batches(batches) if batches else bad_batch([], self.columns)
+        return merge_batches(batches) if batches else make_bad_batch([], self.columns)
 
     def fast(self, data: bytearray, start: int, stop: int, line: int) -> Batch | None:
         """Return all records in this part, which begins in ``line``; None when one may be bad, or
@@ -241,24 +241,27 @@ class Table:
             # Missing values become null: empty text, and numbers that are not finite.
             array = combine_chunks(table[name])
             if array.type == pa.float64():
-                array = without_infinities(array)
+                array = replace_infinities(array)
             elif array.type == pa.string():
-                array = without_empty(array)
+                array = replace_empty_texts(array)
             array, reasons = convert_column(name, column, array)
             if reasons:
                 return None
             arrays.append(encode_category(array, column.kind))
-        records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
+        records = pa.RecordBatch.from_arrays(arrays, schema=build_schema(self.columns))
         if lacks_required(records, self.columns):
             return None
         # Where pyarrow found another number of records than the dialect, a quote may have swallowed
         # lines.
-        lines = self.dialect.places(data, start, stop, line, len(records))
+        lines = self.dialect.find_record_lines(data, start, stop, line, len(records))
         return None if lines is None else Batch(records, lines, [])
 
     def _parse(self, data: bytearray, start: int, stop: int) -> pa.Table:
         """Parse with pyarrow; raise ``ValueError`` when anything is wrong."""
-        plain, decimals = parsed_schema(self.columns), parsed_schema(self.columns, DECIMALS)
+        plain, decimals = (
+            build_parsed_schema(self.columns),
+            build_parsed_schema(self.columns, DECIMALS),
+        )
         if plain == decimals:
             return self._parse_as(plain, data, start, stop)
         try:
@@ -320,38 +323,38 @@ class Table:
             if end is None and not window.last:
                 break
             raw = bytes(window.data[window.start : end or window.stop])
-            line = count.first(raw, 0)
+            line = count.find_line_number(raw, 0)
             if raw.strip(b"\r\n"):
                 try:
-                    rows.append(self._row(raw, is_closed=end is not None))
+                    rows.append(self._parse_row(raw, is_closed=end is not None))
                     lines.append(line)
                 except BadRecord as error:
-                    raw = _first_line(raw) if isinstance(error, StrayQuote) else raw
-                    bad.append(Bad(line, str(error), excerpt(raw)))
+                    raw = _cut_first_line(raw) if isinstance(error, StrayQuote) else raw
+                    bad.append(Bad(line, str(error), make_excerpt(raw)))
             count.add(raw, 0, len(raw))
             window.start += len(raw)
-        return Batch(row_batch(rows, self.columns), np.array(lines, np.int64), bad)
+        return Batch(build_row_batch(rows, self.columns), np.array(lines, np.int64), bad)
 
-    def _row(self, raw: bytes, is_closed: bool) -> list:
+    def _parse_row(self, raw: bytes, is_closed: bool) -> list:
         """Return the declared columns of one record; raise ``BadRecord`` if it cannot be used."""
         if not is_closed:
             raise StrayQuote("a quote is never closed")
         if len(raw.rstrip(b"\r\n")) > MAX_RECORD_BYTES:
-            raise BadRecord(too_long(0, raw).reason)
-        fields = _fields(raw, self.dialect)
+            raise BadRecord(make_too_long_record(0, raw).reason)
+        fields = _split_fields(raw, self.dialect)
         if len(fields) != len(self.names):
             reason = f"has {len(fields)} fields, the header has {len(self.names)}"
-            if len(_first_line(raw)) < len(raw):
+            if len(_cut_first_line(raw)) < len(raw):
                 raise StrayQuote(f"{reason}; a quote in it goes on over line ends")
             raise BadRecord(reason)
         refuse_nul(raw)
-        return csv_row([fields[i] for i in self._places], self.columns)
+        return convert_csv_row([fields[i] for i in self._places], self.columns)
 
     @cached_property
     def _places(self) -> list[int]:
         return [self.names.index(name) for name in self.columns]
 
 
-def _first_line(raw: bytes) -> bytes:
+def _cut_first_line(raw: bytes) -> bytes:
     """Return the first line, including its line end."""
     return next(iter(raw.splitlines(keepends=True)), b"")

@@ -17,11 +17,11 @@ import pyarrow.json
 from steps.shard.readers.batch import (
     Bad,
     Batch,
+    build_parsed_schema,
+    build_schema,
     combine_chunks,
     encode_category,
-    excerpt,
-    parsed_schema,
-    schema,
+    make_excerpt,
 )
 from steps.shard.readers.column_values import (
     DECIMALS,
@@ -29,13 +29,13 @@ from steps.shard.readers.column_values import (
     BadRecord,
     Integer,
     Number,
+    build_row_batch,
     convert_column,
+    convert_json_row,
     decode_text,
-    json_row,
     lacks_required,
     list_reasons,
-    row_batch,
-    without_infinities,
+    replace_infinities,
 )
 from steps.shard.readers.raw_bytes import CR, Block
 from steps.shard.readers.text import read_lines, refuse_nul
@@ -64,17 +64,19 @@ DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer, parse_fl
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the objects in the order of their lines. Raises the errors of ``raw_bytes.windows``."""
-    yield from read_lines(path, columns, fast, exact)
+    """Yield the objects in the order of their lines. Raises the errors of
+    ``raw_bytes.read_windows``.
+    """
+    yield from read_lines(path, columns, parse_fast, parse_exactly)
 
 
-def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
+def parse_fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
     """Return all records of the block, parsed with pyarrow, or None if one of them may be bad."""
-    lines = _object_lines(block)
+    lines = _find_object_lines(block)
     if lines is None or not block.is_text():
         return None
     if not len(lines):
-        return Batch(row_batch([], columns), lines, [])
+        return Batch(build_row_batch([], columns), lines, [])
     try:
         records = _parse(block, columns)
     except ValueError:  # pa.ArrowInvalid, or UnicodeDecodeError if its message is not UTF-8
@@ -84,7 +86,7 @@ def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
     return Batch(records, lines, [])
 
 
-def _object_lines(block: Block) -> np.ndarray | None:
+def _find_object_lines(block: Block) -> np.ndarray | None:
     """Return the numbers of the lines that are not blank.
 
     Return None unless each of them starts with { and ends with }. pyarrow ignores line ends, so an
@@ -116,7 +118,7 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
     # A category may be written as a string, integer or boolean. Its first value decides the type;
     # pyarrow refuses the block if others differ.
     kinds = dict(zip(columns, fields.types, strict=True))
-    for name, value in _first_values(block, columns).items():
+    for name, value in _find_first_values(block, columns).items():
         kinds[name] = JSON_TYPES.get(type(value), kinds[name])
     table = pyarrow.json.read_json(
         pa.BufferReader(block.buffer),
@@ -129,34 +131,36 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
     for field in fields:
         array = combine_chunks(table[field.name]).cast(field.type)
         column = columns[field.name]
-        array = without_infinities(array) if field.type == pa.float64() else array
+        array = replace_infinities(array) if field.type == pa.float64() else array
         array, reasons = convert_column(field.name, column, array)
         if column.kind == "list":
             reasons = list_reasons(field.name, array, column.length)
         if reasons:
             raise ValueError("a record is bad")
         arrays.append(encode_category(array, column.kind))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
+    return pa.RecordBatch.from_arrays(arrays, schema=build_schema(columns))
 
 
 def _parse_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
-    """Return the schema to parse with. Unlike in ``parsed_schema``, lists are parsed as arrays."""
+    """Return the schema to parse with. Unlike in ``build_parsed_schema``, lists are parsed as
+    arrays.
+    """
     lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
     return pa.schema(
-        [(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns, integers)]
+        [(f.name, lists.get(f.name, f.type)) for f in build_parsed_schema(columns, integers)]
     )
 
 
-def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:
+def _find_first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:
     """Return the first value of each category in the block's first lines.
 
     Categories without a value there are left out.
     """
     sought = {name for name, column in columns.items() if column.kind == "category"}
     values: dict[str, Any] = {}
-    for _, raw in islice(block.lines(), FIRST_LINES if sought else 0):
+    for _, raw in islice(block.iter_lines(), FIRST_LINES if sought else 0):
         if len(values) == len(sought):
             break
         try:
@@ -167,21 +171,21 @@ def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, An
     return values
 
 
-def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
+def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
     """Return all records, parsed line by line, with the reasons for bad ones."""
     rows, lines, bad = [], [], []
-    for number, raw in block.lines():
+    for number, raw in block.iter_lines():
         if not raw.strip(WHITE_SPACE):
             continue
         try:
-            rows.append(_row(raw, columns))
+            rows.append(_parse_row(raw, columns))
             lines.append(number)
         except BadRecord as error:
-            bad.append(Bad(number, str(error), excerpt(raw)))
-    return Batch(row_batch(rows, columns), np.array(lines, np.int64), bad)
+            bad.append(Bad(number, str(error), make_excerpt(raw)))
+    return Batch(build_row_batch(rows, columns), np.array(lines, np.int64), bad)
 
 
-def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
+def _parse_row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
     """Return the declared columns of one line; raise ``BadRecord`` if it cannot be used."""
     refuse_nul(raw)
     text = decode_text(raw).strip(WHITE_SPACE.decode())
@@ -198,7 +202,7 @@ def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
     for key in keys:
         if keys.count(key) > 1:
             raise BadRecord(f"key {key!r} stands twice")
-    return json_row(dict(json_object), columns)
+    return convert_json_row(dict(json_object), columns)
 
 
 def _read_like_pyarrow(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:
@@ -208,7 +212,7 @@ def _read_like_pyarrow(raw: bytes, columns: Mapping[str, "Column"], reason: str)
     in a block without bad records, so it must also be read in a block with some.
     """
     line = raw.strip(WHITE_SPACE)
-    batch = fast(Block(line, 0, len(line), 1), columns)
+    batch = parse_fast(Block(line, 0, len(line), 1), columns)
     if batch is None:
         raise BadRecord(reason)
     return list(batch.records.to_pylist()[0].values())

@@ -12,10 +12,10 @@ import pyarrow.parquet
 
 from steps.shard.readers.batch import (
     Batch,
+    build_schema,
     decode_dictionary,
     encode_category,
     reject_records,
-    schema,
 )
 from steps.shard.readers.column_values import (
     BEGIN,
@@ -24,12 +24,12 @@ from steps.shard.readers.column_values import (
     convert_column,
     decode_text,
     list_reasons,
+    replace_infinities,
     show_value,
-    without_infinities,
 )
 from steps.shard.readers.raw_bytes import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.rows import check_names
-from training.workloads.column_packing import number_type, whole_numbers
+from training.workloads.column_packing import choose_number_type, convert_whole_numbers
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
-            read_dictionary=_dictionary_columns(metadata, columns),
+            read_dictionary=_select_dictionary_columns(metadata, columns),
         ) as file:
-            rows = _batch_rows(metadata, columns)
+            rows = _choose_batch_rows(metadata, columns)
             for record_batch in file.iter_batches(rows, columns=list(columns), use_threads=False):
-                for part in _parts(record_batch):
-                    yield _batch(part, columns, number)
+                for part in _split_batch(record_batch):
+                    yield _convert_batch(part, columns, number)
                     number += len(part)
     except (OSError, pa.ArrowException) as error:
         raise DataError(
@@ -84,7 +84,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
         ) from error
 
 
-def _dictionary_columns(
+def _select_dictionary_columns(
     metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]
 ) -> list[str]:
     """Return the text columns to read as dictionaries: those that are mostly stored as such.
@@ -94,7 +94,7 @@ def _dictionary_columns(
     """
     names = {n for n, column in columns.items() if column.kind in ("text", "category")}
     for g in range(metadata.num_row_groups):
-        for chunk in _chunks(metadata, g, columns):
+        for chunk in _list_column_chunks(metadata, g, columns):
             limit = max(MAX_DICTIONARY_BYTES, INDEX_BYTES * chunk.num_values)
             small = chunk.has_dictionary_page and chunk.total_uncompressed_size <= limit
             if not small or chunk.physical_type != "BYTE_ARRAY":
@@ -102,7 +102,7 @@ def _dictionary_columns(
     return sorted(names)
 
 
-def _chunks(
+def _list_column_chunks(
     metadata: pa.parquet.FileMetaData, group: int, columns: Mapping[str, "Column"]
 ) -> list[pa.parquet.ColumnChunkMetaData]:
     """Return the column chunks of the declared columns in one row group."""
@@ -116,23 +116,25 @@ def _check_types(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Colu
     check_names(path, file_schema.names, columns)
     for name, column in columns.items():
         kind = file_schema.field(name).type
-        if not readable(kind, column.kind):
+        if not can_read(kind, column.kind):
             raise DataError(
                 f"{path}: column {name!r} has the type {kind}, which cannot be read as "
                 f"{column.kind}; convert it, or declare it otherwise"
             )
 
 
-def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> int:
+def _choose_batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> int:
     """Return how many rows take about ``CHUNK_BYTES``, in the group with the largest rows."""
     row_bytes = float(INDEX_BYTES * len(columns))
     for g in range(metadata.num_row_groups):
-        size = sum(chunk.total_uncompressed_size for chunk in _chunks(metadata, g, columns))
+        size = sum(
+            chunk.total_uncompressed_size for chunk in _list_column_chunks(metadata, g, columns)
+        )
         row_bytes = max(row_bytes, size / max(1, metadata.row_group(g).num_rows))
     return max(1, min(MAX_ROWS, int(CHUNK_BYTES / row_bytes)))
 
 
-def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _split_batch(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows in parts of about ``CHUNK_BYTES``, or of one row.
 
     The sizes are those of the values after a dictionary's values are repeated for each row.
@@ -155,7 +157,9 @@ def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield record_batch.slice(start, stop - start)
 
 
-def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) -> Batch:
+def _convert_batch(
+    record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number: int
+) -> Batch:
     """Convert the rows to a batch; ``number`` is that of the first row."""
     arrays: list[pa.Array] = []
     reasons: dict[int, str] = {}
@@ -167,7 +171,7 @@ def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number
             nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             reasons |= {int(row): f"column {name!r} is required and has no value" for row in nulls}
         reasons |= bad
-    records = pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
+    records = pa.RecordBatch.from_arrays(arrays, schema=build_schema(columns))
     batch = Batch(records, np.arange(number, number + len(records)), [])
     if not reasons:
         return batch
@@ -186,10 +190,10 @@ LAST = (datetime.max.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
 """Last allowed time of a timestamp, in microseconds since 1970. The years 1 to 9999 are allowed."""
 
 
-def readable(kind: pa.DataType, column_kind: str) -> bool:
+def can_read(kind: pa.DataType, column_kind: str) -> bool:
     """Return whether a Parquet column of type ``kind`` can be read as a column of this kind."""
     if pa.types.is_dictionary(kind):
-        return readable(kind.value_type, column_kind)
+        return can_read(kind.value_type, column_kind)
     if pa.types.is_null(kind):
         return True
     types = pa.types
@@ -197,7 +201,7 @@ def readable(kind: pa.DataType, column_kind: str) -> bool:
         return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     if column_kind == "list":
         is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        return is_list and readable(kind.value_type, "number")
+        return is_list and can_read(kind.value_type, "number")
     if column_kind == "timestamp":
         return types.is_timestamp(kind) or types.is_date(kind) or kind in TEXTS[:3]
     if column_kind == "bytes":
@@ -239,26 +243,26 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
         # Not if the row group's dictionary is much larger than the batch, or contains a bad value,
         # which may be one of another row.
         is_small = len(values) <= len(array)
-        if is_small and not values.null_count and not _bad_texts("", values):
+        if is_small and not values.null_count and not _find_bad_texts("", values):
             indices = _cast(pa.int32(), array.indices)
             return pa.DictionaryArray.from_arrays(indices, values), {}
     array = decode_dictionary(array)
     if kind == "number":
-        numbers, expectations = _numbers(array, column)
+        numbers, expectations = _convert_numbers(array, column)
         return numbers, {
             row: f"column {name!r} is {show_value(array[row].as_py())}, expected {form}"
             for row, form in expectations.items()
         }
     if kind == "list":
-        return _lists(name, array, column)
+        return _convert_lists(name, array, column)
     if kind == "timestamp" and not is_text(array.type):
-        return _moments(name, array)
+        return _convert_timestamps(name, array)
     if kind == "bytes":
         inside = pc.struct_field(array, "bytes") if pa.types.is_struct(array.type) else array
         content = _cast(pa.binary(), inside)
-        return content, _too_long(name, content)
+        return content, _find_too_long(name, content)
     texts = _cast(pa.string(), array)
-    reasons = _bad_texts(name, texts)
+    reasons = _find_bad_texts(name, texts)
     if kind != "timestamp":
         return encode_category(texts, kind), reasons
     # A bad text is replaced by null for the parser, so that each row gets only one reason.
@@ -269,17 +273,17 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
     return result, reasons | more
 
 
-def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
+def _convert_numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
     """Return the numbers in the column's type, and row to what is expected instead of a bad one."""
-    if pa.types.is_integer(number_type(column.dtype)):
-        return whole_numbers(array, column.dtype)
-    return without_infinities(_cast(pa.float64(), array)), {}
+    if pa.types.is_integer(choose_number_type(column.dtype)):
+        return convert_whole_numbers(array, column.dtype)
+    return replace_infinities(_cast(pa.float64(), array)), {}
 
 
-def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
+def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
     """Return lists of numbers in the column's type, and row to reason for bad ones."""
     elements = array.flatten()
-    values, expectations = _numbers(elements, column)
+    values, expectations = _convert_numbers(elements, column)
     widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum([0, *widths], dtype=np.int32)
     lists = pa.ListArray.from_arrays(ends, values, mask=array.is_null())
@@ -291,7 +295,7 @@ def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict
     return lists, reasons
 
 
-def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:
+def _convert_timestamps(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:
     """Return microseconds since 1970 in UTC; also row to reason, outside of the years 1 to 9999.
 
     Fractions of a microsecond are cut off, towards the past.
@@ -329,15 +333,15 @@ def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
     return array if array.type == kind else array.cast(kind, safe=False)
 
 
-def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[int, str]:
+def _find_bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[int, str]:
     """Return row to reason, for texts that are too long or not UTF-8."""
     if pa.types.is_dictionary(array.type):
-        values = _bad_texts(name, array.dictionary)
+        values = _find_bad_texts(name, array.dictionary)
         rows = enumerate(array.indices.to_pylist() if values else ())
         return {row: values[index] for row, index in rows if index in values}
     bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
     content = np.frombuffer(array.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
-    reasons = _too_long(name, array)
+    reasons = _find_too_long(name, array)
     # Text that is all ASCII needs no further check.
     if len(content) and content.max() >= 0x80 and not _is_utf8(array):
         for row, value in enumerate(array.cast(pa.binary())):
@@ -348,7 +352,7 @@ def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[in
     return reasons
 
 
-def _too_long(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, str]:
+def _find_too_long(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, str]:
     """Return row to reason, for values of more than ``MAX_RECORD_BYTES``."""
     if array.nbytes <= MAX_RECORD_BYTES:
         return {}

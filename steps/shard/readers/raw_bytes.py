@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from steps.shard.readers.batch import Bad, excerpt
+from steps.shard.readers.batch import Bad, make_excerpt
 from trainyard.common.errors import DataError
 
 CHUNK_BYTES = 4 << 20
@@ -82,7 +82,7 @@ class Window:
         self.start, self.stop = 0, len(rest)
 
 
-def line_ends(data: bytes | bytearray, start: int, stop: int) -> np.ndarray:
+def find_line_ends(data: bytes | bytearray, start: int, stop: int) -> np.ndarray:
     """Return the positions after each line end of a part, counted from ``start``, int64.
 
     A line ends with a line feed, a carriage return, or both.
@@ -103,7 +103,7 @@ class LineCount:
     _ends_in_return: bool = False
     """Whether the previous part ended with a carriage return, so that its line feed may follow."""
 
-    def first(self, data: bytes | bytearray, start: int) -> int:
+    def find_line_number(self, data: bytes | bytearray, start: int) -> int:
         """Return the number of the line at ``start``, which is where the next part begins."""
         return self.next - (self._ends_in_return and data[start] == LF)
 
@@ -112,14 +112,14 @@ class LineCount:
         if start == stop:
             return
         if data.find(b"\r", start, stop) >= 0:
-            ends = len(line_ends(data, start, stop))
+            ends = len(find_line_ends(data, start, stop))
         else:
             ends = int(np.count_nonzero(np.frombuffer(data, np.uint8)[start:stop] == LF))
-        self.next = self.first(data, start) + ends
+        self.next = self.find_line_number(data, start) + ends
         self._ends_in_return = data[stop - 1] == CR
 
 
-def windows(path: Path) -> Iterator[Window]:
+def read_windows(path: Path) -> Iterator[Window]:
     """Yield the same window again and again, each time filled with the next decompressed chunk.
 
     A byte order mark at the file's start is dropped. At least one window is yielded. The last one
@@ -196,7 +196,7 @@ class Block:
             return False
         return True
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
+    def iter_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the number and content of each line, without its line feed."""
         bounds = zip(self.start + self.starts, self.start + self.ends, strict=True)
         for number, (start, end) in enumerate(bounds, self.first):
@@ -209,22 +209,22 @@ class Block:
         return head, Block(self.data, head.stop, self.stop, self.first + len(head.ends))
 
 
-def line_blocks(path: Path) -> Iterator[Block | Bad]:
+def read_line_blocks(path: Path) -> Iterator[Block | Bad]:
     """Yield the file in blocks of whole lines; a line that is too long is yielded as a ``Bad``.
 
     A block is about one chunk, or one line. Lines end at line feeds. Raises the errors of
-    ``windows``.
+    ``read_windows``.
     """
     number, giant = 1, None  # giant: beginning of a line that is too long and has not ended yet
-    for window in windows(path):
+    for window in read_windows(path):
         end = window.data.find(b"\n", window.start, window.stop)
         if giant is None and end - window.start > MAX_RECORD_BYTES:
-            giant = _beginning(window)
+            giant = _copy_excerpt(window)
         if giant is not None:
             window.start = end + 1 if end >= 0 else window.stop
             if end < 0 and not window.last:
                 continue
-            yield too_long(number, giant)
+            yield make_too_long_record(number, giant)
             number, giant = number + 1, None
         cut = (
             window.stop if window.last else window.data.rfind(b"\n", window.start, window.stop) + 1
@@ -234,13 +234,13 @@ def line_blocks(path: Path) -> Iterator[Block | Bad]:
             yield block
             number, window.start = number + len(block.ends), cut
         if len(window) > MAX_RECORD_BYTES:
-            giant, window.start = _beginning(window), window.stop
+            giant, window.start = _copy_excerpt(window), window.stop
 
 
-def _beginning(window: Window) -> bytes:
+def _copy_excerpt(window: Window) -> bytes:
     return bytes(window.data[window.start : window.start + EXCERPT_BYTES])
 
 
-def too_long(number: int, start: bytes) -> Bad:
+def make_too_long_record(number: int, start: bytes) -> Bad:
     """Return the ``Bad`` of a record that is longer than the maximum."""
-    return Bad(number, f"longer than {MAX_RECORD_BYTES} bytes", excerpt(start))
+    return Bad(number, f"longer than {MAX_RECORD_BYTES} bytes", make_excerpt(start))

@@ -10,7 +10,7 @@ import numpy as np
 
 from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.column_values import row_batch
+from steps.shard.readers.column_values import build_row_batch
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ class Row(NamedTuple):
 
     line: int
     values: list[Any]
-    """Values as ``column_values.json_row`` returns them."""
+    """Values as ``column_values.convert_json_row`` returns them."""
     bytes: int
     """Approximate bytes in memory."""
 
 
-def batches(row_stream: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+def gather_batches(
+    row_stream: Iterator[Row | Bad], columns: Mapping[str, "Column"]
+) -> Iterator[Batch]:
     """Gather the records into batches of about ``raw_bytes.CHUNK_BYTES``, or of one record."""
     rows: list[Row] = []
     bad: list[Bad] = []
@@ -37,16 +39,16 @@ def batches(row_stream: Iterator[Row | Bad], columns: Mapping[str, "Column"]) ->
             bad.append(row)
             continue
         if rows and size + row.bytes > raw_bytes.CHUNK_BYTES:
-            yield _batch(rows, bad, columns)
+            yield _build_batch(rows, bad, columns)
             rows, bad, size = [], [], 0
         rows.append(row)
         size += row.bytes
     if rows or bad:
-        yield _batch(rows, bad, columns)
+        yield _build_batch(rows, bad, columns)
 
 
-def _batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> Batch:
-    records = row_batch([row.values for row in rows], columns)
+def _build_batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> Batch:
+    records = build_row_batch([row.values for row in rows], columns)
     return Batch(records, np.array([row.line for row in rows], np.int64), bad)
 
 

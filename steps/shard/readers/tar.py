@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.column_values import BadRecord, field_value, require_value
-from steps.shard.readers.rows import Row, batches
+from steps.shard.readers.column_values import BadRecord, convert_field, require_value
+from steps.shard.readers.rows import Row, gather_batches
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     try:
         with pa.input_stream(str(path), compression=compression) as stream:
             with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
-                yield from batches(_rows(archive, columns), columns)
+                yield from gather_batches(_iter_rows(archive, columns), columns)
             while stream.read(raw_bytes.CHUNK_BYTES):
                 pass  # read to the end, so that the checksum of a compressed file is verified
     except (OSError, EOFError, pa.ArrowException, tarfile.TarError) as error:
@@ -83,12 +83,12 @@ class Sample:
     reason: str = ""
     """Reason why the sample is bad."""
 
-    def row(self, number: int, columns: Mapping[str, "Column"]) -> Row | Bad:
+    def to_row(self, number: int, columns: Mapping[str, "Column"]) -> Row | Bad:
         """Return the sample as a row, or as a bad record with the reason."""
         try:
             if self.reason:
                 raise BadRecord(self.reason)
-            values = [self._value(name, column) for name, column in columns.items()]
+            values = [self._read_value(name, column) for name, column in columns.items()]
         except BadRecord as error:
             return Bad(number, f"{error}; the sample has {', '.join(self.names)}", self.key)
         return Row(number, values, sum(map(len, self.contents.values())))
@@ -108,21 +108,23 @@ class Sample:
                 f"member {member.name!r} is longer than {raw_bytes.MAX_RECORD_BYTES} bytes"
             )
 
-    def _value(self, name: str, column: "Column") -> Any:
+    def _read_value(self, name: str, column: "Column") -> Any:
         """Return the value of a column, or None if the sample has no member for it."""
         if name == KEY:
             content: bytes | None = self.key.encode()
         else:
-            content = next((self.contents[e] for e in _ends(name) if e in self.contents), None)
+            content = next(
+                (self.contents[e] for e in _list_suffixes(name) if e in self.contents), None
+            )
         if content is None or column.kind == "bytes":
             return require_value(name, column, content)
         content = content.rstrip(b"\r\n") if column.kind == "text" else content.strip()
-        return require_value(name, column, field_value(name, column, content))
+        return require_value(name, column, convert_field(name, column, content))
 
 
-def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator[Row | Bad]:
+def _iter_rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator[Row | Bad]:
     """Yield the archive's samples, as rows or bad records."""
-    declared_ends = {end for name in columns for end in _ends(name)}
+    declared_ends = {end for name in columns for end in _list_suffixes(name)}
     sample, number = None, 0
     for member in archive:
         archive.members = []  # type: ignore[missing-attribute]  # else tarfile keeps every header
@@ -132,15 +134,15 @@ def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator
         key, end = match[1], match[2].lower()
         if sample is None or key != sample.key:
             if sample is not None:
-                yield sample.row(number, columns)
+                yield sample.to_row(number, columns)
             sample, number = Sample(key), number + 1
         if end in declared_ends:
             sample.add(end, archive, member)
         sample.names.append(end)
     if sample is not None:
-        yield sample.row(number, columns)
+        yield sample.to_row(number, columns)
 
 
-def _ends(column: str) -> list[str]:
+def _list_suffixes(column: str) -> list[str]:
     """Return the suffixes that a column ``jpg;png`` can be read from."""
     return column.lower().split(";")

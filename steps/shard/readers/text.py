@@ -18,15 +18,23 @@ from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import (
     Bad,
     Batch,
-    bad_batch,
+    build_schema,
     encode_category,
-    excerpt,
+    make_bad_batch,
+    make_excerpt,
     merge_batches,
-    schema,
 )
-from steps.shard.readers.column_values import BadRecord, decode_text, field_value, require_value
-from steps.shard.readers.raw_bytes import CR, FANOUT, LF, PIECE_BYTES, Block, line_blocks, line_ends
-from steps.shard.readers.rows import Row, batches, check_names
+from steps.shard.readers.column_values import BadRecord, convert_field, decode_text, require_value
+from steps.shard.readers.raw_bytes import (
+    CR,
+    FANOUT,
+    LF,
+    PIECE_BYTES,
+    Block,
+    find_line_ends,
+    read_line_blocks,
+)
+from steps.shard.readers.rows import Row, check_names, gather_batches
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -47,7 +55,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
     Raises:
         DataError: ``text`` is not declared as text or category; another column is required; errors
-            of ``raw_bytes.windows``.
+            of ``raw_bytes.read_windows``.
     """
     if COLUMN not in columns or columns[COLUMN].kind not in ("text", "category"):
         raise DataError(
@@ -60,19 +68,19 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
             f"{path}: plain text has one column, 'text', and none for {missing[0]!r}, which is "
             "required; give JSON Lines, CSV or Parquet, or let the workload do without it"
         )
-    yield from read_lines(path, columns, fast, exact)
+    yield from read_lines(path, columns, parse_fast, parse_exactly)
 
 
 def read_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
-    """Parse every block of lines with ``fast``; if it refuses a block, try smaller parts.
+    """Parse every block of lines with ``parse_fast``; if it refuses a block, try smaller parts.
 
-    A part that is small already is parsed with ``exact``, line by line.
+    A part that is small already is parsed with ``parse_exactly``, line by line.
     """
-    for block in line_blocks(path):
+    for block in read_line_blocks(path):
         if isinstance(block, Bad):
-            yield bad_batch([block], columns)
+            yield make_bad_batch([block], columns)
             continue
         batches, rest, size = [], block, block.stop - block.start
         while rest.start < rest.stop:
@@ -92,7 +100,7 @@ def read_lines(
             yield batch
 
 
-def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
+def parse_fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
     """Return all records of the block, or None if one of them may be bad."""
     if not block.is_text():
         return None
@@ -101,13 +109,13 @@ def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
     lines = pc.ascii_rtrim(lines, "\r\n")  # this makes a copy, because the block's buffer is reused
     blank = pc.or_(pc.equal(pc.binary_length(lines), 0), pc.ascii_is_space(lines))
     line_indices = np.flatnonzero(~blank.to_numpy(zero_copy_only=False))
-    return Batch(_records(lines.take(line_indices), columns), block.first + line_indices, [])
+    return Batch(_build_records(lines.take(line_indices), columns), block.first + line_indices, [])
 
 
-def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
+def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
     """Return all records, parsed line by line, with the reasons for bad ones."""
     texts, lines, bad = [], [], []
-    for number, raw in block.lines():
+    for number, raw in block.iter_lines():
         if not raw.strip():
             continue
         try:
@@ -115,8 +123,8 @@ def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
             texts.append(decode_text(raw).rstrip("\r\n"))
             lines.append(number)
         except BadRecord as error:
-            bad.append(Bad(number, str(error), excerpt(raw)))
-    records = _records(pa.array(texts, pa.string()), columns)
+            bad.append(Bad(number, str(error), make_excerpt(raw)))
+    records = _build_records(pa.array(texts, pa.string()), columns)
     return Batch(records, np.array(lines, np.int64), bad)
 
 
@@ -128,9 +136,9 @@ def refuse_nul(raw: bytes) -> None:
         raise BadRecord("holds a NUL byte; was it torn in writing, or is it not UTF-8 text?")
 
 
-def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
+def _build_records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     """Return texts as a record batch; declared columns other than ``text`` are null."""
-    fields = schema(columns)
+    fields = build_schema(columns)
     arrays = [
         encode_category(texts, columns[COLUMN].kind)
         if f.name == COLUMN
@@ -165,11 +173,13 @@ def read_files(
                 f"{folder / names[0]}: column {name!r} is declared as {column.kind}; in a whole "
                 "file the column 'bytes' is bytes, and 'path' and 'label' are text or category"
             )
-    rows = (_row(folder, number, name, columns, depth) for number, name in enumerate(names, 1))
-    yield from batches(rows, columns)
+    rows = (
+        _read_file_row(folder, number, name, columns, depth) for number, name in enumerate(names, 1)
+    )
+    yield from gather_batches(rows, columns)
 
 
-def _row(
+def _read_file_row(
     folder: Path, number: int, name: str, columns: Mapping[str, "Column"], depth: int
 ) -> Row | Bad:
     """Return a whole file as a row, or a bad record if its size or name is not allowed."""
@@ -189,7 +199,7 @@ def _row(
         values = [
             content
             if key == "bytes"
-            else require_value(key, column, field_value(key, column, fields[key]))
+            else require_value(key, column, convert_field(key, column, fields[key]))
             for key, column in columns.items()
         ]
     except BadRecord as error:
@@ -238,7 +248,7 @@ class Dialect:
         end, is_closed = self.end(data, start, stop)
         return end if is_closed and data[end - 1] in (LF, CR) else None
 
-    def probable_end(self, data: Data, start: int, stop: int) -> int:
+    def find_probable_end(self, data: Data, start: int, stop: int) -> int:
         """Return the last position up to ``stop`` where a record seems to end.
 
         Return ``start`` if none is found. The position is right if all quotes are around fields or
@@ -259,7 +269,7 @@ class Dialect:
                 return tail + int(outside[-1]) + 1
         return start
 
-    def places(
+    def find_record_lines(
         self, data: Data, start: int, stop: int, first: int, count: int
     ) -> np.ndarray | None:
         """Return the line number of each record in a part that ends with a record.
@@ -272,15 +282,17 @@ class Dialect:
         codes = np.frombuffer(data, np.uint8)[start:stop]
         if data.find(b"\r", start, stop) < 0 and np.count_nonzero(codes == LF) == count:
             return np.arange(first, first + count)
-        ends = line_ends(data, start, stop)
-        begins = _not_blank(codes, ends)
+        ends = find_line_ends(data, start, stop)
+        begins = _find_nonblank_lines(codes, ends)
         if len(begins) != count:  # quoted fields continue over line ends
-            begins = self._begins(data, start, stop, ends)
+            begins = self._find_record_starts(data, start, stop, ends)
         if len(begins) != count:
             return None
         return first + np.searchsorted(ends, begins, side="right")
 
-    def _begins(self, data: Data, start: int, stop: int, ends: np.ndarray) -> np.ndarray:
+    def _find_record_starts(
+        self, data: Data, start: int, stop: int, ends: np.ndarray
+    ) -> np.ndarray:
         """Return where records begin in a part, counted from ``start``; ``ends``: its line ends."""
         codes = np.frombuffer(data, np.uint8)[start:stop]
         quotes = np.flatnonzero(codes == QUOTE)
@@ -288,7 +300,7 @@ class Dialect:
         characters = codes[opening[opening > 0] - 1]
         # If each opening quote begins a field, all quotes are in pairs.
         if np.isin(characters, (ord(self.delimiter), LF, CR, QUOTE)).all():
-            return _not_blank(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
+            return _find_nonblank_lines(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
         starts, place = [], start
         while place < stop:
             if data[place] not in (LF, CR):
@@ -312,7 +324,7 @@ class Dialect:
         return b'""' if after_quote else b"x"
 
 
-def _not_blank(codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _find_nonblank_lines(codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return where the lines begin that are not blank, in a part whose lines end at ``ends``."""
     begins = np.append(0, ends)
     begins = begins[begins < len(codes)]

@@ -65,8 +65,10 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
     a part of a training that ran with the same code, data and number of processes.
     """
     channels = {
-        name: contents(CHANNELS / name, read=mode == "File" and name not in config["mounted"])
-        for name, mode in modes().items()
+        name: summarize_channel(
+            CHANNELS / name, read=mode == "File" and name not in config["mounted"]
+        )
+        for name, mode in read_input_modes().items()
     }
     hyperparameters = json.loads(os.environ["SM_HPS"])
     known_parts = config["parts"]
@@ -74,11 +76,11 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
     arguments = {**known_parts["settings"]["arguments"], **search_values}
     parts = known_parts | {
         "settings": known_parts["settings"] | {"arguments": arguments},
-        "code": {name: file_sha256(CODE / name) for name in names(CODE)},
+        "code": {name: file_sha256(CODE / name) for name in list_files(CODE)},
         "data": json_sha256({name: channel["sha256"] for name, channel in channels.items()}),
-        "torch": torch_release(),
+        "torch": find_torch_release(),
     }
-    identity, world = json_sha256(parts)[:16], processes(config)
+    identity, world = json_sha256(parts)[:16], count_processes(config)
     stretch = {
         "since": 0,
         "identity": identity,
@@ -99,7 +101,7 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def modes() -> dict[str, str]:
+def read_input_modes() -> dict[str, str]:
     """Return channel to input mode, without the channels that carry the code."""
     channel_config = json.loads(CHANNEL_FILE.read_bytes())
     return {
@@ -109,13 +111,13 @@ def modes() -> dict[str, str]:
     }
 
 
-def contents(folder: Path, *, read: bool) -> dict[str, Any]:
+def summarize_channel(folder: Path, *, read: bool) -> dict[str, Any]:
     """Return a summary of a channel's files: number, bytes, and one hash (``sha256``) over them.
 
     The hash covers names and sizes, and with ``read`` also the contents. Contents are not read if
     the channel is streamed or a file system, because it may be too large to read twice.
     """
-    file_names = names(folder)
+    file_names = list_files(folder)
     lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in file_names}
     if read:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -130,7 +132,7 @@ def contents(folder: Path, *, read: bool) -> dict[str, Any]:
     }
 
 
-def names(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """Return the path of every file below the folder, relative to it and sorted."""
     paths = (Path(parent, name) for parent, _, inner in os.walk(folder) for name in inner)
     return sorted(path.relative_to(folder).as_posix() for path in paths)
@@ -149,7 +151,7 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     path.unlink(missing_ok=True)
     previous, hidden = note.get("training"), dict(note.get("hidden", {}))
     if previous and previous["identity"] != own_training["identity"]:
-        hidden = {name: file_sha256(folder / name) for name in names(folder)}
+        hidden = {name: file_sha256(folder / name) for name in list_files(folder)}
         print(
             f"checkpoints: {len(hidden)} files are of training {previous['identity']}, and "
             f"this is {own_training['identity']}: other data, or another torch. It starts again",
@@ -223,7 +225,7 @@ def children(parent: int) -> list[int]:
 
 def keep_note(folder: Path, note: dict[str, Any]) -> None:
     """Wait until the script has written its first checkpoint, then write the note."""
-    while not names(folder):
+    while not list_files(folder):
         time.sleep(NOTE_SECONDS)
     write(folder / NOTE, json.dumps(note))
 
@@ -234,7 +236,7 @@ def refuse_model(folder: Path) -> str | None:
     Without this check SageMaker would accept an empty folder, and the next steps would register it.
     Logs and files in code/, which belong to the inference script, do not count as a model.
     """
-    file_names = names(folder)
+    file_names = list_files(folder)
     models = [
         name
         for name in file_names
@@ -258,7 +260,7 @@ def refuse_model(folder: Path) -> str | None:
 
 def complete(model: Path, description: dict[str, Any], inference: str | None) -> None:
     """Add the description, the package list and the inference script to the model's folder."""
-    code, lines = model / "code", packages()
+    code, lines = model / "code", list_packages()
     code.mkdir(parents=True, exist_ok=True)
     # If the script has written a file with this name, it is kept.
     free = not (code / "packages.txt").exists()
@@ -273,7 +275,7 @@ def add_code(target: Path, script: Path) -> None:
     """Copy the inference script as inference.py, and the files next to it that it can import."""
     files = {"inference.py": script} | {
         name: script.parent / name
-        for name in names(script.parent)
+        for name in list_files(script.parent)
         if name.endswith(".py") or name == "requirements.txt"
     }
     # The script takes precedence over another file next to it that is named inference.py.
@@ -285,14 +287,14 @@ def add_code(target: Path, script: Path) -> None:
             shutil.copyfile(path, target / name)
 
 
-def packages() -> str:
+def list_packages() -> str:
     """Return the list of installed packages, in the format of ``training.export.artifact``."""
     versions = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
     python = ".".join(map(str, sys.version_info[:3]))
     return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(versions)])
 
 
-def processes(config: dict[str, Any]) -> int:
+def count_processes(config: dict[str, Any]) -> int:
     """Return the total number of processes that the launcher starts, as AWS's drivers do."""
     nodes = int(os.environ["SM_HOST_COUNT"])
     if config["launcher"] in ("none", "own"):
@@ -307,7 +309,7 @@ def is_first() -> bool:
     return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
 
 
-def torch_release() -> str | None:
+def find_torch_release() -> str | None:
     """Return torch's version without its build tag, or None if torch is not installed."""
     try:
         return version("torch").partition("+")[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.advice import traced_shapes
-from pipelines.advice.training_setting import of_job, of_recipe
+from pipelines.advice.training_setting import derive_job_training, derive_recipe_training
 from pipelines.definition import from_recipe
 from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.read_recipe import load
@@ -83,7 +83,7 @@ def planned(project: Path, *overrides: str) -> Foreseen | NotForeseen:
 
 def why_not(project: Path, *overrides: str) -> str:
     with pytest.raises(ForesightError) as refused:
-        of_recipe(load(project / "recipe.yaml", overrides))
+        derive_recipe_training(load(project / "recipe.yaml", overrides))
     return str(refused.value)
 
 
@@ -91,7 +91,7 @@ def test_a_plan_foresees_the_workload_whose_shapes_are_kept(project: Path, shape
     found = planned(project)
     assert isinstance(found, Foreseen) and found.seconds.p10 < found.seconds.p90
     assert any(line.startswith("fits: needs ") for line in found.remarks)
-    ours = of_recipe(load(project / "recipe.yaml", ()))
+    ours = derive_recipe_training(load(project / "recipe.yaml", ()))
     assert ours.shapes and ours.shapes.parameters == PARAMETERS
     assert ours.assumptions == ()
 
@@ -102,10 +102,10 @@ def test_a_job_says_as_much_as_its_recipe(project: Path, shapes: Path):
     job = {name: str(v) for name, v in recipe.train.loop.model_dump(mode="json").items()}
     job |= {"workload": recipe.workload.name}
     job["workload_config"] = recipe.workload_config.model_dump_json()
-    assert of_job(job, "ml.g5.xlarge", 1) == of_recipe(recipe)
+    assert derive_job_training(job, "ml.g5.xlarge", 1) == derive_recipe_training(recipe)
     job["tuning"] = '{"adapters": {"rank": 8}}'
     with pytest.raises(ForesightError, match="adapters in the model of .* are not modelled"):
-        of_job(job, "ml.g5.xlarge", 1)
+        derive_job_training(job, "ml.g5.xlarge", 1)
 
 
 def test_shapes_do_not_speak_for_other_settings(project: Path, shapes: Path):

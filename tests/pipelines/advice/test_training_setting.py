@@ -7,14 +7,14 @@ import pytest
 from pipelines.advice import recipe_advice as engine
 from pipelines.advice.training_setting import (
     LoopTraining,
+    derive_job_training,
+    derive_recipe_training,
     describe_memory_need,
-    of_job,
-    of_recipe,
 )
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.cloud_machines import GPUS
-from trainyard.foresight.layouts import Count, Machine, fitting
+from trainyard.foresight.layouts import Count, Machine, iter_fitting_layouts
 from trainyard.foresight.memory import foresee
 from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
@@ -34,7 +34,7 @@ def job(*overrides: str, **changed: str) -> dict[str, str]:
 
 
 def ours(*overrides: str) -> LoopTraining:
-    return of_recipe(load(PROD, overrides))
+    return derive_recipe_training(load(PROD, overrides))
 
 
 def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
@@ -66,7 +66,7 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
 def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
     recipe = ours(*overrides)
     machine = "ml.p5.48xlarge" if P5 in overrides else "ml.p4d.24xlarge"
-    assert of_job(job(*overrides), machine, 4) == recipe
+    assert derive_job_training(job(*overrides), machine, 4) == recipe
     assert recipe.setting.float8_gather == ("train.loop.float8_all_gather=true" in overrides)
 
 
@@ -103,9 +103,9 @@ def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
 )
 def test_what_is_not_foreseen_says_why(where: tuple, changed: dict[str, str], why: str):
     with pytest.raises(ForesightError, match=f"(?s){why}"):
-        of_job(job(**changed), *where)
+        derive_job_training(job(**changed), *where)
     with pytest.raises(ForesightError, match="nobody knows what it computes"):
-        of_job({"epochs": "3"}, "ml.p4d.24xlarge", 1)
+        derive_job_training({"epochs": "3"}, "ml.p4d.24xlarge", 1)
 
 
 def test_what_is_needed_is_told_with_its_interval_and_the_device():
@@ -128,7 +128,7 @@ def test_what_is_needed_is_told_with_its_interval_and_the_device():
     ],
 )
 def test_a_machine_has_the_gpu_of_its_name_and_memory(machine: str, gpu: str):
-    setting = of_job(job(shard_degree="0", precision="auto"), machine, 1).setting
+    setting = derive_job_training(job(shard_degree="0", precision="auto"), machine, 1).setting
     assert setting.gpu == gpu
     assert GPUS[gpu].memory_gib <= MACHINES[machine].accelerator_memory_gib
 
@@ -139,9 +139,9 @@ P4D = Machine(gpu="A100-40", gpus=8, node_gbps=400)
 def layouts(*overrides: str, nodes: int = 4) -> list[Setting]:
     """Return the recipe's layouts on that many machines that fit and that our loop supports."""
     recipe = load(PROD, overrides)
-    it = of_recipe(recipe).setting
-    space = engine.space(recipe, it.precision)
-    found = fitting(it, P4D, nodes, 1024, space, foresee, Count())
+    it = derive_recipe_training(recipe).setting
+    space = engine.build_search_space(recipe, it.precision)
+    found = iter_fitting_layouts(it, P4D, nodes, 1024, space, foresee, Count())
     return [setting for setting, _ in found]
 
 
@@ -149,11 +149,11 @@ def written(setting: Setting, *overrides: str) -> Setting:
     """Return foresight's setting of the recipe that has the setting's fields."""
     recipe = load(PROD, overrides)
     assert recipe.train.loop
-    fields = engine.fields(setting, recipe.train.loop)
+    fields = engine.build_loop_fields(setting, recipe.train.loop)
     nodes = setting.gpus // setting.gpus_per_node
     changed = [f"train.instance_count={nodes}"]
     changed += [f"train.loop.{name}={value}" for name, value in fields.items()]
-    return of_recipe(load(PROD, [*overrides, *changed])).setting
+    return derive_recipe_training(load(PROD, [*overrides, *changed])).setting
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_nothing_is_advised_that_the_loop_refuses():
     compiled = [one for one in found if one.tensor > 1]
     assert compiled and not any(one.recompute == "selective" for one in compiled)
     recipe = load(PROD)
-    refuse = engine.refusing(recipe)
+    refuse = engine.make_layout_check(recipe)
     wide = found[0].model_copy(update={"tensor": 3, "gpus": 24})
     assert "cannot be shared by" in (refuse(wide) or "")
     old = found[0].model_copy(update={"gpu": "V100-16", "precision": "fp16"})
     assert "V100-16 has no bfloat16: set train.loop.precision to float16" in (refuse(old) or "")
-    assert engine.refusing(load(PROD, ["train.loop.precision=float16"]))(old) is None
+    assert engine.make_layout_check(load(PROD, ["train.loop.precision=float16"]))(old) is None
 
 
 def test_what_fsdp_alone_takes_goes_back_where_weights_are_copied():
     recipe = load(PROD, ["train.loop.forward_prefetch=1"])
     assert recipe.train.loop
     copied = layouts()[0].model_copy(update={"shard": "none", "shard_degree": 0})
-    fields = engine.fields(copied, recipe.train.loop)
+    fields = engine.build_loop_fields(copied, recipe.train.loop)
     assert fields["strategy"] == "ddp" and fields["forward_prefetch"] == 0
-    assert engine.refusing(recipe)(copied.model_copy(update={"micro_batch": 1})) is None
+    assert engine.make_layout_check(recipe)(copied.model_copy(update={"micro_batch": 1})) is None

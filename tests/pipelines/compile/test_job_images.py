@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from sagemaker.core import image_uris
 
-from pipelines.compile.compile_session import inference_image, training_image
+from pipelines.compile.compile_session import choose_inference_image, choose_training_image
 from pipelines.recipe.config import Recipe, Retry
 from pipelines.recipe.read_recipe import load
 from training.strategy_table import OLDEST_TORCH, release
@@ -27,11 +27,11 @@ MIRROR = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
 
 def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_sdk_knows():
     recipe = load(PROD)
-    assert "/pytorch-training:2.10.0-gpu-py313" in training_image(recipe, REGION)
-    assert "/pytorch-inference:2.6.0-gpu-py312" in inference_image(recipe, REGION)
+    assert "/pytorch-training:2.10.0-gpu-py313" in choose_training_image(recipe, REGION)
+    assert "/pytorch-inference:2.6.0-gpu-py312" in choose_inference_image(recipe, REGION)
     older = load(PROD, ["images.pytorch_version=2.8.0", "images.inference_version=2.5.1"])
-    assert "/pytorch-training:2.8.0-gpu-py312" in training_image(older, REGION)
-    assert "/pytorch-inference:2.5.1-gpu-py311" in inference_image(older, REGION)
+    assert "/pytorch-training:2.8.0-gpu-py312" in choose_training_image(older, REGION)
+    assert "/pytorch-inference:2.5.1-gpu-py311" in choose_inference_image(older, REGION)
     inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]
     assert recipe.images.pytorch_version == max(TRAINING, key=release)
     assert recipe.images.inference_version == max(inference, key=release)
@@ -40,11 +40,11 @@ def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_
 def test_a_registry_of_ones_own_has_awss_images_under_their_names():
     """An image that the recipe names itself stays where it is."""
     plain, mirrored = load(PROD), load(PROD, [f"images.registry={MIRROR}"])
-    for image in (training_image, inference_image):
+    for image in (choose_training_image, choose_inference_image):
         name = image(plain, REGION).partition("/")[2]
         assert image(mirrored, REGION) == f"{MIRROR}/{name}"
     own = load(PROD, [f"images.registry={MIRROR}", "images.training=example.com/mine:1"])
-    assert training_image(own, REGION) == "example.com/mine:1"
+    assert choose_training_image(own, REGION) == "example.com/mine:1"
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_registry_of_ones_own_has_awss_images_under_their_names():
 def test_an_image_that_aws_does_not_have_is_named_with_those_it_has(override, expected):
     recipe = load(PROD, [f"images.{override}"])
     with pytest.raises(RecipeError, match=expected):
-        training_image(recipe, REGION)
-        inference_image(recipe, REGION)
+        choose_training_image(recipe, REGION)
+        choose_inference_image(recipe, REGION)
 
 
 def accepted(version: str, *overrides: str) -> bool:

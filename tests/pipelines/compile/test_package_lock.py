@@ -14,13 +14,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipelines.compile.compilation import step_code
-from pipelines.compile.package_lock import PACKAGES, Entry, closure, compare, read
+from pipelines.compile.package_lock import PACKAGES, Entry, compare, read, select_closure
 from steps.gate.config import PACKAGES as OF_GATE
-from steps.installed import differences
+from steps.installed import find_differences
 from steps.train.config import REQUIREMENTS
 from tests.conftest import CHECKOUT
 from training.config import TrainConfig
-from training.watching.trackers import packages
+from training.watching.trackers import list_packages
 from trainyard.common.errors import DefinitionError
 from trainyard.image_packages import Image
 
@@ -94,7 +94,9 @@ def test_this_environment_is_the_lock_which_names_no_index():
     """Otherwise `make test` would test other packages than a job gets; CUDA's libraries are
     optional.
     """
-    found = {name: [*differences(CHECKOUT / name)] for name in FILES if name != "locks/cuda.txt"}
+    found = {
+        name: [*find_differences(CHECKOUT / name)] for name in FILES if name != "locks/cuda.txt"
+    }
     assert not any(found.values()), f"make .venv/installed: {found}"
     for name in (*FILES, RUN):
         assert not re.search("://|--(extra-)?index|--find-links", (CHECKOUT / name).read_text())
@@ -115,7 +117,7 @@ def every_wish() -> set[str]:
     """Return the requirements that recipes can add to the train step."""
     config = TrainConfig.model_construct(tensorboard=True)
     uris = ("local", "http://mlflow", "arn:aws:sagemaker:eu-west-1:1:mlflow")
-    trackers = (packages(config, uri).values() for uri in uris)
+    trackers = (list_packages(config, uri).values() for uri in uris)
     return {*chain.from_iterable(trackers), *chain.from_iterable(REQUIREMENTS.values())}
 
 
@@ -133,12 +135,12 @@ def test_a_job_installs_all_that_it_needs_from_the_lock_but_torch(step: str):
 
 def test_another_package_changes_no_job_and_what_the_lock_has_not_is_refused():
     entries = read((CHECKOUT / PACKAGES).read_text(), "")
-    before = [entry.line for entry in closure(entries, OF_GATE, "gate")]
+    before = [entry.line for entry in select_closure(entries, OF_GATE, "gate")]
     more = Entry("more", "1", Requirement("more==1"), (HASH,), frozenset({"ruff"}))
-    assert [entry.line for entry in closure([*entries, more], OF_GATE, "gate")] == before
+    assert [entry.line for entry in select_closure([*entries, more], OF_GATE, "gate")] == before
     for root, found in (("numpy>=999", r"has \d+\.\d+\.\d+"), ("no-such-package", "nothing of it")):
         with pytest.raises(DefinitionError, match=f"train asks for {root}.*{found}.*make lock"):
-            closure(entries, [root], "step train")
+            select_closure(entries, [root], "step train")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from conditions.gate_documents import OriginRecord
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.provenance_asset import blank_record_name, changes_sha256
+from pipelines.compile.provenance_asset import blank_record_name, hash_changes
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
@@ -72,17 +72,17 @@ def test_uncommitted_changes_have_a_hash_of_their_own(tmp_path):
         who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
         subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
 
-    assert changes_sha256(tmp_path) is None  # no repository
+    assert hash_changes(tmp_path) is None  # no repository
     git("init", "-q")
     (tmp_path / "a").write_text("1")
     git("add", "a")
     git("commit", "-q", "-m", "a")
-    assert changes_sha256(tmp_path) is None
+    assert hash_changes(tmp_path) is None
     (tmp_path / "a").write_text("2")
-    edited = changes_sha256(tmp_path)
+    edited = hash_changes(tmp_path)
     (tmp_path / "new").write_text("3")
-    with_new = changes_sha256(tmp_path)
+    with_new = hash_changes(tmp_path)
     (tmp_path / "new").write_text("4")
-    assert len({edited, with_new, changes_sha256(tmp_path), None}) == 4
+    assert len({edited, with_new, hash_changes(tmp_path), None}) == 4
     (tmp_path / "new").write_text("3")
-    assert changes_sha256(tmp_path) == with_new
+    assert hash_changes(tmp_path) == with_new

@@ -13,7 +13,7 @@ from pipelines.recipe.read_recipe import load
 from tests.pipelines.registry.test_champion import clients, registry  # noqa: F401
 from training.weights.starting_weights import read_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
-from trainyard.language.definition_document import steps_of
+from trainyard.language.definition_document import iter_steps
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,7 @@ CHECKPOINT = "s3://trainyard-laptop/trainyard/trainyard-laptop/checkpoints/0123/
 def compiled(recipe) -> tuple[dict, dict]:
     """(arguments of step Train, what the definition knew of the training)."""
     made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
-    steps = {step.name: step.document for step in steps_of(json.loads(made.body)["Steps"])}
+    steps = {step.name: step.document for step in iter_steps(json.loads(made.body)["Steps"])}
     [record] = [a.files for a in made.assets if "provenance.json" in a.files]
     return steps["Train"]["Arguments"], json.loads(record["provenance.json"])["training"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compile.user_code import of_training, parts_of, read_folder
+from pipelines.compile.user_code import build_script_parts, read_folder, read_training_project
 from pipelines.definition import from_recipe
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
@@ -103,9 +103,9 @@ def test_what_the_training_depends_on_names_it_and_more_machines_go_on(home: Pat
 
 def identity(home: Path, *overrides: str) -> str:
     recipe = load(home / "recipe.yaml", overrides)
-    project = of_training(recipe, home)
+    project = read_training_project(recipe, home)
     assert project is not None
-    return parts_of(recipe, project, recipe.images.training or "aws/image:1").name
+    return build_script_parts(recipe, project, recipe.images.training or "aws/image:1").name
 
 
 def test_the_ignore_file_has_gitignores_syntax_and_what_is_secret_by_its_name_stays(tmp_path: Path):

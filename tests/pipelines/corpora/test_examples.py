@@ -72,7 +72,7 @@ def test_csv_and_parquet_of_a_month_are_read_as_the_same_records(table, tmp_path
     rows = table[table[LABEL].notna()]
     batches = []
     for month in (1, 2):
-        name, content = nycflights13.month_object(month, rows)
+        name, content = nycflights13.encode_month(month, rows)
         (tmp_path / name).write_bytes(content)
         found = list(read(tmp_path / name, columns))
         assert not any(batch.bad for batch in found)

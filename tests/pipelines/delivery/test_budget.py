@@ -7,15 +7,15 @@ from itertools import pairwise
 import boto3
 import pytest
 
-from pipelines.delivery.budget import check_budget, predict_run, verdict
+from pipelines.delivery.budget import check_budget, judge_upcoming_run, predict_run
 from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.sections import Budget
 from tests.trainyard.plan.pictures import HERE, Change, Studio
 from tests.trainyard.plan.test_run_cost import PRICES, costs
 from trainyard.foresight.interval import Spread
-from trainyard.plan.pipeline_plan import started_with
+from trainyard.plan.pipeline_plan import apply_parameters
 from trainyard.plan.prices import load
-from trainyard.plan.run_cost import Foreseen, NotForeseen, Verdict, all_of
+from trainyard.plan.run_cost import Foreseen, NotForeseen, Verdict, sum_known
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +27,7 @@ def sagemaker():
 
 
 def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
-    return verdict(predict_run(sagemaker, document, "p", given, exists=False), budget)
+    return judge_upcoming_run(predict_run(sagemaker, document, "p", given, exists=False), budget)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
     _, whole, new = costs(studio, foresight=foresight)
     [train] = [cost for cost in new if cost.step == "Train"]
     assert whole.usd_expected.high is None and train.usd_expected.high is not None
-    rest = all_of(cost.usd_limit for cost in new if cost is not train)
+    rest = sum_known(cost.usd_limit for cost in new if cost is not train)
     verdict = check_budget(Budget(usd_per_run=80, bound="seen"), new, PRICES)
     assert verdict.holds and f"at most ${rest + train.usd_expected.high:,.2f}" in verdict.text
     assert verdict.text.endswith("Train as long as foreseen in nine of ten cases)")
@@ -124,7 +124,7 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
 
 
 def train(studio: Studio, *overrides: str, **given: str) -> Foreseen | NotForeseen:
-    document = started_with(studio.compiled(Change(overrides)).state.document, given)
+    document = apply_parameters(studio.compiled(Change(overrides)).state.document, given)
     found = foresee(document, "us-east-1")
     assert set(found) == {"Train"}  # nobody claims anything of the others
     return found["Train"]

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from pipelines import upsert
-from pipelines.delivery.fallback_instance_types import TYPE, fallbacks
+from pipelines.delivery.fallback_instance_types import TYPE, list_fallbacks
 from pipelines.recipe.read_recipe import load
 from pipelines.start import main
 from tests.pipelines.upserting import clean_aws
@@ -109,6 +109,6 @@ def test_what_fails_for_another_reason_or_is_beyond_the_budget_is_not_tried(depl
 
 
 def test_a_recipe_may_have_no_other_types_and_a_training_plan():
-    assert fallbacks(None) == fallbacks({}) == fallbacks({"train": None}) == ()
+    assert list_fallbacks(None) == list_fallbacks({}) == list_fallbacks({"train": None}) == ()
     plan = "train.training_plan=arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-in-may"
     assert load(RECIPE, [plan]).train.training_plan.endswith("p5-in-may")

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pipelines.delivery.pipeline_objects import AT_ONCE, ensure_bucket, listing, sync
+from pipelines.delivery.pipeline_objects import AT_ONCE, ensure_bucket, iter_objects, sync
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import ServiceError
 
@@ -35,7 +35,7 @@ def test_files_go_up_several_at_a_time(emulator):
     s3.meta.events.register("before-call.s3.PutObject", meet)
     files = {f"{n}.py": b"%d" % n for n in range(2 * AT_ONCE)}
     assert sync(s3, "together", "code", files) == sum(map(len, files.values()))
-    there = {name: size for name, (size, _) in listing(s3, "together", "code")}
+    there = {name: size for name, (size, _) in iter_objects(s3, "together", "code")}
     assert there == {name: len(body) for name, body in files.items()}
     assert sync(s3, "together", "code", files) == 0
 

@@ -11,14 +11,14 @@ import typer
 from pipelines import plan as verb
 from pipelines.compile.compilation import Asset
 from pipelines.delivery import saved_plan, upsert_lock
-from pipelines.delivery.budget import changed_files, plan_pipeline
+from pipelines.delivery.budget import describe_changed_files, plan_pipeline
 from pipelines.upsert import main as upsert_main
 from pipelines.upsert import upsert
 from tests.pipelines.upserting import NAME, clean_aws, definition
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError
 from trainyard.plan import deployed_pipeline
-from trainyard.plan.plan_display import headline, picture
+from trainyard.plan.plan_display import format_headline, render_plan
 
 pytestmark = pytest.mark.long
 
@@ -37,13 +37,13 @@ def edited(value: str) -> dict:
 
 
 def shown(plan) -> str:
-    return "\n".join(line.plain for line in picture(plan))
+    return "\n".join(line.plain for line in render_plan(plan))
 
 
 def test_a_new_pipeline_in_a_bucket_that_does_not_exist(aws):
     asset = replace(definition("1").assets[0], bucket="nobodys")
     plan = plan_pipeline(replace(definition("1"), assets=(asset,)))
-    assert headline(plan) == "is new, with 2 steps"
+    assert format_headline(plan) == "is new, with 2 steps"
     assert plan.drift.kind == "none" and plan.current is None
 
 
@@ -78,7 +78,7 @@ def test_changed_files(aws, there: dict, files: dict, kms: str | None, said: str
         s3.put_object(Bucket="bkt", Key=f"{old.key}/{name}", Body=body)
     found = s3.list_objects_v2(Bucket="bkt", Prefix=old.key)["Contents"]
     listed = {i["Key"].rpartition("/")[2]: (i["Size"], i["ETag"].strip('"')) for i in found}
-    assert changed_files(listed, files, kms) == said
+    assert describe_changed_files(listed, files, kms) == said
 
 
 def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
@@ -111,14 +111,14 @@ def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
 def test_an_upsert_that_died_or_somebody_who_went_back_is_no_drift(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
-    place = upsert_lock.records_location(definition("1"))
+    place = upsert_lock.locate_records(definition("1"))
     upsert_lock.write(s3, place, definition("2").state)
     assert plan_pipeline(definition("3")).drift.kind == "none", "killed after its record"
     held = upsert_lock.Lock(s3, place, NAME, 60)
     held.take()
     sagemaker.update_pipeline(**edited("9"))  # the tags were to follow
     plan = plan_pipeline(definition("2"))
-    assert plan.drift.kind == "interrupted" and upsert_lock.whoami() == plan.drift.by
+    assert plan.drift.kind == "interrupted" and upsert_lock.identify_process() == plan.drift.by
     held.release()
     assert plan_pipeline(definition("2")).drift.kind == "edited"
 

@@ -16,7 +16,7 @@ from pipelines.endpoint.answer_quality import (
     change,
     judge_quality,
     read_captures,
-    truths,
+    read_truths,
 )
 from pipelines.endpoint.drift import QUALITY, Change, compare
 from tests.pipelines.upserting import clean_aws
@@ -120,7 +120,7 @@ def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
     body = "\n".join(map(json.dumps, events)).encode()
     s3.put_object(Bucket="bkt", Key="q/version-2/2026/11/28/09/x.jsonl", Body=body)
     start = NOW - timedelta(days=7)
-    known = truths(s3, "s3://bkt/t", start, NOW)
+    known = read_truths(s3, "s3://bkt/t", start, NOW)
     assert known == {"a": 1.0, "b": 0.0, "c": None, "e": None}, "d arrives after the end"
     found = read_captures(s3, "s3://bkt/q", start, NOW, known)
     assert found.number == 5 and found.truth_source is not None
@@ -133,4 +133,4 @@ def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
 def test_a_line_that_is_no_ground_truth_is_named(s3: Any, body: str):
     s3.put_object(Bucket="bkt", Key="bad/2026/11/28/10/x.jsonl", Body=body.encode())
     with pytest.raises(DataError, match=r"bad/2026/11/28/10/x.jsonl, line 1: .*groundTruthData"):
-        truths(s3, "s3://bkt/bad", NOW - timedelta(days=1), NOW)
+        read_truths(s3, "s3://bkt/bad", NOW - timedelta(days=1), NOW)

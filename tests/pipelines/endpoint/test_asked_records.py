@@ -24,7 +24,7 @@ from pipelines.endpoint.answer_quality import (
     read_captures,
     read_record_files,
 )
-from pipelines.endpoint.period import of_texts
+from pipelines.endpoint.period import compute_text_features
 from tests.pipelines.upserting import clean_aws
 from trainyard.common.errors import DataError
 from trainyard.emulator.sagemaker.endpoints.invocations import Capture
@@ -51,7 +51,7 @@ def put(s3: Any, key: str, body: bytes) -> None:
 def line(asked: bytes, kind: str = "application/json", answer: bytes = b'{"p": 0.5}') -> str:
     """What the emulator's endpoint captures of a request, now."""
     reply = Answer(200, answer, "application/json")
-    return Capture(None, "e", CONFIG)._line(asked, kind, reply, "")
+    return Capture(None, "e", CONFIG)._format_line(asked, kind, reply, "")
 
 
 def test_captured_lines_are_read_whatever_their_encoding(s3: Any):
@@ -190,7 +190,7 @@ def test_captured_requests_are_in_the_order_of_time_and_those_of_a_file_are_not(
 
 
 def test_a_text_becomes_numbers():
-    found = of_texts({"text": "é 12", "n": 3})
+    found = compute_text_features({"text": "é 12", "n": 3})
     assert found == {"text.bytes": 5, "text.letters": 0.25, "text.digits": 0.5,
                      "text.spaces": 0.25, "text.not_ascii": 0.25}  # fmt: skip
-    assert of_texts({"text": ""})["text.letters"] == 0
+    assert compute_text_features({"text": ""})["text.letters"] == 0

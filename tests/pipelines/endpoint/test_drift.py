@@ -175,13 +175,15 @@ def test_labels_of_raw_records_are_no_features_and_columns_that_requests_had_bef
     asked = source({"a": "x"}, variant="version-1")
     raw = source({"a": "x", "order_id": "7", "label": "l"})
     found = looked(asked, raw)
-    assert [*found.before.columns] == ["a"] and found.drifted_features("values", "missing") == []
+    assert [*found.before.columns] == ["a"] and found.list_drifted_features(
+        "values", "missing"
+    ) == []
     assert "order_id, label: not compared, no request has them" in "; ".join(found.notes)
     named = looked(asked, raw, "monitor.features=[label]")
-    assert named.drifted_features("missing") == ["label"]
+    assert named.list_drifted_features("missing") == ["label"]
     both = {"a": "x", "b": "y"}
     for earlier in (source(both, variant="version-1"), source(both, answer=ANSWER)):
-        assert looked(asked, earlier).drifted_features("missing") == ["b"]
+        assert looked(asked, earlier).list_drifted_features("missing") == ["b"]
 
 
 @pytest.mark.parametrize(

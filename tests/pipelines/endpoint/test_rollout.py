@@ -13,10 +13,10 @@ import pytest
 
 from pipelines.endpoint import rollout
 from pipelines.endpoint.endpoint_requests import Release
-from pipelines.endpoint.rollout import go_back, package_of, release, serving
+from pipelines.endpoint.rollout import find_config_package, find_served_package, go_back, release
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
-from pipelines.registry.champion import current
+from pipelines.registry.champion import find_champion
 from tests.conftest import CHECKOUT
 from tests.endpoint_load import Load
 from trainyard.common.errors import GateError, RecipeError
@@ -85,22 +85,24 @@ def released(recipe: Recipe, package: str) -> rollout.Outcome:
 def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     sagemaker: Any = boto3.client("sagemaker")
     first, better, worse = packaged(1, 1.0), packaged(2, 0.9), packaged(3, 3.0)
-    assert serving(sagemaker, "models") is None
+    assert find_served_package(sagemaker, "models") is None
     assert released(recipe, first).is_serving
-    assert serving(sagemaker, "models") == first
+    assert find_served_package(sagemaker, "models") == first
     with pytest.raises(GateError, match="one model only"):
         go_back("models", "us-east-1", SAID.append)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}) as load:
         good = released(recipe, better)
         assert good.is_serving, good
         bad = released(recipe, worse)
-        assert not bad.is_serving and package_of(sagemaker, bad.config) == better
+        assert not bad.is_serving and find_config_package(sagemaker, bad.config) == better
         assert "its answers are worse" in "\n".join(SAID)
         assert "models-models-3-worse" in bad.reason
         assert go_back("models", "us-east-1", SAID.append).is_serving
-    assert serving(sagemaker, "models") == first
-    assert current(sagemaker, "models", "models") == first, "not the newest Approved, which is bad"
-    assert current(sagemaker, "models", None) == worse
+    assert find_served_package(sagemaker, "models") == first
+    assert find_champion(sagemaker, "models", "models") == first, (
+        "not the newest Approved, which is bad"
+    )
+    assert find_champion(sagemaker, "models", None) == worse
     assert load.ended and all(one.answer for one in load.ended), load.lost
 
 

@@ -10,7 +10,7 @@ from cfnlint import api, core
 
 from pipelines.definition import from_recipe
 from pipelines.infrastructure.infra_templates import Facts, Part, render_template
-from pipelines.infrastructure.serving_roles import subject
+from pipelines.infrastructure.serving_roles import build_subject
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT, called
 from trainyard.common.errors import DefinitionError
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 def facts(recipe: str = "prod", *sets: str, with_key: bool = True) -> Facts:
     path = CHECKOUT / f"recipes/{recipe}.yaml"
     definition, read_ = from_recipe(path, sets), load(path, sets)
-    known = subject(definition, read_)
+    known = build_subject(definition, read_)
     return Facts(
         definition=definition, subject=known, aws=read_.aws, recipe=f"recipes/{recipe}.yaml",
         with_key=with_key,
@@ -86,7 +86,7 @@ def test_what_exists_is_referred_to():
 def test_what_the_recipe_says_is_filled_in_and_the_roles_are_those_of_the_derived_template():
     file = CHECKOUT / "infra/roles.yaml"
     made = read(file.read_text(), str(file))["Resources"]
-    assert {f"{name}Arn" for name in made} <= facts().imports().keys()
+    assert {f"{name}Arn" for name in made} <= facts().list_imports().keys()
     storage, messages = (render_template(part, facts())["Parameters"] for part in list(Part)[:2])
     given = {name: one.get("Default") for name, one in {**storage, **messages}.items()}
     assert given["Root"] == "trainyard/trainyard-prod"

@@ -12,8 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from pipelines.approve import approve
-from pipelines.endpoint.answer_quality import lines_of_days
-from pipelines.endpoint.rollout import serving
+from pipelines.endpoint.answer_quality import iter_daily_lines
+from pipelines.endpoint.rollout import find_served_package
 from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.registry.package_evidence import split
 from tests.conftest import CHECKOUT
@@ -107,9 +107,9 @@ def test_both_suffice_and_neither_can_approve(held: Held) -> None:
     asked = {"Body": body, "ContentType": "application/json"}
     with Load(held.package.env, "live", lambda _: asked, clients=1, pause=0.2):
         status, said = held.verb("deploy", "pipelines.deploy", second)
-        assert (status, serving(sagemaker, "live")) == (0, second), said
+        assert (status, find_served_package(sagemaker, "live")) == (0, second), said
     status, said = held.verb("deploy", "pipelines.deploy", "--rollback")
-    assert (status, serving(sagemaker, "live")) == (0, first), said
+    assert (status, find_served_package(sagemaker, "live")) == (0, first), said
 
     point = {"MetricData": [{"MetricName": "WorseThanServing", "Value": 1.0}]}
     cloudwatch = held.client("deploy", "cloudwatch")
@@ -125,9 +125,9 @@ def test_both_suffice_and_neither_can_approve(held: Held) -> None:
     status, said = held.verb("monitor", "pipelines.monitor", "--start")
     assert status == 1 and "started arn" in said, said
     # A language model has no truths; another one's are read beside its package's evaluation.
-    assert serving(held.client("monitor", "sagemaker"), "live") == first
+    assert find_served_package(held.client("monitor", "sagemaker"), "live") == first
     s3 = held.client("monitor", "s3")
-    [*lines_of_days(s3, f"s3://{BUCKET}/truths/", datetime.now(UTC), datetime.now(UTC))]
+    [*iter_daily_lines(s3, f"s3://{BUCKET}/truths/", datetime.now(UTC), datetime.now(UTC))]
     bucket, key = split(held.package.evaluation_uri)
     s3.get_object(Bucket=bucket, Key=key)
 

@@ -11,7 +11,7 @@ from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.config import Recipe
 from tests.pipelines.landing_zones.verbs import called, recipe_of, rendered, said, words
 from tests.pipelines.landing_zones.zones import Zone
-from trainyard.aws_clients import client
+from trainyard.aws_clients import create_client
 from trainyard.common.errors import TrainyardError
 
 ROWS = [(f"row-{n}", (n * 37 % 101 - 50) / 20, n * 61 % 97 / 97) for n in range(400)]
@@ -47,7 +47,7 @@ def _put_data(recipe: Recipe) -> None:
     places |= dict.fromkeys(recipe.train.channels.values(), table)
     places |= dict.fromkeys(recipe.evaluate.channels.values(), table)
     region = str(recipe.aws.region)
-    s3 = client("s3", region)
+    s3 = create_client("s3", region)
     for uri, files in places.items():
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         ensure_bucket(s3, bucket, region)
@@ -82,8 +82,8 @@ def _stack(zone: Zone, template: str, region: str) -> None:
         path = zone.boundary.partition(":policy")[2].removesuffix(name)
         allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
         document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
-        client("iam").create_policy(PolicyName=name, Path=path, PolicyDocument=document)
-    client("cloudformation", region).create_stack(
+        create_client("iam").create_policy(PolicyName=name, Path=path, PolicyDocument=document)
+    create_client("cloudformation", region).create_stack(
         StackName="zone",
         TemplateBody=template,
         Capabilities=["CAPABILITY_NAMED_IAM"],
@@ -93,7 +93,7 @@ def _stack(zone: Zone, template: str, region: str) -> None:
 
 def _missing(recipe: Recipe) -> str:
     """Say what the run lacks: a package, or one of the recipe's tags on pipeline, jobs, group."""
-    sagemaker = client("sagemaker", recipe.aws.region)
+    sagemaker = create_client("sagemaker", recipe.aws.region)
     group = recipe.register_.model_package_group.rpartition("/")[2]
     found = sagemaker.list_model_packages(ModelPackageGroupName=group)["ModelPackageSummaryList"]
     if len(found) != 1:

@@ -29,7 +29,7 @@ from tests.pipelines.landing_zones.zones import (
 )
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
-from trainyard.permissions.policy_documents import control_policies
+from trainyard.permissions.policy_documents import read_control_policies
 
 pytestmark = pytest.mark.sweep
 ZONES = {zone.name: zone for zone in invented()}
@@ -42,7 +42,7 @@ def problems(zone: Zone, folder: Path, run: bool) -> Iterator[str]:
     import pipelines.definition  # noqa: F401 - changes the environment as it is imported
 
     boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
-    control = control_policies(zone.folder / zone.scp if zone.scp else None)
+    control = read_control_policies(zone.folder / zone.scp if zone.scp else None)
     with serve(folder / "aws", control=control) as endpoint, apply_environment(endpoint.env):
         for environment in zone.environments or (None,):
             for verb, act in verbs(zone, environment, folder).items():

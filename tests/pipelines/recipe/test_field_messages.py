@@ -11,10 +11,10 @@ import yaml
 
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.extended_recipe import Problem, RecipeProblems
-from pipelines.recipe.read_recipe import _options, as_yaml, example, load
+from pipelines.recipe.read_recipe import _list_options, as_yaml, load, make_example
 from pipelines.recipe.schema import list_workloads
 from tests.conftest import CHECKOUT
-from training.workloads import spec
+from training.workloads import load_spec
 
 LAPTOP = CHECKOUT / "recipes/laptop.yaml"
 Schema = Mapping[str, Any]
@@ -26,7 +26,7 @@ REGEX = ("^", "\\d", "\\S", "\\w", "[a-z", "{1,", "(?", "pattern")
 
 def leaves(node: Schema, root: Schema, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Yield each field that holds a value, at every place of the model where it may stand."""
-    for option in _options(node, root):
+    for option in _list_options(node, root):
         if "properties" in option:
             for name, inner in option["properties"].items():
                 yield from leaves(inner, root, (*path, name))
@@ -70,7 +70,9 @@ def wrong_fields(root: Schema) -> Iterator[tuple[tuple[str, ...], Any]]:
 ROOT = Recipe.model_json_schema()
 RECIPES = [(LAPTOP, path, value) for path, value in wrong_fields(ROOT)]
 for file in (LAPTOP, CHECKOUT / "recipes/flights.yaml", CHECKOUT / "recipes/images.yaml"):
-    settings = spec(yaml.safe_load(file.read_text(encoding="utf-8"))["workload"]["name"]).config
+    settings = load_spec(
+        yaml.safe_load(file.read_text(encoding="utf-8"))["workload"]["name"]
+    ).config
     RECIPES += [
         (file, ("workload", "config", *path), value)
         for path, value in wrong_fields(settings.model_json_schema())
@@ -103,7 +105,7 @@ def put(node: Any, path: tuple[str, ...], value: Any, root: Schema = ROOT) -> No
     place = root
     for depth, part in enumerate(path):
         last = depth == len(path) - 1
-        options = _options(place, root)
+        options = _list_options(place, root)
         inner = next(
             (o["properties"][part] for o in options if part in o.get("properties", {})),
             next((o.get("items") or o.get("additionalProperties") or {} for o in options
@@ -111,7 +113,7 @@ def put(node: Any, path: tuple[str, ...], value: Any, root: Schema = ROOT) -> No
         )  # fmt: skip
         following = path[depth + 1] if not last else ""
         empty: Any = [] if following.isdigit() else {}
-        if not last and (given := example(inner, root)) and isinstance(given, type(empty)):
+        if not last and (given := make_example(inner, root)) and isinstance(given, type(empty)):
             empty = deepcopy(given)
         new = value if last else empty
         if isinstance(node, list):
@@ -143,7 +145,7 @@ def problems(path: Path) -> list[Problem]:
 @pytest.mark.parametrize("group", together(), ids=lambda group: ".".join(group[0][1]))
 def test_a_wrong_value_of_any_field(folder: Path, group: list[Case]):
     tree = yaml.safe_load(group[0][0].read_text(encoding="utf-8"))
-    settings = spec(tree["workload"]["name"]).config.model_json_schema()
+    settings = load_spec(tree["workload"]["name"]).config.model_json_schema()
     for _, field, value in group:
         if field[2:] and field[:2] == ("workload", "config"):
             put(tree["workload"]["config"], field[2:], value, settings)

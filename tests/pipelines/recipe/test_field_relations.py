@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.recipe.field_relations import warnings
+from pipelines.recipe.field_relations import list_warnings
 from pipelines.recipe.read_recipe import load
-from pipelines.validate import of_recipe
+from pipelines.validate import validate_recipe
 from tests.conftest import CHECKOUT
-from trainyard.common.errors import nearest
+from trainyard.common.errors import suggest_nearest
 
 LAPTOP, FLIGHTS, TUNED = (
     CHECKOUT / f"recipes/{name}.yaml" for name in ("laptop", "flights", "tuned")
@@ -33,7 +33,7 @@ SPOT = ("train.spot=true", "train.max_wait_minutes=60")
     ],
 )
 def test_what_is_next_to_a_fault_has_no_warning(path: Path, overrides: tuple[str, ...]):
-    assert [*warnings(load(path, overrides))] == []
+    assert [*list_warnings(load(path, overrides))] == []
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,21 @@ def test_what_is_next_to_a_fault_has_no_warning(path: Path, overrides: tuple[str
     ],
 )  # fmt: skip
 def test_what_is_unlikely_is_a_warning(path: Path, overrides: tuple[str, ...], line: str):
-    assert line in "\n".join(warnings(load(path, overrides)))
+    assert line in "\n".join(list_warnings(load(path, overrides)))
 
 
 def test_validate_shows_problems_and_warnings_with_their_lines(tmp_path: Path):
     text = LAPTOP.read_text(encoding="utf-8")
     path = tmp_path / "recipe.yaml"
     path.write_text(text.replace("learning_rate: 0.005", "learning_rate: 0.5"), encoding="utf-8")
-    body, found = of_recipe(path, ["train.loop.log_interval=400"])
+    body, found = validate_recipe(path, ["train.loop.log_interval=400"])
     assert json.loads(body)["Version"]
     assert [(one.severity, one.path, one.source, one.why, one.fix) for one in found] == [
         ("warning", "train.loop.learning_rate", f"{path}:43", "", ""),
         ("warning", "train.loop.log_interval", "--set", "", ""),
     ]
     path.write_text(text.replace("m5.large", "m5.lrage"), encoding="utf-8")
-    body, found = of_recipe(path, [])
+    body, found = validate_recipe(path, [])
     assert (body, len(found)) == ("", 4)
     for one in found:
         words = f"{one.problem} {one.why} {one.fix} {one.source}"
@@ -83,15 +83,17 @@ def test_what_only_compiling_shows_has_its_line(tmp_path: Path):
         "images": {"pytorch_version": "2.1.0"}
     }
     path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
-    _, (found,) = of_recipe(path, [])
+    _, (found,) = validate_recipe(path, [])
     written = path.read_text(encoding="utf-8").splitlines()
     line = int(found.source.rpartition(":")[2])
     assert found.path == "images.pytorch_version" and "pytorch_version" in written[line - 1]
 
 
 def test_no_list_of_names_is_empty_or_long():
-    assert nearest("x", []) == "there is none to choose"
-    assert nearest("x", ["aa", "bb"]) == "valid names: aa, bb"
+    assert suggest_nearest("x", []) == "there is none to choose"
+    assert suggest_nearest("x", ["aa", "bb"]) == "valid names: aa, bb"
     names = [f"{letter}{letter}{letter}" for letter in "abcdefghijk"]
-    assert nearest("zzz", names).count(",") == 4  # noqa: PLR2004
-    assert nearest("us-esat-1", ["us-west-1", "us-east-1", "us-east-2"]).endswith(": us-east-1")
+    assert suggest_nearest("zzz", names).count(",") == 4  # noqa: PLR2004
+    assert suggest_nearest("us-esat-1", ["us-west-1", "us-east-1", "us-east-2"]).endswith(
+        ": us-east-1"
+    )

@@ -6,8 +6,8 @@ import pytest
 
 from pipelines.recipe import read_recipe as recipe
 from pipelines.recipe.config import Aws
-from pipelines.recipe.environments import account_number, resolve
-from pipelines.recipe.extended_recipe import read, sha256
+from pipelines.recipe.environments import find_account, resolve
+from pipelines.recipe.extended_recipe import hash_recipe, read
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256
@@ -113,7 +113,7 @@ def test_roles_are_of_the_account_that_is_stated(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_the_account_that_the_caller_must_be_of(aws, environment, expected):
-    assert account_number(Aws(**aws), environment) == expected
+    assert find_account(Aws(**aws), environment) == expected
 
 
 PROD = Path("recipes/prod.yaml").resolve()
@@ -171,7 +171,7 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, said: str):
 def test_the_hash_covers_what_is_extended(tmp_path: Path):
     base = write(tmp_path / "base.yaml", PROD.read_text(encoding="utf-8"))
     overlay = write(tmp_path / "over.yaml", "extends: base.yaml\n")
-    assert sha256(base) == file_sha256(base)
-    before = sha256(overlay)
+    assert hash_recipe(base) == file_sha256(base)
+    before = hash_recipe(overlay)
     write(base, base.read_text(encoding="utf-8") + "# changed\n")
-    assert sha256(overlay) != before
+    assert hash_recipe(overlay) != before

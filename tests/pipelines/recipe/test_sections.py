@@ -7,16 +7,22 @@ import boto3
 import pytest
 from botocore.validate import ParamValidator
 
-from pipelines.compile.training_inputs import loop_parts
-from pipelines.endpoint.endpoint_requests import Release, alarms, configuration, deployment, model
+from pipelines.compile.training_inputs import build_loop_parts
+from pipelines.endpoint.endpoint_requests import (
+    Release,
+    build_alarm_requests,
+    build_config_request,
+    build_deployment_config,
+    build_model_request,
+)
 from pipelines.recipe.read_recipe import load
 from pipelines.recipe.sections import Packages
-from pipelines.registry.ledger import channels, split
+from pipelines.registry.ledger import find_test_channels, split
 from tests.conftest import CHECKOUT
 from tests.pipelines.recipe.test_refusals import ARN, CODE, RATE, SCRIPT, SHARDS, WEB
 from tests.pipelines.test_definition import document as of_definition
 from trainyard.common.errors import RecipeError
-from trainyard.language.definition_document import steps_of
+from trainyard.language.definition_document import iter_steps
 
 LAPTOP = Path("recipes/laptop.yaml")
 
@@ -30,7 +36,7 @@ def document(*overrides: str) -> dict:
 
 
 def arguments(body: dict) -> dict[str, dict]:
-    return {step.name: step.arguments for step in steps_of(body["Steps"])}
+    return {step.name: step.arguments for step in iter_steps(body["Steps"])}
 
 
 def test_each_input_is_a_folder_of_the_shard_job_and_a_slice_of_the_evaluation():
@@ -60,7 +66,7 @@ def test_weights_shape_the_training_by_their_ratio_and_neither_shards_nor_looks(
     """A look at the test split knows all inputs, by their places."""
     ratio = CODE.replace("0.3", "3"), WEB.replace("0.7", "7")
     some = (WEB, CODE), ratio, (WEB, CODE.replace("0.3", "0.2")), (WEB,)
-    names = [loop_parts(load(LAPTOP, [inputs(*one)]), None, CHECKOUT).name for one in some]
+    names = [build_loop_parts(load(LAPTOP, [inputs(*one)]), None, CHECKOUT).name for one in some]
     assert names[0] == names[1] and len({*names}) == 3
     mixed, turned, other, web = (arguments(document(inputs(*one))) for one in some)
     assert mixed["Shard"] == other["Shard"]
@@ -88,8 +94,8 @@ def test_a_recipe_with_shards_begins_at_the_training():
     assert not names & {"InputUri", "ShardInstanceCount"}
     assert "Steps.Shard" not in json.dumps(body)
     for found, place in (body, {"channels": {"test": packed("test")}}), (document(), {}):
-        [evaluate] = [one for one in steps_of(found["Steps"]) if one.name == "Evaluate"]
-        assert channels(evaluate) == place
+        [evaluate] = [one for one in iter_steps(found["Steps"]) if one.name == "Evaluate"]
+        assert find_test_channels(evaluate) == place
 
 
 def test_a_range_of_the_loops_own_field_is_taken():
@@ -105,11 +111,11 @@ def test_a_scripts_first_metric_is_the_primary_one_and_its_baseline_can_be_deman
 
 
 def test_pip_is_told_of_one_source():
-    assert Packages().environment("/w") == {}
+    assert Packages().build_pip_environment("/w") == {}
     index = {"PIP_INDEX_URL": "https://h/simple"}
-    assert Packages(index="https://h/simple").environment("/w") == index
-    assert Packages(codeartifact=ARN).environment("/w") == {"CA_REPOSITORY_ARN": ARN}
-    house = Packages(wheelhouse=True).environment("/w")
+    assert Packages(index="https://h/simple").build_pip_environment("/w") == index
+    assert Packages(codeartifact=ARN).build_pip_environment("/w") == {"CA_REPOSITORY_ARN": ARN}
+    house = Packages(wheelhouse=True).build_pip_environment("/w")
     assert house == {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/w"}
 
 
@@ -131,22 +137,22 @@ def test_the_requests_say_what_the_recipe_says_in_the_services_shape() -> None:
         "deploy.instance_count=4",
         "aws.kms_key=alias/own",
     )
-    assert model(new)["PrimaryContainer"] == {"ModelPackageName": PACKAGE}
-    config = configuration(new)
+    assert build_model_request(new)["PrimaryContainer"] == {"ModelPackageName": PACKAGE}
+    config = build_config_request(new)
     [variant] = config["ProductionVariants"]
     assert (variant["VariantName"], variant["InitialInstanceCount"]) == ("version-7", 4)
     assert config["DataCaptureConfig"]["InitialSamplingPercentage"] == 20
     assert config["KmsKeyId"] == config["DataCaptureConfig"]["KmsKeyId"] == "alias/own"
-    plain = configuration(release("deploy.capture_share=0.2"))
+    plain = build_config_request(release("deploy.capture_share=0.2"))
     assert "KmsKeyId" not in plain and "KmsKeyId" not in plain["DataCaptureConfig"]
-    found = {alarm["MetricName"]: alarm for alarm in alarms(new)}
+    found = {alarm["MetricName"]: alarm for alarm in build_alarm_requests(new)}
     assert found["ModelLatency"]["Threshold"] == 250_000  # microseconds
     assert found["ModelLatency"]["EvaluationPeriods"] == 2, "one slow request sets it off"
     assert found["Invocation5XXErrors"]["EvaluationPeriods"] == 1
     assert found["Invocation5XXErrors"]["Threshold"] == 0.05
     names = [alarm["AlarmName"] for alarm in found.values()]
     assert names == [f"live-trainyard-laptop-7-{kind}" for kind in ("errors", "latency", "worse")]
-    asked = deployment(new.deploy, names)
+    asked = build_deployment_config(new.deploy, names)
     routing = asked["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"]
     assert routing["CanarySize"] == {"Type": "CAPACITY_PERCENT", "Value": 25}
     assert routing["WaitIntervalInSeconds"] == 600
@@ -154,7 +160,7 @@ def test_the_requests_say_what_the_recipe_says_in_the_services_shape() -> None:
     service = boto3.client("sagemaker", region_name="us-east-1").meta.service_model
     update = {"EndpointName": "live", "EndpointConfigName": new.name, "DeploymentConfig": asked}
     for operation, request in (
-        ("CreateModel", model(new)),
+        ("CreateModel", build_model_request(new)),
         ("CreateEndpointConfig", config),
         ("UpdateEndpoint", update),
     ):

@@ -5,14 +5,14 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.registry.champion import champion_parameters, group_of
-from pipelines.registry.verification import comparable
+from pipelines.registry.champion import build_champion_parameters, group_of
+from pipelines.registry.verification import select_comparable_fields
 from steps.evaluate.workload_evaluation import parse
 from tests.pipelines.test_definition import compiled, document
 from trainyard.common.errors import RecipeError, ServiceError
-from trainyard.language.definition_document import key_arguments
-from trainyard.language.expressions import values
-from trainyard.plan.pipeline_plan import started_with
+from trainyard.language.definition_document import select_key_arguments
+from trainyard.language.expressions import resolve_parameters
+from trainyard.plan.pipeline_plan import apply_parameters
 
 pytestmark = pytest.mark.long
 
@@ -53,14 +53,16 @@ def test_the_base_is_the_champion_of_a_group_that_has_none_also_if_given_by_its_
     arn = registry.register("Rejected")
     given = f"train.start_from={{model_package: '{arn}', model: s3://models/Rejected/model.tar.gz}}"
     begun = document(LAPTOP, given)
-    found = champion_parameters(registry.sagemaker, begun, {}, None)
+    found = build_champion_parameters(registry.sagemaker, begun, {}, None)
     expected = {"ChampionArn": arn, "ChampionModelUri": "s3://models/Rejected/model.tar.gz"}
     assert found == expected
-    assert champion_parameters(registry.sagemaker, begun, {}, "none") == {"ChampionArn": "none"}
+    assert build_champion_parameters(registry.sagemaker, begun, {}, "none") == {
+        "ChampionArn": "none"
+    }
     newer = registry.register("Approved")
-    assert champion_parameters(registry.sagemaker, begun, {}, None)["ChampionArn"] == newer
+    assert build_champion_parameters(registry.sagemaker, begun, {}, None)["ChampionArn"] == newer
     body = document(LAPTOP, f"register.model_package_group={SHARED}")
-    assert champion_parameters(registry.sagemaker, body, {}, None)["ChampionArn"] == newer
+    assert build_champion_parameters(registry.sagemaker, body, {}, None)["ChampionArn"] == newer
 
 
 class Registry:
@@ -87,22 +89,24 @@ class Registry:
 
 def test_the_champion_is_the_newest_approved_package(registry, definition):
     none = {"ChampionArn": "none"}
-    assert champion_parameters(registry.sagemaker, definition, {}, None) == none
+    assert build_champion_parameters(registry.sagemaker, definition, {}, None) == none
     registry.register("PendingManualApproval")
     registry.register("Rejected")
-    assert champion_parameters(registry.sagemaker, definition, {}, None) == none
+    assert build_champion_parameters(registry.sagemaker, definition, {}, None) == none
     older, newer = registry.register("Approved"), registry.register("Approved")
     pending = registry.register("PendingManualApproval")
     expected = {"ChampionArn": newer, "ChampionModelUri": "s3://models/Approved/model.tar.gz"}
-    assert champion_parameters(registry.sagemaker, definition, {}, None) == expected
-    assert champion_parameters(registry.sagemaker, definition, {}, "none") == none
-    assert champion_parameters(registry.sagemaker, definition, {}, pending) == {
+    assert build_champion_parameters(registry.sagemaker, definition, {}, None) == expected
+    assert build_champion_parameters(registry.sagemaker, definition, {}, "none") == none
+    assert build_champion_parameters(registry.sagemaker, definition, {}, pending) == {
         "ChampionArn": pending,
         "ChampionModelUri": "s3://models/PendingManualApproval/model.tar.gz",
     }
-    assert champion_parameters(registry.sagemaker, definition, {"ChampionArn": "x"}, None) == {}
+    assert (
+        build_champion_parameters(registry.sagemaker, definition, {"ChampionArn": "x"}, None) == {}
+    )
     registry.sagemaker.update_model_package(ModelPackageArn=newer, ModelApprovalStatus="Rejected")
-    found = champion_parameters(registry.sagemaker, definition, {}, None)
+    found = build_champion_parameters(registry.sagemaker, definition, {}, None)
     assert found["ChampionArn"] == older  # rolled back
 
 
@@ -110,32 +114,32 @@ def test_a_champion_may_be_files_below_a_prefix(registry, definition):
     source = {"S3DataType": "S3Prefix", "CompressionType": "None", "S3Uri": "s3://models/folder"}
     arn = registry.register("Approved", ModelDataSource={"S3DataSource": source})
     with pytest.raises(ServiceError, match="its model s3://models/folder/ is not there"):
-        champion_parameters(registry.sagemaker, definition, {}, None)
+        build_champion_parameters(registry.sagemaker, definition, {}, None)
     registry.s3.put_object(Bucket="models", Key="folder/config.json", Body=b"{}")
     expected = {"ChampionArn": arn, "ChampionModelUri": "s3://models/folder/"}
-    assert champion_parameters(registry.sagemaker, definition, {}, None) == expected
+    assert build_champion_parameters(registry.sagemaker, definition, {}, None) == expected
     registry.s3.delete_object(Bucket="models", Key="folder/config.json")
 
 
 def test_another_pipeline_is_told_nothing(registry):
     other = {"Parameters": [], "Steps": []}
-    assert champion_parameters(registry.sagemaker, other, {}, None) == {}
+    assert build_champion_parameters(registry.sagemaker, other, {}, None) == {}
     with pytest.raises(RecipeError, match="this pipeline takes none; upsert it"):
-        champion_parameters(registry.sagemaker, other, {}, "none")
+        build_champion_parameters(registry.sagemaker, other, {}, "none")
 
 
 def test_a_champion_that_is_not_there_or_is_several_models_stops_the_start(registry, definition):
     arn = registry.register("Approved")
     registry.s3.delete_object(Bucket="models", Key="Approved/model.tar.gz")
     with pytest.raises(ServiceError, match="model.tar.gz is not there.*--champion") as error:
-        champion_parameters(registry.sagemaker, definition, {}, None)
+        build_champion_parameters(registry.sagemaker, definition, {}, None)
     assert arn in str(error.value)
     registry.register("Approved", models=2)
     with pytest.raises(ServiceError, match="names 2 models"):
-        champion_parameters(registry.sagemaker, definition, {}, None)
+        build_champion_parameters(registry.sagemaker, definition, {}, None)
     nobody = "arn:aws:sagemaker:us-east-1:123456789012:model-package/nobody/1"
     with pytest.raises(ServiceError, match="nobody/1"):
-        champion_parameters(registry.sagemaker, definition, {}, nobody)
+        build_champion_parameters(registry.sagemaker, definition, {}, nobody)
 
 
 def test_evaluate_is_told_and_understands(definition):
@@ -159,7 +163,8 @@ def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definiti
     """Compared by the step cache's keys; a reference to another step's output changes nothing."""
     steps = {step["Name"]: step for step in definition["Steps"]}
     keys = {
-        name: json.dumps(key_arguments(step, step["Arguments"])) for name, step in steps.items()
+        name: json.dumps(select_key_arguments(step, step["Arguments"]))
+        for name, step in steps.items()
     }
     told = {name for name, key in keys.items() if "Champion" in key}
     assert {"Evaluate"} <= told <= {"Evaluate", "Gate"}  # a gate that compares nothing needs none
@@ -167,9 +172,9 @@ def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definiti
 
 def test_a_plan_looks_at_the_run_that_start_would_start(definition):
     told = {"ChampionArn": "none"}
-    expected = values(definition, told)
-    assert values(started_with(definition, told), {}) == expected
-    assert values(definition, {}) != expected
+    expected = resolve_parameters(definition, told)
+    assert resolve_parameters(apply_parameters(definition, told), {}) == expected
+    assert resolve_parameters(definition, {}) != expected
 
 
 SHARED = "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/trainyard-laptop"
@@ -186,4 +191,4 @@ def test_a_package_in_another_account_than_its_run_names_its_group_by_arn():
         assert group_of(package | metadata) == group
     assert group_of(package) == GROUP  # not of our pipeline
     by_arn, by_name = ({"ModelPackageGroupName": name} for name in (SHARED, GROUP))
-    assert comparable(by_arn) == comparable(by_name)
+    assert select_comparable_fields(by_arn) == select_comparable_fields(by_name)

@@ -7,7 +7,7 @@ from pipelines.registry.champion import check_champion
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
 from pipelines.registry.verification import _check_channel
-from steps.evaluate.script_evaluation import channel
+from steps.evaluate.script_evaluation import summarize_channel
 from trainyard.common.errors import GateError
 
 pytestmark = pytest.mark.long
@@ -36,16 +36,18 @@ def test_a_channel_is_what_the_job_was_given(uri, files, evidence, tmp_path):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    told = channel("test", tmp_path)
+    told = summarize_channel("test", tmp_path)
     assert _check_channel(evidence, "channel test", uri, told, deep=True) == len(files)
     (tmp_path / next(iter(files))).write_text(next(iter(files.values())).upper())
-    other = channel("test", tmp_path)
+    other = summarize_channel("test", tmp_path)
     assert _check_channel(evidence, "channel test", uri, other, deep=False) == len(files)
     with pytest.raises(Mismatch, match="SHA-256 of channel test"):
         _check_channel(evidence, "channel test", uri, other, deep=True)
     (tmp_path / "more.csv").write_text("")
     with pytest.raises(Mismatch, match="number of files of channel test"):
-        _check_channel(evidence, "channel test", uri, channel("test", tmp_path), deep=False)
+        _check_channel(
+            evidence, "channel test", uri, summarize_channel("test", tmp_path), deep=False
+        )
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from pipelines.promote import both_sides
-from pipelines.registry.shared_access import PromotionRoute, documents
+from pipelines.promote import read_both_environments
+from pipelines.registry.shared_access import PromotionRoute, build_policies
 from tests.conftest import called
 from tests.promotion import DEV, NAMES, PROD, STAGING, recipe_in
 from trainyard.common.errors import RecipeError
@@ -20,7 +20,7 @@ ROLE = f"arn:aws:iam::{STAGING}:role/promoter"
 
 @pytest.fixture
 def way(tmp_path: Path) -> PromotionRoute:
-    return both_sides(recipe_in(tmp_path), [], NAMES[STAGING]).way
+    return read_both_environments(recipe_in(tmp_path), [], NAMES[STAGING]).way
 
 
 def test_each_role_has_its_trust_and_its_policy(tmp_path: Path):
@@ -40,7 +40,7 @@ def test_each_role_has_its_trust_and_its_policy(tmp_path: Path):
 def test_iam_takes_each_policy(
     way: PromotionRoute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    found = documents(way, ROLE)
+    found = build_policies(way, ROLE)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with serve(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
         iam = boto3.client("iam")
@@ -54,12 +54,12 @@ def test_iam_takes_each_policy(
 def test_a_promoter_of_another_account_is_refused(way: PromotionRoute):
     said = f"is no role of account {STAGING}, .* as arn:aws:iam::{STAGING}:role/promoter"
     with pytest.raises(RecipeError, match=said):
-        documents(way, f"arn:aws:iam::{PROD}:role/promoter")
+        build_policies(way, f"arn:aws:iam::{PROD}:role/promoter")
 
 
 def test_a_group_of_another_account_has_a_policy_too(way: PromotionRoute):
     group = f"arn:aws:sagemaker:us-east-1:{PROD}:model-package-group/shared"
-    found = documents(replace(way, into=replace(way.into, group=group)), ROLE)
+    found = build_policies(replace(way, into=replace(way.into, group=group)), ROLE)
     [create, *_] = found[f"group {group}"]["Statement"]
     assert create["Principal"] == {"AWS": ROLE}
     assert "sagemaker:CreateModelPackage" in create["Action"]

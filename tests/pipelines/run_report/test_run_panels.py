@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from pipelines.run_report.run_panels import (
     PANELS,
-    incumbents,
-    over_seeds,
+    find_incumbents,
+    parse_trials,
     rank_trials,
     round_value,
-    trials,
+    summarize_seeds,
 )
-from pipelines.run_report.training_pace import history
+from pipelines.run_report.training_pace import parse_history
 from tests.trainyard.console.test_frozen_page import PACKAGE, References, render, step
 
 pytestmark = pytest.mark.long
@@ -60,7 +60,7 @@ def test_what_a_script_printed_is_drawn_metric_by_metric():
 
 
 def test_a_search_shows_its_best_trainings_and_which_was_chosen():
-    found = trials([summary("a", 0.5), summary("b", 0.4), summary("c", 0.9, "Stopped")])
+    found = parse_trials([summary("a", 0.5), summary("b", 0.4), summary("c", 0.9, "Stopped")])
     text = References(page(search={"trials": found})).text
     for shown in ("Search: 3 trainings", "best so far", "chosen", "stopped early", "0.4000"):
         assert shown in text
@@ -100,7 +100,7 @@ def test_rejected_checks_are_red_and_a_reason_cannot_smuggle_markup_into_the_pag
 def test_history_reads_metric_lines_and_nothing_else():
     lines = ["INFO resumed", "step=1 loss=5.5 learning_rate=1e-05", "epoch=3 step=9",
              "step=2 loss=-1.5e+2", "step=2 validation_loss=4", "step=2 loss=7"]  # fmt: skip
-    assert history(lines) == [
+    assert parse_history(lines) == [
         {"step": 1.0, "loss": 5.5, "learning_rate": 1e-05},
         {"step": 2.0, "loss": 7.0},
         {"step": 2.0, "validation_loss": 4.0},
@@ -122,8 +122,8 @@ def summary(job: str, value: float | None, status: str = "Completed", goal: str 
 
 @given(st.lists(VALUES, min_size=1), st.sampled_from(["Minimize", "Maximize"]))
 def test_the_best_so_far_never_gets_worse_and_ends_with_the_first_in_rank(values, goal):
-    found = trials(summary(str(n), value, goal=goal) for n, value in enumerate(values))
-    best = [value for _, value in incumbents(found)]
+    found = parse_trials(summary(str(n), value, goal=goal) for n, value in enumerate(values))
+    best = [value for _, value in find_incumbents(found)]
     better = min if goal == "Minimize" else max
     known = [value for value in values if value is not None]
     assert best == [better(known[: n + 1]) for n in range(len(known))]
@@ -134,16 +134,16 @@ def test_the_best_so_far_never_gets_worse_and_ends_with_the_first_in_rank(values
 
 
 def test_a_stopped_training_is_never_the_best_so_far_and_numbers_are_rounded():
-    found = trials([summary("a", 0.5), summary("b", 0.1, "Stopped"), summary("c", 0.4)])
-    assert incumbents(found) == [(1, 0.5), (3, 0.4)]
+    found = parse_trials([summary("a", 0.5), summary("b", 0.1, "Stopped"), summary("c", 0.4)])
+    assert find_incumbents(found) == [(1, 0.5), (3, 0.4)]
     assert [round_value(one) for one in ("0.00123456", "adamw", "3")] == ["0.001235", "adamw", "3"]
 
 
 def test_several_seeds_have_a_mean_with_its_interval_and_other_searches_none():
     seeds = [summary(str(n), value) for n, value in enumerate((1.0, 2.0, 3.0))]
-    assert over_seeds(trials(seeds)) is None
+    assert summarize_seeds(parse_trials(seeds)) is None
     for number, one in enumerate(seeds):
         one["TunedHyperParameters"] = {"seed": str(number)}
     # Student's t of 2 degrees of freedom: 4.3027; the standard error is 1 / √3
-    assert str(over_seeds(trials(seeds))).startswith("2.0000 ± 2.4841 (95 % interval")
-    assert over_seeds(trials(seeds[:1])) is None
+    assert str(summarize_seeds(parse_trials(seeds))).startswith("2.0000 ± 2.4841 (95 % interval")
+    assert summarize_seeds(parse_trials(seeds[:1])) is None

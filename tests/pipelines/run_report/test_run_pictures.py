@@ -4,14 +4,14 @@ import copy
 
 import pytest
 
-from conditions.checks.threshold import against_threshold
-from conditions.verdict import verdict
+from conditions.checks.threshold import check_against_threshold
+from conditions.verdict import decide_verdict
 from pipelines.run_report.run_pictures import (
     BAD,
     FARTHEST,
-    _times_demanded,
-    budgets_picture,
-    champion_picture,
+    _divide_by_threshold,
+    draw_budgets,
+    draw_champion_margins,
 )
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
@@ -27,14 +27,14 @@ DEMANDS = [
 def gate(tmp_path_factory) -> dict:
     root = Evidence(bad_slice=0.3).write(tmp_path_factory.mktemp("gate"))
     words = ["--primary_metric", "loss", "--direction", "lower", "--champion", CHAMPION]
-    return job.judge(job.parse([*words, *DEMANDS, "--root", str(root)]))
+    return job.judge_evaluation(job.parse([*words, *DEMANDS, "--root", str(root)]))
 
 
 def test_comparisons_are_drawn_and_budgets_as_multiples_of_what_is_demanded(gate):
     for picture, shown in (
-        (champion_picture(gate), ("all examples", "kind=c", "superiority: +0", BAD,
+        (draw_champion_margins(gate), ("all examples", "kind=c", "superiority: +0", BAD,
                                   "slice regression: -0.05", "improvement of loss")),
-        (budgets_picture(gate), ("artifact mb: 3 ≤ 5", "effective groups: ",
+        (draw_budgets(gate), ("artifact mb: 3 ≤ 5", "effective groups: ",
                                  "leaked examples: 0 ≤ 0")),
     ):  # fmt: skip
         assert [part for part in shown if part not in picture] == []
@@ -47,13 +47,13 @@ def test_comparisons_are_drawn_and_budgets_as_multiples_of_what_is_demanded(gate
 )  # fmt: skip
 def test_left_of_one_passes_whichever_way_is_better(direction, value, threshold, expected):
     check = {"direction": direction, "value": value, "threshold": threshold, "low": None}
-    assert _times_demanded(check | {"high": None})["value"] == expected
+    assert _divide_by_threshold(check | {"high": None})["value"] == expected
 
 
 def test_where_nothing_was_compared_there_is_no_picture_and_an_infinite_limit_is_none(gate):
-    without = verdict({}, [against_threshold({}, "loss", "lower", 1.0)])
-    assert champion_picture(without) is None and budgets_picture(without) is None
+    without = decide_verdict({}, [check_against_threshold({}, "loss", "lower", 1.0)])
+    assert draw_champion_margins(without) is None and draw_budgets(without) is None
     changed = copy.deepcopy(gate)
     for found in (*changed["checks"], *changed["slices"]):
         found["low"] = found["high"] = None
-    assert champion_picture(changed) and budgets_picture(changed)
+    assert draw_champion_margins(changed) and draw_budgets(changed)

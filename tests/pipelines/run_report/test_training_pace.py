@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from pipelines.advice.training_setting import of_description
+from pipelines.advice.training_setting import derive_described_training
 from pipelines.run_report.run_panels import PANELS
 from pipelines.run_report.training_pace import (
     LOOK_BACK,
     Paces,
-    checks_table,
-    foreseen,
+    build_checks_table,
+    forecast_step_time,
     read_metrics,
-    seconds,
-    steps_done,
+    read_progress,
+    read_step_seconds,
 )
 from tests.pipelines.advice.test_training_setting import job as hyperparameters
 from tests.trainyard.console.test_frozen_page import step
@@ -114,21 +114,21 @@ def test_the_first_metric_line_is_a_warm_up():
 
 
 def test_what_is_foreseen_has_the_parts_that_metric_lines_have():
-    training = of_description(described("now"))
-    found = foreseen(training)
+    training = derive_described_training(described("now"))
+    found = forecast_step_time(training)
     parts = {part: s for part, s in found.seconds.items() if part != STEP}
     assert sum(parts.values()) == pytest.approx(found.seconds[STEP])
     assert set(parts) < {name.removesuffix("_seconds") for name in LINE}
     assert parts["communication"] == 0  # fsdp's is in forward_backward
-    ddp = of_description(
+    ddp = derive_described_training(
         described("x", HyperParameters=hyperparameters(strategy="ddp", shard_degree="0"))
     )
-    assert foreseen(ddp).seconds["communication"] > 0
+    assert forecast_step_time(ddp).seconds["communication"] > 0
 
 
 def test_another_training_than_our_loops_is_left_alone():
     theirs = described("x", FinalMetricDataList=[{"MetricName": "loss", "Value": 1.0}])
-    assert seconds(theirs) is None and seconds({}) is None
+    assert read_step_seconds(theirs) is None and read_step_seconds({}) is None
     assert Paces().remark_on_job(Run(theirs), theirs) == ""  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ COMPARED = CHECK | {"name": "superiority_loss", "kind": "superiority", "directio
 
 def shown(*checks: dict, **gate: str) -> list[list[str]]:
     with console.capture() as capture:
-        console.print(checks_table({"checks": list(checks)} | gate))
+        console.print(build_checks_table({"checks": list(checks)} | gate))
     return [line.split() for line in capture.get().splitlines()]
 
 
@@ -173,9 +173,9 @@ def test_a_cold_start_says_that_there_is_no_champion_and_what_the_policy_did():
 def test_a_training_that_has_told_its_step_has_a_bar():
     told = [{"MetricName": "train:step", "Value": 30.0}, {"MetricName": "train:loss", "Value": 2}]
     job = {"FinalMetricDataList": told, "HyperParameters": {"max_steps": "300"}}
-    assert steps_done(job) == (30, 300)
-    assert steps_done(job | {"FinalMetricDataList": []}) is None
-    assert steps_done(job | {"HyperParameters": {}}) is None
+    assert read_progress(job) == (30, 300)
+    assert read_progress(job | {"FinalMetricDataList": []}) is None
+    assert read_progress(job | {"HyperParameters": {}}) is None
 
 
 def test_a_metrics_expression_means_what_it_means_to_jobs():

@@ -14,7 +14,7 @@ from torch import nn
 
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import score_rows as rows_module
-from steps.evaluate.score_rows import Scoring, Source, TrainedModel, in_order, rows
+from steps.evaluate.score_rows import Scoring, Source, TrainedModel, compute_rows, in_order
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
@@ -106,7 +106,7 @@ def test_a_workload_that_takes_no_share_is_scored_by_one_process(tmp_path, caplo
     source = Source(tmp_path)
     challenger = TrainedModel(Alone(), one, {}, {"bytes": 0, "sha256": ""}, source)
     scoring = Scoring("challenger", "alone", {}, tmp_path, source, tmp_path)
-    blocks = list(rows(scoring, challenger, lambda: one, None, tmp_path, process_count=4))
+    blocks = list(compute_rows(scoring, challenger, lambda: one, None, tmp_path, process_count=4))
     assert len(blocks) == 1 and "its workload takes no share" in caplog.text
 
 
@@ -119,7 +119,7 @@ def test_a_workload_that_takes_no_share_is_scored_by_one_process(tmp_path, caplo
 def test_as_many_processes_as_are_of_use(monkeypatch, gpus, there, wide, size, expected):
     """A small model is computed by a process for each core, a large one by several threads."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr(rows_module, "cores", lambda: there)
+    monkeypatch.setattr(rows_module, "count_cores", lambda: there)
     with torch.device("meta"):
         model = nn.Linear(10**5, wide, bias=False)
-    assert rows_module.useful_process_count(model, SimpleNamespace(bytes=size)) == expected
+    assert rows_module.choose_process_count(model, SimpleNamespace(bytes=size)) == expected

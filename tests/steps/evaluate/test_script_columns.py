@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 
 from steps.evaluate import script_columns as files_module
 from steps.evaluate.score_table import Scores, write
-from steps.evaluate.script_columns import example_ids, pieces, rows_file, score_columns
+from steps.evaluate.script_columns import (
+    find_rows_file,
+    hash_example_ids,
+    read_pieces,
+    score_columns,
+)
 from steps.evaluate.script_scoring import SameExampleError, sort_rows
-from training.scores import ratios
+from training.scores import compute_ratios
 from trainyard.common.errors import DataError
 
 METRICS = {"accuracy": "higher", "log_loss": "lower"}
@@ -56,7 +61,7 @@ def jsonl(folder: Path, rows, name: str = "scores") -> Path:
 def table(path: Path, slices=(), metrics=METRICS) -> Path:
     """The gate's table of the rows in ``path``."""
     out = path.parent / f"{path.suffix[1:]}/challenger.parquet"
-    blocks = (score_columns(piece, list(metrics), slices) for piece in pieces(path))
+    blocks = (score_columns(piece, list(metrics), slices) for piece in read_pieces(path))
     write(out, sort_rows(blocks, path.parent), {"metrics": metrics})
     return out
 
@@ -102,7 +107,7 @@ def test_neither_the_form_nor_the_order_matters_and_a_metric_is_its_sums_over_it
            for n in ("accuracy", "log_loss.sum", "log_loss.weight")},
     }  # fmt: skip
     ours = table(jsonl(folder, rows))
-    metrics = ratios(Scores(ours))
+    metrics = compute_ratios(Scores(ours))
     above, below = (math.fsum(r[f"log_loss.{p}"] for r in rows) for p in ("sum", "weight"))
     scale = math.fsum(abs(row["log_loss.sum"]) for row in rows) / below
     assert metrics["log_loss"]["value"] == pytest.approx(above / below, abs=1e-12 * (1 + scale))
@@ -157,8 +162,8 @@ def test_two_rows_of_one_example_are_told_and_a_slice_must_be_there(tmp_path):
     assert sorted(error.value.rows) == [3, 5]
     with pytest.raises(DataError, match="no column slice.kind, and evaluate.slices lists kind"):
         table(path, ["kind"])
-    assert example_ids([7, "7", "é"]).tolist() == [naive_id(7), naive_id(7), naive_id("é")]
-    assert example_ids([]).dtype == np.int64
+    assert hash_example_ids([7, "7", "é"]).tolist() == [naive_id(7), naive_id(7), naive_id("é")]
+    assert hash_example_ids([]).dtype == np.int64
 
 
 def test_a_parquet_file_that_lacks_a_value_or_cannot_be_read_is_named(tmp_path):
@@ -175,4 +180,4 @@ def test_a_parquet_file_that_lacks_a_value_or_cannot_be_read_is_named(tmp_path):
         table(path)
     jsonl(tmp_path, [GOOD])
     with pytest.raises(DataError, match=r"scores.jsonl and scores.parquet: both are there"):
-        rows_file(tmp_path, "scores")
+        find_rows_file(tmp_path, "scores")

@@ -15,7 +15,7 @@ from steps.evaluate import job as evaluate_job
 from steps.evaluate import leaked_examples as leakage_module
 from steps.evaluate import score_table as scores_module
 from steps.evaluate.evaluation_document import Evaluation
-from steps.evaluate.leaked_examples import leakage
+from steps.evaluate.leaked_examples import count_leakage
 from steps.evaluate.score_table import Scores, write
 from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
@@ -200,7 +200,7 @@ def test_leaks_are_those_of_a_set(train, test, size, grouped):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leakage_module, "PIECE", 7)
         patch.setattr(leakage_module, "PARTS", 3)
-        found = leakage(blocks(train), blocks(test))
+        found = count_leakage(blocks(train), blocks(test))
     known, place = {row[0] for row in train}, int(grouped)
     groups = {row[place] for row in test}
     assert found == {

@@ -130,7 +130,7 @@ def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUME
     try:
         ray_program.Program(places, job.parse([*words[0]]), placed=False).run()
     except (ray_program.RayError, TrainyardError) as error:
-        raise ray_program.failure(error) from None
+        raise ray_program.translate_error(error) from None
 
 
 def instances(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from steps.shard.readers import Bad, Batch, csv, raw_bytes, read, text
-from steps.shard.readers.batch import merge_batches, schema
+from steps.shard.readers.batch import build_schema, merge_batches
 from training.workloads import Column
 
 TEXT = {"text": Column("text")}
@@ -78,7 +78,7 @@ def read_lines(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
     batches = list(read(path, columns))
     for batch in batches:
         batch.records.validate(full=True)
-        assert batch.records.schema == schema(columns)
+        assert batch.records.schema == build_schema(columns)
         assert len(batch.lines) == len(batch.records)
         assert len(batch.lines) or batch.bad, "an empty batch"
     return shown(merge_batches(batches)) if batches else ([], [], [])

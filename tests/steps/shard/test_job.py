@@ -23,7 +23,7 @@ from tests.training.trainings import read_manifests
 from training.data import mixture
 from training.data.dataset import Dataset
 from training.data.manifest import Raw
-from trainyard.common.process import cores
+from trainyard.common.process import count_cores
 
 pytestmark = pytest.mark.long
 
@@ -325,7 +325,7 @@ def test_only_cores_that_the_process_may_use_are_counted():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert cores() == 1
+        assert count_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -348,7 +348,7 @@ def test_a_sample_holds_records_of_one_input_and_a_record_of_two_stays_once(shar
         data = Dataset(root / "processing/output" / split)
         text: dict[str, str] = {}
         for passage in data.stream(1):
-            name = data.source_name(int(passage.sources[0])).split("/")[0]
+            name = data.find_source_name(int(passage.sources[0])).split("/")[0]
             tokens = passage.samples["tokens"][0][1:].tolist()
             text[name] = text.get(name, "") + "".join(map(chr, tokens))
         numbers = {n: [int(k) for k in re.findall(r"number (\d+) of", t)] for n, t in text.items()}
@@ -363,7 +363,7 @@ def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, 
         root = alone(tmp_path / f"{number}", files, *ARGUMENTS, "--inputs", "web", "code")
         datasets.append(Dataset(root / "processing/output/train"))
     assert datasets[0].fingerprint == datasets[1].fingerprint
-    found = [mixture.inputs(data.manifests) for data in datasets]
+    found = [mixture.find_inputs(data.manifests) for data in datasets]
     assert {name: one.fingerprint for name, one in found[0].items()} == {
         name: one.fingerprint for name, one in found[1].items()
     }

@@ -121,8 +121,10 @@ def block(content: bytes) -> Block:
 @given(content=JSON_FILES, columns=COLUMNS, small=LIMITS)
 def test_json_lines(content: bytes, columns: Columns, small: dict[str, int]):
     content = b"\n" + content  # so that it does not start like a file of another kind
-    exact = json_lines.exact(block(content), columns)
-    check_alike("a.jsonl", content, columns, small, exact, json_lines.fast(block(content), columns))
+    exact = json_lines.parse_exactly(block(content), columns)
+    check_alike(
+        "a.jsonl", content, columns, small, exact, json_lines.parse_fast(block(content), columns)
+    )
 
 
 def by_json(line: bytes, columns: Columns) -> list | None:
@@ -164,7 +166,7 @@ def _value(kind: str, value: object) -> str | float | None:
 def test_json_lines_against_the_json_module(line: bytes, columns: Columns):
     if b"\n" in line or not line.strip(b" \t\r") or b"Inf" in line.replace(b"Infinity", b""):
         return
-    rows, _, bad = shown(json_lines.exact(block(line), columns))
+    rows, _, bad = shown(json_lines.parse_exactly(block(line), columns))
     expected = by_json(line, columns)
     # one key twice in an inner object is bad for the oracle only; -0 is an integer for it, so 0
     assert rows == ([] if expected is None else [tuple(expected)]) or b'[{"text"' in line
@@ -211,7 +213,7 @@ def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes
     content = content.rstrip(b"\r\n") + end
     table = Table(Dialect(","), ("text", "size", "kind", "z"), columns)
     exact = by_rows(table, content)
-    stop = table.dialect.probable_end(content + b"\n", 0, len(content) + 1)
+    stop = table.dialect.find_probable_end(content + b"\n", 0, len(content) + 1)
     fast = table.fast(bytearray(content + b"\n"), 0, stop, 2)
     whole = fast if stop == len(content) + 1 else None
     check_alike("a.csv", HEADER + content, columns, small, exact, whole)
@@ -258,8 +260,8 @@ def test_numbers(literal: str, dtype: str | None):
     )
     fast = one_number(table.fast(bytearray(row), 0, len(row), 1))
     assert fast == "bad" or repr(fast) == repr(exact)
-    exact = one_number(json_lines.exact(block(line), {"size": column}))
-    fast = one_number(json_lines.fast(block(line), {"size": column}))
+    exact = one_number(json_lines.parse_exactly(block(line), {"size": column}))
+    fast = one_number(json_lines.parse_fast(block(line), {"size": column}))
     assert fast == "bad" or repr(fast) == repr(exact)
 
 
@@ -269,7 +271,7 @@ def test_good_numbers_take_the_vectorised_way(number: float):
     table = Table(Dialect(","), ("size", "z"), NUMBER)
     found = table.fast(bytearray(literal + b",a\n"), 0, len(literal) + 3, 1)
     assert repr(one_number(found)) == repr(float(number))
-    found = json_lines.fast(block(b'{"size":' + literal + b"}"), NUMBER)
+    found = json_lines.parse_fast(block(b'{"size":' + literal + b"}"), NUMBER)
     assert repr(one_number(found)) == repr(float(number))
 
 
@@ -299,11 +301,11 @@ OTHERS_TOO = MIXED | {
 
 def test_good_objects_and_rows_take_the_vectorised_way():
     for content in GOOD_JSON:
-        assert json_lines.fast(block(content), OTHERS_TOO) is not None, content
+        assert json_lines.parse_fast(block(content), OTHERS_TOO) is not None, content
     for content, names in GOOD_CSV.items():
         columns = {name: OTHERS_TOO[name] for name in names.split() if name != "z"}
         table = Table(Dialect(","), tuple(names.split()), columns)
-        assert table.dialect.probable_end(content, 0, len(content)) == len(content)
+        assert table.dialect.find_probable_end(content, 0, len(content)) == len(content)
         assert table.fast(bytearray(content), 0, len(content), 1) is not None, content
 
 
@@ -317,5 +319,5 @@ def test_good_objects_and_rows_take_the_vectorised_way():
 )
 def test_text(content: bytes, small: dict[str, int]):
     content = b"\n" + content  # so that it does not start like a file of another kind
-    exact, fast = text.exact(block(content), TEXT), text.fast(block(content), TEXT)
+    exact, fast = text.parse_exactly(block(content), TEXT), text.parse_fast(block(content), TEXT)
     check_alike("a.txt", content, TEXT, small, exact, fast)

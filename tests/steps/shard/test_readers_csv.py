@@ -210,5 +210,5 @@ def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, res
 def test_a_line_end_in_quotes_is_no_probable_end(tails: tuple, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("steps.shard.readers.text.TAILS_BYTES", tails)
     data = b'x"a\nb",c\nd,"e\nf\n'
-    assert Dialect(",").probable_end(data, 1, len(data)) == len(b'x"a\nb",c\n')
-    assert Dialect(",").probable_end(data, 1, 5) == 1
+    assert Dialect(",").find_probable_end(data, 1, len(data)) == len(b'x"a\nb",c\n')
+    assert Dialect(",").find_probable_end(data, 1, 5) == 1

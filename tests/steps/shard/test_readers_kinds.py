@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from steps.shard.readers import json_lines
 from steps.shard.readers.csv import Table
 from steps.shard.readers.text import Dialect
-from steps.shard.record_hashes import column_hashes
+from steps.shard.record_hashes import hash_column
 from tests.steps.shard.readings import read_all, reasons, write
 from tests.steps.shard.test_readers_agree import LIMITS, block, by_rows, check_alike, from_file
 from training.workloads import Column
@@ -116,8 +116,10 @@ LENGTHS = st.sampled_from([COLUMNS, COLUMNS | {"box": Column("list", length=2)}]
 @given(st.lists(OBJECTS, max_size=5), LENGTHS, LIMITS)
 def test_json_lines_read_fast_and_exactly_alike(objects: list[str], columns: dict, small: dict):
     content = "\n".join(["{}", *objects]).encode()
-    exact = json_lines.exact(block(content), columns)
-    check_alike("a.jsonl", content, columns, small, exact, json_lines.fast(block(content), columns))
+    exact = json_lines.parse_exactly(block(content), columns)
+    check_alike(
+        "a.jsonl", content, columns, small, exact, json_lines.parse_fast(block(content), columns)
+    )
 
 
 def cells(name: str) -> st.SearchStrategy[str]:
@@ -226,8 +228,8 @@ def test_a_list_with_a_number_beyond_the_limit_is_bad(tmp_path: Path):
 def test_equal_values_have_equal_hashes_wherever_they_lie(records: list[Record], cut: int):
     for number, kind in enumerate((pa.binary(), pa.list_(pa.float64()), pa.int64())):
         values = [row[number] for row in expected(records)]
-        whole = column_hashes(pa.array(values, kind))
-        assert (whole[cut:] == column_hashes(pa.array(values, kind)[cut:])).all()
-        assert (whole[cut:] == column_hashes(pa.array(values[cut:], kind))).all()
+        whole = hash_column(pa.array(values, kind))
+        assert (whole[cut:] == hash_column(pa.array(values, kind)[cut:])).all()
+        assert (whole[cut:] == hash_column(pa.array(values[cut:], kind))).all()
         bits = [repr(value) for value in values]
         assert len(set(whole.tolist())) == len(set(bits))

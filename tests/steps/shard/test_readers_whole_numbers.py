@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steps.shard.record_hashes import column_hashes
+from steps.shard.record_hashes import hash_column
 from tests.steps.shard.readings import limits, placed, read_all, reasons, tar, write
 from tests.steps.shard.test_readers_agree import LIMITS, from_file
 from training.workloads import Column
@@ -168,4 +168,4 @@ def test_text_that_only_some_parsers_take(tmp_path: Path):
 
 def test_lists_that_a_float_would_merge_have_hashes_of_their_own():
     lists = pa.array([[USERS[0]], [USERS[1]]], pa.list_(pa.int64()))
-    assert len(set(column_hashes(lists).tolist())) == 2
+    assert len(set(hash_column(lists).tolist())) == 2

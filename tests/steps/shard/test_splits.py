@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pandas.util import hash_array
 
 from steps.shard.duplicate_records import mark_kept_records
-from steps.shard.record_hashes import LONG, column_hashes, record_hashes, split_numbers, split_of
+from steps.shard.record_hashes import LONG, hash_column, record_hashes, split_numbers, split_of
 from steps.shard.shard_plan import SPLITS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -23,42 +23,42 @@ def test_known_values_keep_their_hashes():
     """They hold for other versions of pandas too: other hashes would change the splits of the same
     data. Long strings hash by SHA-256 from 512 bytes on.
     """
-    found = column_hashes(pa.array(["", "a", "file-7.py", "é", "x" * 1000, None], pa.string()))
+    found = hash_column(pa.array(["", "a", "file-7.py", "é", "x" * 1000, None], pa.string()))
     assert [f"{value:016x}" for value in found] == [
         "186da64456263a46", "c1999a454057bfd0", "1379b42be83d13cd", "eaa82851ccf8e8e7",
         "03baa5944435f844", "9e3779b97f4a7c15",
     ]  # fmt: skip
-    found = column_hashes(pa.array([1.0, -2.5, None]))
+    found = hash_column(pa.array([1.0, -2.5, None]))
     assert [f"{value:016x}" for value in found] == [
         "2a20cd80798dae26", "413ce7131314a95e", "469bf2dcc1aa179b",
     ]  # fmt: skip
     text = "é" * (512 // 2)
     digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-    assert column_hashes(pa.array([text]))[0] == digest
-    assert column_hashes(pa.array(["short", text, text]))[1:].tolist() == [digest] * 2
+    assert hash_column(pa.array([text]))[0] == digest
+    assert hash_column(pa.array(["short", text, text]))[1:].tolist() == [digest] * 2
     text = "x" * 511
-    assert column_hashes(pa.array([text]))[0] == hash_array(np.array([text], object))[0]
+    assert hash_column(pa.array([text]))[0] == hash_array(np.array([text], object))[0]
 
 
 @given(values=strings, other=strings)
 def test_a_string_has_its_hash_in_every_batch(values, other):
     column = pa.array(values, pa.string())
-    alone = [column_hashes(pa.array([value], pa.string()))[0] for value in values]
-    assert column_hashes(column).tolist() == alone
+    alone = [hash_column(pa.array([value], pa.string()))[0] for value in values]
+    assert hash_column(column).tolist() == alone
     # a slice of a longer array, as filters and readers make them
     padded = pa.array([*other, *values, *other], pa.string()).slice(len(other), len(values))
-    assert column_hashes(padded).tolist() == alone
+    assert hash_column(padded).tolist() == alone
     assert len(set(alone)) == len(set(values))
 
 
 @given(values=numbers)
 def test_a_number_has_its_hash_in_every_batch(values):
-    alone = [column_hashes(pa.array([value], pa.float64()))[0] for value in values]
-    assert column_hashes(pa.array(values, pa.float64())).tolist() == alone
+    alone = [hash_column(pa.array([value], pa.float64()))[0] for value in values]
+    assert hash_column(pa.array(values, pa.float64())).tolist() == alone
     missing = {hash_ for hash_, value in zip(alone, values, strict=True)
                if value is None or np.isnan(value)}  # fmt: skip
     assert len(missing) <= 1
-    assert column_hashes(pa.array([0.0, -0.0]))[0] == column_hashes(pa.array([-0.0]))[0]
+    assert hash_column(pa.array([0.0, -0.0]))[0] == hash_column(pa.array([-0.0]))[0]
 
 
 @given(rows=st.lists(st.tuples(texts, st.floats(allow_nan=False), st.none() | texts), max_size=20))
@@ -67,11 +67,11 @@ def test_records_have_equal_hashes_when_they_are_equal_in_all_columns(rows):
     batch = pa.RecordBatch.from_pylist(
         [dict(zip("abc", row, strict=True)) for row in rows], schema=schema
     )
-    hashes = record_hashes([column_hashes(column) for column in batch.columns])
+    hashes = record_hashes([hash_column(column) for column in batch.columns])
     distinct = len(set(rows))
     assert len(set(hashes.tolist())) == distinct
     assert dict(zip(rows, hashes, strict=True)) == dict(zip(rows[::-1], hashes[::-1], strict=True))
-    a, b = column_hashes(pa.array(["x", "y"])), column_hashes(pa.array(["y", "x"]))
+    a, b = hash_column(pa.array(["x", "y"])), hash_column(pa.array(["y", "x"]))
     first, second = record_hashes([a, b])  # columns do not stand for each other
     assert first != second
     assert record_hashes([a])[0] == record_hashes([b])[1] == a[0]
@@ -90,7 +90,7 @@ def test_the_split_follows_from_the_key_alone(key, a, b):
 
 @pytest.mark.parametrize("key", [str, float, lambda n: f"{n}" + "x" * LONG, lambda n: f"{n:b}"])
 def test_the_shares_are_kept(key):
-    hashes = column_hashes(pa.array([key(number) for number in range(1, 20_001)]))
+    hashes = hash_column(pa.array([key(number) for number in range(1, 20_001)]))
     counts = np.bincount(split_numbers(hashes, 0.1, 0.3), minlength=3) / len(hashes)
     assert dict(zip(SPLITS, counts, strict=True)) == pytest.approx(
         {"train": 0.6, "validation": 0.1, "test": 0.3}, abs=0.01

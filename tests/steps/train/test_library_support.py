@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pipelines.compile.quiet_sdk  # noqa: F401 - prepares the SDK: must come first
 from pipelines.compile.compilation import Asset, CompiledPipeline
-from pipelines.compile.compile_session import training_image
+from pipelines.compile.compile_session import choose_training_image
 from pipelines.compile.package_lock import read
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve
@@ -96,7 +96,9 @@ def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher
 
 @pytest.mark.parametrize("version", SMP_IMAGES)
 def test_smp_has_its_own_image_which_smddp_takes(version):
-    image = training_image(load(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1")
+    image = choose_training_image(
+        load(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1"
+    )
     assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
     load(PROD, [PLAIN, "train.loop.strategy=smddp", f"images.training={image}"])
 

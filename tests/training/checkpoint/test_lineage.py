@@ -96,7 +96,7 @@ def lineage(strategy: str, seed: int = 0) -> Lineage:
 def test_what_was_undone_by_a_resume_is_no_part_of_the_history():
     """A stretch that began after the resumed checkpoint left no trace in the history."""
     first, second = lineage("ddp"), lineage("fsdp")
-    both = second.after(20, first.after(0, first))
+    both = second.resume_at(20, first.resume_at(0, first))
     assert [(s.since, s.strategy) for s in both.stretches] == [(0, "ddp"), (20, "fsdp")]
-    assert [s.since for s in first.after(10, both).stretches] == [0]
-    assert [s.strategy for s in first.after(30, both).stretches] == ["ddp", "fsdp", "ddp"]
+    assert [s.since for s in first.resume_at(10, both).stretches] == [0]
+    assert [s.strategy for s in first.resume_at(30, both).stretches] == ["ddp", "fsdp", "ddp"]

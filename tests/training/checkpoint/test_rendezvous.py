@@ -33,9 +33,9 @@ def met(
 
 def test_all_get_what_the_first_chooses_and_only_those_that_want_it():
     def say(meeting: StoreExchange) -> Any:
-        first = meeting.decide(meeting.rank, sum, needs_result=meeting.rank < 2)
-        parts = meeting.deal(meeting.rank, lambda said: [10 * one for one in said])
-        return first, parts, meeting.decide(parts, max)
+        first = meeting.decide_together(meeting.rank, sum, needs_result=meeting.rank < 2)
+        parts = meeting.decide_per_rank(meeting.rank, lambda said: [10 * one for one in said])
+        return first, parts, meeting.decide_together(parts, max)
 
     assert met(4, say) == [(6, 0, 30), (6, 10, 30), (None, 20, 30), (None, 30, 30)]
 
@@ -44,7 +44,7 @@ def test_a_choice_that_fails_fails_on_all_even_those_that_do_not_want_it():
     def choose(said: Any) -> Any:
         raise TrainingError("the disk is full")
 
-    found = met(3, lambda meeting: meeting.decide(None, choose, needs_result=False))
+    found = met(3, lambda meeting: meeting.decide_together(None, choose, needs_result=False))
     assert [str(error) for error in found] == ["the disk is full"] * 3
 
 
@@ -54,7 +54,9 @@ def test_a_choice_that_fails_fails_on_all_even_those_that_do_not_want_it():
      (12, 11, "rank 1, 2, 3, 4, 5, 6, 7, 8 and 3 others")],
 )  # fmt: skip
 def test_who_does_not_come_is_named(world, absent, named):
-    found = met(world, lambda meeting: meeting.decide(None, len), patience=0.2, absent=absent)
+    found = met(
+        world, lambda meeting: meeting.decide_together(None, len), patience=0.2, absent=absent
+    )
     assert all(isinstance(error, LostRankError) for error in found)
     assert {str(error) for error in found} == {
         f"{named} did not come for a checkpoint, and nobody has got on for 0.2 s "
@@ -66,8 +68,8 @@ def test_who_gets_on_is_waited_for_beyond_the_patience():
     def say(meeting: StoreExchange) -> Any:
         for _ in range(30 if meeting.rank else 0):
             time.sleep(0.1)
-            meeting.pulse()
-        return meeting.decide(None, len)
+            meeting.report_progress()
+        return meeting.decide_together(None, len)
 
     assert met(2, say, patience=2) == [2, 2]
 
@@ -75,7 +77,7 @@ def test_who_gets_on_is_waited_for_beyond_the_patience():
 def test_a_rank_that_is_known_to_be_gone_is_not_waited_for():
     def say(meeting: StoreExchange) -> Any:
         threading.Timer(0.05, meeting.give_up).start()
-        return meeting.decide(None, len)
+        return meeting.decide_together(None, len)
 
     began = time.monotonic()
     [error] = met(2, say, absent=1)
@@ -88,7 +90,7 @@ def test_nothing_of_a_round_is_left_but_the_last_answer():
     def run(rank: int) -> None:
         meeting = StoreExchange(store, rank, 3, 20)
         for number in range(5):
-            meeting.deal(number, lambda said: said)
+            meeting.decide_per_rank(number, lambda said: said)
 
     with ThreadPoolExecutor(3) as pool:
         [*pool.map(run, range(3))]

@@ -12,9 +12,9 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from training.checkpoint import tensor_table
-from training.checkpoint.read_slices import part_of, slices
+from training.checkpoint.read_slices import build_part, find_slices
 from training.checkpoint.tensor_table import Layout, Part, Table
-from training.tools.forward_trace import standing_for
+from training.tools.forward_trace import act_as_rank
 from trainyard.common.errors import TrainingError
 
 
@@ -29,7 +29,7 @@ def test_torchs_own_reader_puts_the_parts_of_a_tensor_together(tmp_path: Path):
             parts["n"] = Part("I64", (2,), (0,), (2,))
             contents["n"] = other.numpy().tobytes()
         order = sorted(parts)
-        beginning, _ = tensor_table.part_header(parts, order)
+        beginning, _ = tensor_table.build_part_header(parts, order)
         name = f"shard-{rank:05d}-model-00001-of-00001.safetensors"
         (tmp_path / name).write_bytes(beginning + b"".join(contents[one] for one in order))
     state = {"w": torch.zeros(4, 3), "n": torch.zeros(2, dtype=torch.int64)}
@@ -60,7 +60,7 @@ def test_every_element_comes_once_and_from_where_it_lies(data, shape):
     )
     for offsets, sizes in wanted:
         into = torch.full(sizes, -1)
-        for one in slices({"w": Part("I64", shape, offsets, sizes)}, table, ""):
+        for one in find_slices({"w": Part("I64", shape, offsets, sizes)}, table, ""):
             begin = [a + b for a, b in zip(saved[one.file][0], one.begin, strict=True)]
             assert one.sizes == saved[one.file][1]
             target = cut(into, one.into, one.lengths)
@@ -74,10 +74,10 @@ def cut(tensor: torch.Tensor, offsets, sizes) -> torch.Tensor:
 
 
 def test_a_tensor_is_all_of_it_and_of_a_type_that_safetensors_has():
-    part = part_of("w", torch.zeros(2, 3, dtype=torch.bfloat16))
+    part = build_part("w", torch.zeros(2, 3, dtype=torch.bfloat16))
     assert part == Part("BF16", (2, 3), (0, 0), (2, 3))
     with pytest.raises(TrainingError, match="w: safetensors has no type torch.complex64"):
-        part_of("w", torch.zeros(2, dtype=torch.complex64))
+        build_part("w", torch.zeros(2, dtype=torch.complex64))
 
 
 def test_a_part_that_is_not_what_is_said_of_it_is_refused():
@@ -89,7 +89,7 @@ def test_a_part_that_is_not_what_is_said_of_it_is_refused():
     with pytest.raises(
         TrainingError, match=r"w: this rank has \[1, 3\] .* expected \[4, 3\]; take"
     ):
-        part_of("w", torch.zeros(4, 3).as_subclass(Elsewhere))
+        build_part("w", torch.zeros(4, 3).as_subclass(Elsewhere))
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(2, 4), st.data())
@@ -98,13 +98,13 @@ def test_a_part_is_told_of_any_number_of_rows(rows: int, shards: int, split: int
     rank = data.draw(st.integers(0, shards * split - 1))
     along, across = divmod(rank, split)
     mine = chunk(chunk(torch.arange(rows), split, across), shards, along)
-    with standing_for(rank, shards * split):
+    with act_as_rank(rank, shards * split):
         mesh = init_device_mesh("cpu", (shards, split))
         placed = [_StridedShard(0, split_factor=split), Shard(0)]
         weight = DTensor.from_local(
             torch.zeros(len(mine), 2), mesh, placed, shape=torch.Size((rows, 2)), stride=(2, 1)
         )
-        part = part_of("w", weight)
+        part = build_part("w", weight)
     assert part.sizes == (len(mine), 2)
     assert part.offsets[0] == (mine[0] if len(mine) else part.offsets[0])
 

@@ -14,7 +14,7 @@ from tests.conftest import CHECKOUT
 from tests.training.trainings import read_manifests, write_dataset
 from training.data.dataset import Dataset, Share, gather
 from training.data.manifest import Field, Shards
-from training.data.shard_writer import ShardWriter, sample_hashes, variable
+from training.data.shard_writer import ShardWriter, list_variable_fields, sample_hashes
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -52,7 +52,7 @@ def join(parts, fields):
     if len(parts) == 1:
         return parts[0]
     out = {name: np.concatenate([samples[name] for samples in parts]) for name in fields}
-    for name in variable(fields):
+    for name in list_variable_fields(fields):
         widths = np.concatenate([np.diff(samples[f"{name}_offsets"]) for samples in parts])
         out[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(widths)))
     return out
@@ -92,7 +92,7 @@ def test_what_is_written_is_read_back_in_shards_of_even_size(pieces, shard_bytes
         write_dataset(Path(name), together, FIELDS, shard_bytes=shard_bytes)
         dataset = Dataset(Path(name))
         dataset.check()
-        everything = join(list(dataset.batches(size)), FIELDS)
+        everything = join(list(dataset.iter_batches(size)), FIELDS)
         assert sorted(rows(everything)) == sorted(rows(together))
         order = np.random.default_rng(size).integers(0, len(dataset), 20)
         assert rows(dataset.read(order)) == [rows(everything)[index] for index in order]
@@ -241,7 +241,7 @@ def test_raw_objects_come_by_name_and_their_samples_as_they_were_packed(counts, 
     assert {len(passage.sources) for passage in passages[:-1]} <= {size}
     numbers = np.concatenate([passage.samples["number"] for passage in passages])
     assert numbers.tolist() == np.concatenate([packed[host] for host in sorted(packed)]).tolist()
-    names = [dataset.source_name(row) for p in passages for row in p.sources.tolist()]
+    names = [dataset.find_source_name(row) for p in passages for row in p.sources.tolist()]
     assert names == [f"{host}.jsonl" for host in sorted(packed) for _ in packed[host]]
 
 

@@ -224,7 +224,7 @@ def test_an_error_of_the_thread_is_raised_each_time_that_its_batch_is_asked_for(
     shard = len(dataset.manifests.files) - 2
     (tmp_path / dataset.manifests.files[shard]).unlink()
     good = int(dataset.starts[shard])
-    order.shards_from = lambda position: np.arange(len(dataset.manifests.files))
+    order.find_next_shards = lambda position: np.arange(len(dataset.manifests.files))
     with Loader(dataset, order, global_batch=1, micro_batch=1) as loader:
         given = []
         with pytest.raises(DataError, match="missing; copy it again"):

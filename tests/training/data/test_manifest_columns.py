@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, manifest_json
+from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, format_manifest
 from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
 from trainyard.common.errors import DataError
@@ -37,7 +37,7 @@ def written(names: list[str]) -> bytes:
         values={"text": values},
     )
     known = {"workload": {"kind": "test"}, "raw": RAW, "units": 2, "sources": SOURCES}
-    return manifest_json(Manifest(split="train", fields=FIELDS, shards=shards, **known))
+    return format_manifest(Manifest(split="train", fields=FIELDS, shards=shards, **known))
 
 
 def whole() -> dict:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.manifest import Field, Manifest, Raw, Shards, Source, manifest_json
+from training.data.manifest import Field, Manifest, Raw, Shards, Source, format_manifest
 from training.data.manifest_columns import Columns, parse_manifest
 from training.data.merged_manifests import merge
 from trainyard.common.errors import DataError
@@ -27,7 +27,7 @@ def manifest(objects: dict[str, list[int]], **kind) -> Columns:
     sources = [Source(name=n, records=1, samples=sum(c) + len(c)) for n, c in objects.items()]
     given = {"split": "train", "fields": FIELDS, "workload": {"kind": "test"}} | kind
     written = Manifest(sources=sources, shards=shards, **given)
-    return parse_manifest("m", manifest_json(written))
+    return parse_manifest("m", format_manifest(written))
 
 
 contents = st.lists(st.integers(0, 10_000), max_size=4)

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.data.mixture import Input, MixtureOrder, build_input_schedule, inputs, select_inputs
+from training.data.mixture import (
+    Input,
+    MixtureOrder,
+    build_input_schedule,
+    find_inputs,
+    select_inputs,
+)
 from training.data.sample_order import create_uniform_order, create_windowed_order
 from training.data.shard_writer import write_dataset
 from trainyard.common.errors import DataError
@@ -56,7 +62,7 @@ def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list
             source = int(round_[(position - start) % len(round_)])
             count = counts[source]
             [own] = order._orders[source].indices_at(range(count, count + 1)).tolist()
-            samples.append(int(order.inputs[source].first(10**6)[own]))
+            samples.append(int(order.inputs[source].list_first_indices(10**6)[own]))
             counts[source] += 1
             sources.append(source)
     return sources, samples
@@ -116,14 +122,14 @@ def write(folder, **made) -> Dataset:
 
 def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
     data = write(tmp_path, web=(0, 300), code=(1000, 1100), tiny=(5000, 5001))
-    found = inputs(data.manifests)
+    found = find_inputs(data.manifests)
     counts = {name: one.samples for name, one in found.items()}
     assert counts == {"code": 100, "tiny": 1, "web": 300}
     for name, low, high in (("web", 0, 300), ("code", 1000, 1100), ("tiny", 5000, 5001)):
-        ids = data.read(found[name].first(10**6))["id"].ravel()
+        ids = data.read(found[name].list_first_indices(10**6))["id"].ravel()
         assert sorted(ids.tolist()) == list(range(low, high))
-        assert len(found[name].first(3)) == min(3, high - low)
+        assert len(found[name].list_first_indices(3)) == min(3, high - low)
     assert len({one.fingerprint for one in found.values()}) == 3
     data = write(tmp_path / "empty", web=(0, 30), empty=(0, 0))
     with pytest.raises(DataError, match="has no sample of input 'empty', but of web; it is too"):
-        select_inputs(inputs(data.manifests), ["web", "empty"], tmp_path)
+        select_inputs(find_inputs(data.manifests), ["web", "empty"], tmp_path)

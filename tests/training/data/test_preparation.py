@@ -84,7 +84,7 @@ def test_every_epoch_sees_a_sample_in_another_way(rows):
 
 def test_without_positions_nothing_is_random_and_samples_have_their_own_values(dataset):
     samples = dataset.read(range(SAMPLES))
-    batch = Preparation(prepare, threads=2).batch(samples)
+    batch = Preparation(prepare, threads=2).make_batch(samples)
     assert batch["told"][:, 3].tolist() == [-1.0] * SAMPLES
     assert batch["one"].dtype == torch.int64
     assert batch["one"].tolist() == samples["number"].tolist()
@@ -99,7 +99,7 @@ def test_without_prepare_samples_stay_as_they_are(dataset):
         pass
 
     samples = dataset.read(range(7))
-    batch = Preparation.from_workload(Workload()).batch(samples)
+    batch = Preparation.from_workload(Workload()).make_batch(samples)
     assert batch.keys() == samples.keys()
     assert all(batch[name].numpy().tobytes() == samples[name].tobytes() for name in batch)
 
@@ -115,7 +115,7 @@ def test_samples_of_unequal_shape_are_named(dataset, wrong):
         return wrong if sample["number"] == samples["number"][-1] else {"x": np.zeros(2)}
 
     with pytest.raises(TrainingError, match="prepare gave .* for one sample and .*'x'"):
-        Preparation(uneven, threads=2).batch(samples)
+        Preparation(uneven, threads=2).make_batch(samples)
 
 
 def test_an_error_in_a_thread_is_raised_where_the_batch_is_taken(dataset):

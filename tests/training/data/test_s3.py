@@ -40,7 +40,7 @@ def test_it_equals_the_local_one(prefix, folder):
     remote.check()
     order = np.random.default_rng(0).integers(0, 120, 500)
     assert rows(remote.read(order)) == rows(local.read(order))
-    pairs = zip(remote.batches(7), local.batches(7), strict=True)
+    pairs = zip(remote.iter_batches(7), local.iter_batches(7), strict=True)
     assert all(rows(one) == rows(other) for one, other in pairs)
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from training.data.sample_order import (
     FEW,
     Order,
+    create_permutation,
     create_uniform_order,
     create_windowed_order,
-    permutation,
     rank_positions,
 )
 
@@ -44,7 +44,7 @@ def test_every_epoch_holds_every_sample_once_and_any_position_can_be_asked(made,
 def test_epochs_that_are_computed_together_are_those_that_each_is_by_itself(samples, first, steps):
     positions = first + np.array(steps, np.int64)
     alone = [
-        permutation(f"f 3 {position // samples}", samples)(np.array([position % samples]))[0]
+        create_permutation(f"f 3 {position // samples}", samples)(np.array([position % samples]))[0]
         for position in positions.tolist()
     ]
     assert create_uniform_order("f", 3, samples).indices_at(positions).tolist() == alone
@@ -102,7 +102,7 @@ def test_a_windowed_order_needs_two_windows_of_shards_at_once(sizes, window, epo
     samples, begins = int(sizes.sum()), np.cumsum(sizes) - sizes
     order = create_windowed_order("f", 0, sizes, window)
     position = epoch * samples + data.draw(st.integers(0, samples - 1))
-    needed = order.shards_from(position)
+    needed = order.find_next_shards(position)
     following = order.indices_at(range(position, position + min(window, samples) // 2 + 1))
     shards = np.searchsorted(begins, following, side="right") - 1
     if window > 2 * sizes.max():
@@ -111,7 +111,7 @@ def test_a_windowed_order_needs_two_windows_of_shards_at_once(sizes, window, epo
     end = (epoch + 1) * samples
     following = order.indices_at(range(end, end + 1))
     [first_of_next] = np.searchsorted(begins, following, side="right") - 1
-    assert first_of_next in order.shards_from(end - 1)
+    assert first_of_next in order.find_next_shards(end - 1)
     # a window ends with the shard nearest to where it should
     assert sizes[needed].sum() <= 2 * (2 * window + sizes.max())
 

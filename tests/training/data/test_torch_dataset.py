@@ -214,7 +214,7 @@ def test_a_copy_in_another_process_opens_the_shards_itself(folder):
 
 
 def test_what_travels_with_a_script_reads_the_shards_without_the_rest(folder, tmp_path, run_python):
-    for name, path in shipped_files.of_rooms(CHECKOUT, shipped_files.READER):
+    for name, path in shipped_files.iter_room_files(CHECKOUT, shipped_files.READER):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(path.read_bytes())
     code = f"from training.data.torch_dataset import *; print(len(ShardDataset({str(folder)!r})))"

@@ -15,8 +15,8 @@ from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
 from training.export.inference import WARM, ServedModel, open_served
 from training.export.weight_location import LocalWeights
-from training.workloads import Workload, load, spec
-from training.workloads.tabular.model import inputs
+from training.workloads import Workload, load, load_spec
+from training.workloads.tabular.model import select_inputs
 from trainyard.common.errors import DataError
 
 LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
@@ -51,7 +51,7 @@ def test_a_model_is_warm_before_its_first_request(name: str, request, monkeypatc
     monkeypatch.setattr(
         ServedModel, "answers", lambda self, asked: found.append(whole(self, asked)) or found[-1]
     )
-    served.warm()
+    served.warm_up()
     assert found and not [one for each in found for one in each if isinstance(one, Exception)]
 
 
@@ -60,13 +60,13 @@ def test_a_workload_that_knows_no_record_stays_cold(language):
         def answers(self, model, requests):
             return [{"a": 1} for _ in requests]
 
-    ServedModel(cast(Workload, Bare()), language.model).warm()
+    ServedModel(cast(Workload, Bare()), language.model).warm_up()
 
 
 def test_the_answers_have_the_numbers_that_a_recipe_may_name(language, tabular):
     text, record = {"text": "def f(x):"}, records(1)[0]
-    assert {*language.answer(text)} == {*(spec("language_model").answer_numbers or ())}
-    assert {*tabular.answer(record)} == {*(spec("tabular").answer_numbers or ())}
+    assert {*language.answer(text)} == {*(load_spec("language_model").answer_numbers or ())}
+    assert {*tabular.answer(record)} == {*(load_spec("tabular").answer_numbers or ())}
 
 
 def test_a_text_costs_what_its_samples_cost(language):
@@ -99,7 +99,7 @@ def test_a_record_gets_the_probability_of_its_packed_sample(tabular):
     samples, _ = pack(TABULAR, [rows])
     batch = {name: torch.from_numpy(array) for name, array in samples.items()}
     with torch.inference_mode():
-        expected = tabular.model(*inputs(batch)).double().sigmoid().tolist()
+        expected = tabular.model(*select_inputs(batch)).double().sigmoid().tolist()
     seen = [*TABULAR["categories"], *TABULAR["numbers"]]
     for (_, row), probability in zip(rows.iterrows(), expected, strict=True):
         record = {name: None if row[name] != row[name] else row[name] for name in seen}

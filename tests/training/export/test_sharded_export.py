@@ -15,8 +15,8 @@ from torch.distributed import TCPStore
 from tests.training import worlds
 from tests.training.trainings import config
 from training.export import artifact
-from training.export.artifact import _files, _writers, parts_of
-from training.export.weight_location import LocalWeights, gather_weights, parameters
+from training.export.artifact import _assign_writers, _group_into_files, group_export_names
+from training.export.weight_location import LocalWeights, count_parameters, gather_weights
 from training.strategies import start_strategy
 from training.workloads import load
 from training.workloads.language_model.workload import Workload
@@ -115,7 +115,7 @@ class Whole(Workload):
 def test_the_parts_of_another_export_are_not_asked_for():
     names = ["one", "two", "three"]
     for kind, parts in ((Workload, 3), (Stacked, 1), (Whole, 1)):
-        assert len(parts_of(object.__new__(kind), names)) == parts
+        assert len(group_export_names(object.__new__(kind), names)) == parts
 
 
 def load_all(folder: Path) -> dict[str, torch.Tensor]:
@@ -132,12 +132,12 @@ def test_parts_that_do_not_make_up_the_whole_are_refused(tmp_path):
 
 def test_files_are_spread_over_the_ranks_that_have_their_weights():
     looks = {str(n): torch.empty(10, device="meta") for n in range(8)}
-    files = _files(looks, 80)
+    files = _group_into_files(looks, 80)
     assert ["".join(names) for names in files.values()] == ["01", "23", "45", "67"]
     stages = dict(zip(files, [(0, 1), (0, 1), (2, 3), (2, 3)], strict=True))
-    assert [*_writers(stages).values()] == [0, 1, 2, 3]
-    assert [*_writers(dict.fromkeys(files, range(2))).values()] == [0, 0, 1, 1]
-    assert [*_writers(dict.fromkeys(files, range(64))).values()] == [0, 16, 32, 48]
+    assert [*_assign_writers(stages).values()] == [0, 1, 2, 3]
+    assert [*_assign_writers(dict.fromkeys(files, range(2))).values()] == [0, 0, 1, 1]
+    assert [*_assign_writers(dict.fromkeys(files, range(64))).values()] == [0, 16, 32, 48]
 
 
 @pytest.mark.slow
@@ -189,6 +189,6 @@ def _save(folder: Path, port: int, layout: dict, *, at_once: bool = False) -> No
         strategy.prepare(model)
         given = AtOnce(workload) if at_once else workload
         artifact.save(folder, strategy, given, TOLD, [], None, SHARD)
-        assert parameters(strategy) == numbers
+        assert count_parameters(strategy) == numbers
         whole = gather_weights(strategy)
         assert bool(whole) == (strategy.ranks.rank == 0)

@@ -22,8 +22,8 @@ def test_litter_hidden_files_and_linked_folders_stay(tmp_path: Path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
-    assert [name for name, _ in shipped_files.files(tmp_path)] == ["a.py", "deep/b.txt"]
-    found = {name for name, _ in shipped_files.files(tmp_path, hidden=True)}
+    assert [name for name, _ in shipped_files.iter_files(tmp_path)] == ["a.py", "deep/b.txt"]
+    found = {name for name, _ in shipped_files.iter_files(tmp_path, hidden=True)}
     assert found == {"a.py", "deep/b.txt", ".env", ".git/HEAD"}
 
 

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.long
 
 
 def settings_of(**fields) -> dict:
-    from training.strategies.deepspeed import settings
+    from training.strategies.deepspeed import build_settings
 
-    return settings(config(**{"strategy": "deepspeed", "micro_batch": 4} | fields), world=2)
+    return build_settings(config(**{"strategy": "deepspeed", "micro_batch": 4} | fields), world=2)
 
 
 def test_the_configuration_that_deepspeed_is_given():

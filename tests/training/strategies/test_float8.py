@@ -105,7 +105,9 @@ def test_a_model_that_has_no_such_product_is_refused(layer, settings, expected):
 def prepared(**settings) -> Strategy:
     workload = load("language_model", MODEL)
     chosen = config(**settings)
-    strategy = strategies.kind(chosen)(chosen, workload, Ranks(0, 0, 1, torch.device("cpu")))
+    strategy = strategies.select_strategy(chosen)(
+        chosen, workload, Ranks(0, 0, 1, torch.device("cpu"))
+    )
     torch.manual_seed(0)
     strategy.prepare(workload.model())
     return strategy
@@ -120,7 +122,7 @@ def test_weights_names_and_validation_know_nothing_of_it():
         strategy.backward([batch], torch.full((), 128.0, dtype=torch.float64))
         gradients.append(strategy.model.blocks["0"].attention.qkv.weight.grad.clone())
     assert 0 < (gradients[1] - gradients[0]).norm() < 0.1 * gradients[0].norm()
-    found, expected = other.state(), plain.state()
+    found, expected = other.collect_state(), plain.collect_state()
     assert [*found] == [*expected]
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype, name
@@ -156,7 +158,9 @@ def gathered(**settings) -> Counter[torch.dtype]:
     with worlds.imagined_group(0, 4):
         chosen = config(strategy="fsdp", micro_batch=1, **settings)
         workload = load("language_model", MODEL | {"dim": DIM})
-        strategy = strategies.kind(chosen)(chosen, workload, Ranks(0, 0, 4, torch.device("cpu")))
+        strategy = strategies.select_strategy(chosen)(
+            chosen, workload, Ranks(0, 0, 4, torch.device("cpu"))
+        )
         strategy.prepare(workload.model())
         strategy.begin(0)
         tokens = torch.randint(97, 123, (1, 33), dtype=torch.int32)

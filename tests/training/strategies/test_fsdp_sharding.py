@@ -17,7 +17,7 @@ from tests.training import worlds
 from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
 from tests.training.trainings import TOYS, arguments, config, losses, write_dataset
 from training import strategies
-from training.strategies.fsdp_sharding import shard, validating
+from training.strategies.fsdp_sharding import gather_in_stored_dtype, shard
 from training.strategies.ranks import Ranks, join_group
 from training.workloads import load, load_packing
 from trainyard.common.errors import TrainingError
@@ -60,7 +60,7 @@ def test_norms_are_gathered_with_their_block_where_both_compute_in_one_type(prec
     with worlds.imagined_group(0, 2):
         chosen = config(strategy="fsdp", precision=precision, micro_batch=1)
         workload, ranks = load("language_model", MODEL), Ranks(0, 0, 2, torch.device("cpu"))
-        strategy = strategies.kind(chosen)(chosen, workload, ranks)
+        strategy = strategies.select_strategy(chosen)(chosen, workload, ranks)
         strategy.prepare(workload.model())
         norms = [m for n, m in strategy.model.named_modules() if n.endswith("norm")]
         assert norms and not any(isinstance(norm, FSDPModule) for norm in norms)
@@ -109,7 +109,7 @@ def _compare(build, width: tuple[int, ...], rank: int) -> None:
         # Four of bfloat16's steps: processors round differently.
         assert abs(float(two / 2 / one) - 1) < 2**-6, (build.__name__, step, two / 2, one)
     whole.eval(), split.eval()
-    with torch.no_grad(), validating(split):
+    with torch.no_grad(), gather_in_stored_dtype(split):
         ours = split(batch)
     assert ours.dtype == torch.float32
     weights = {name: p.full_tensor() for name, p in split.named_parameters()}

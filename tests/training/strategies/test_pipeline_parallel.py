@@ -11,7 +11,7 @@ from training.strategies.pipeline_parallel import (
     HEADER,
     describe_tensors,
     make_meta_tensors,
-    sendable,
+    make_sendable,
 )
 from trainyard.common.errors import TrainingError
 
@@ -33,7 +33,7 @@ def test_what_goes_between_stages_is_told_in_numbers():
         describe_tensors(["text"], requires_grad=True)
     with pytest.raises(TrainingError, match="16 tensors, whose shapes take 65 numbers; 64 fit"):
         describe_tensors([torch.zeros(1, 1)] * 16, requires_grad=True)
-    assert sendable(torch.zeros(2, 3).T).is_contiguous()
+    assert make_sendable(torch.zeros(2, 3).T).is_contiguous()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_micro_batches_that_a_schedule_cannot_share_are_refused():
     settings = {"pipeline_parallel": 4, "pipeline_schedule": "interleaved_1f1b", "global_batch": 13}
     expected = "13 / 4 = 3 rounds, which are not of equally many; 12 or 16 would do"
     with pytest.raises(ValueError, match=expected):
-        TrainConfig(**(BASE | TWO | settings)).micro_batches(4)
+        TrainConfig(**(BASE | TWO | settings)).count_micro_batches(4)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,9 @@ def check_odd_rank(strategy: Strategy, rank: int) -> None:
     assert float(strategy.clip()) == 0
     if strategy.config.pipeline_parallel > 1:
         size = 2 if strategy.data_rank else 1
-        batches = [strategy.local_slice({"tokens": torch.zeros(size, 17, dtype=torch.int64)})] * 2
+        batches = [
+            strategy.take_local_slice({"tokens": torch.zeros(size, 17, dtype=torch.int64)})
+        ] * 2
         with pytest.raises(
             TrainingError, match=r"[24]: a micro-batch has inputs int64 \([12], \d+\)"
         ):

@@ -7,7 +7,7 @@ import pytest
 from tests.training.trainings import TOYS
 from tests.training.workloads.tabular import tables
 from tests.training.workloads.test_simple import write
-from training.tools.shapes import batch, shapes
+from training.tools.shapes import load_batch, trace_shapes
 from training.workloads import load
 from trainyard.common.errors import TrainingError
 from trainyard.foresight import model_shapes as foresight
@@ -21,7 +21,7 @@ MODEL = {"context_length": 64, "layers": 3, "heads": 4, "dim": 64, "hidden_dim":
 
 def traced(name: str, settings: dict, data=None, samples: int = 2) -> foresight.Shapes:
     workload = load(name, settings, data)
-    return foresight.read(shapes(workload, batch(workload, data, samples), samples))
+    return foresight.read(trace_shapes(workload, load_batch(workload, data, samples), samples))
 
 
 @cache
@@ -71,7 +71,7 @@ def test_a_simple_workload_with_ragged_samples(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
     workload = load("toys.lines", {})
     with pytest.raises(TrainingError, match=r"note is of any width; give --data"):
-        batch(workload, None, 2)
+        load_batch(workload, None, 2)
     write(tmp_path, 8)
     found = traced("toys.lines", {}, tmp_path, 8)
     (one,) = found.units
@@ -104,10 +104,10 @@ def test_a_model_that_looks_at_numbers_is_traced_in_real_memory(monkeypatch):
     def look(_, given) -> None:
         given[0].max().item()
 
-    samples = batch(workload, None, 2)
-    (plain,) = shapes(workload, samples, 2)["units"]
+    samples = load_batch(workload, None, 2)
+    (plain,) = trace_shapes(workload, samples, 2)["units"]
     workload.model = looking
-    (found,) = shapes(workload, samples, 2)["units"]
+    (found,) = trace_shapes(workload, samples, 2)["units"]
     assert found.pop("elementwise_bytes") > plain.pop("elementwise_bytes"), "it reads its numbers"
     assert found == plain
 
@@ -118,7 +118,7 @@ def test_a_table_needs_what_is_learned_of_its_columns(tmp_path):
     tables.dataset(tmp_path / "train", settings, {"a": frame})
     found = traced("tabular", settings, tmp_path / "train", 16)
     workload = load("tabular", settings, tmp_path / "train")
-    batch(workload, tmp_path / "train", 1)
+    load_batch(workload, tmp_path / "train", 1)
     assert found.parameters == sum(one.numel() for one in workload.model().parameters())
     assert found.matmul_flops > 0 == found.attention_flops
 

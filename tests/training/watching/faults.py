@@ -40,21 +40,23 @@ def rate_times_1000(given: list[str], environment: dict[str, str], root: Path, r
     """From the 61st step on: a schedule that was changed in the middle."""
     from training import loop
 
-    rate = loop.learning_rate
-    loop.learning_rate = lambda config, step: rate(config, step) * (1000 if step >= 60 else 1)
+    rate = loop.compute_learning_rate
+    loop.compute_learning_rate = lambda config, step: (
+        rate(config, step) * (1000 if step >= 60 else 1)
+    )
     run_rank(given, environment, root, rank)
 
 
 def sleeping_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
     from training.strategies.single import Strategy
 
-    outputs = Strategy.outputs
+    outputs = Strategy.compute_outputs
 
     def late(self: Any, model: Any, batch: Any) -> Any:
         time.sleep(0.3 * (rank == 1))
         return outputs(self, model, batch)
 
-    Strategy.outputs = late
+    Strategy.compute_outputs = late
     run_rank(given, environment, root, rank)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.training.trainings import history
 from training.watching import step_progress
 from training.watching.clock import PARTS
-from training.watching.metric_line import METRICS, NAMES, metric_line
+from training.watching.metric_line import METRICS, NAMES, format_metric_line
 from training.watching.rules import RULES
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 10**9)
@@ -18,7 +18,7 @@ numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 10**
 
 @given(st.dictionaries(st.sampled_from(sorted(NAMES.values())), numbers))
 def test_every_expression_reads_its_own_number_and_no_other(metrics):
-    line = metric_line(metrics)
+    line = format_metric_line(metrics)
     for name, pattern in METRICS:
         match = re.search(pattern, line)
         key = NAMES[name]
@@ -64,7 +64,7 @@ def test_utilisation():
     238.3e3 tokens a second on 6144 chips of 275e12; 46.2 %.
     """
     flops = 6 * 540.35e9 + 12 * 118 * 48 * 256 * 2048
-    found = step_progress.utilisation(238.3e3, flops, 6144, 275e12)
+    found = step_progress.compute_utilisation(238.3e3, flops, 6144, 275e12)
     assert found == pytest.approx(0.462, abs=0.002)
 
 
@@ -74,20 +74,20 @@ def test_the_peak_of_a_device():
         **{"NVIDIA H100 80GB HBM3": 989, "NVIDIA H100 PCIe": 756, "NVIDIA H200": 989},
         **{"Tesla T4": 65, "Tesla V100-SXM2-16GB": 125},
     }
-    assert {name: step_progress.peak_of(name) for name in teraflops} == {
+    assert {name: step_progress.find_peak_by_name(name) for name in teraflops} == {
         name: peak * 1e12 for name, peak in teraflops.items()
     }
     for name in ("NVIDIA A10", "NVIDIA L40", "GeForce RTX 4090", "T400"):
-        assert step_progress.peak_of(name) is None
+        assert step_progress.find_peak_by_name(name) is None
     assert step_progress.peak(torch.device("cpu")) is None
 
 
 def test_the_line_that_is_documented():
-    line = metric_line({"step": 123_456_789, "loss": 2.3456, "learning_rate": 3e-5})
+    line = format_metric_line({"step": 123_456_789, "loss": 2.3456, "learning_rate": 3e-5})
     assert line == "step=123456789 loss=2.3456 learning_rate=3e-05"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_no_metric(value):
-    line = metric_line({"loss": value})
+    line = format_metric_line({"loss": value})
     assert not any(re.search(pattern, line) for _, pattern in METRICS)

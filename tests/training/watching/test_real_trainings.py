@@ -110,6 +110,6 @@ def _forget(root: Path, step: int) -> None:
     """As if the training had been interrupted there: what it saved later, and made, is gone."""
     shutil.rmtree(root / "model")
     for folder in root.glob("checkpoints/*"):
-        for saved in marker.steps(folder):
+        for saved in marker.list_steps(folder):
             if saved > step:
-                shutil.rmtree(marker.folder_of(folder, saved))
+                shutil.rmtree(marker.build_folder_path(folder, saved))

@@ -23,7 +23,7 @@ def trained(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, fl
     with Reports(path, 0) as reports:
         reports.begin(steps.start)
         for line in lines(*steps[1:]):
-            reports.line(line)
+            reports.report_metrics(line)
         if kept:
             reports.keep()
     return reports.history
@@ -58,6 +58,6 @@ def test_a_damaged_history_is_said_and_does_not_end_the_training(path: Path, dam
 def test_other_ranks_say_and_write_nothing(path: Path, capsys):
     with Reports(path, 1) as reports:
         reports.begin(0)
-        reports.line({"step": 1, "loss": 1.0})
+        reports.report_metrics({"step": 1, "loss": 1.0})
         reports.keep()
     assert not path.exists() and capsys.readouterr().out == ""

@@ -13,7 +13,7 @@ from tests.training.watching.histories import WRONG, Lines, all_events, healthy
 from training.watching.__main__ import parse_metrics
 from training.watching.metric_line import METRICS
 from training.watching.rules import RULES
-from training.watching.rules.loss_not_falling import falls_steadily, underway
+from training.watching.rules.loss_not_falling import falls_steadily, is_underway
 from training.watching.watch_rule import Plan
 from training.watching.watcher import Watcher, read_watching
 from trainyard.common.errors import TrainingError
@@ -64,10 +64,10 @@ def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, l
 @given(st.floats(1e-5, 1e-3), st.integers(1, 10**6))
 def test_a_flat_loss_is_said_once_the_weights_have_moved_far_enough_or_never_will(ratio, steps):
     lines = [{"step": 1, "update_ratio": ratio}, {"step": steps, "update_ratio": ratio}]
-    assert underway(lines, 0.1, 0) == (ratio * steps < 0.1)
-    assert not underway(lines, 0.1, int(0.001 / ratio))
-    assert not underway([line | {"update_ratio": 1e-9} for line in lines], 0.1, 0)
-    assert not underway([{"step": 1}, {"step": steps}], 0.1, 0)
+    assert is_underway(lines, 0.1, 0) == (ratio * steps < 0.1)
+    assert not is_underway(lines, 0.1, int(0.001 / ratio))
+    assert not is_underway([line | {"update_ratio": 1e-9} for line in lines], 0.1, 0)
+    assert not is_underway([{"step": 1}, {"step": steps}], 0.1, 0)
 
 
 def test_a_flat_loss_waits_for_the_weights():

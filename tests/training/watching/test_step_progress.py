@@ -19,8 +19,8 @@ from training.watching.step_progress import (
     OWN_PARTS,
     RECENT_LINES,
     Stragglers,
-    ratios,
-    straggler_line,
+    compute_ratios,
+    format_straggler_line,
 )
 
 pytestmark = pytest.mark.long
@@ -65,7 +65,8 @@ def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
             table[slow, PARTS.index(part)] += (factor - 1) * own * (1 + slow // ranks)
         rows = table.tolist()
         named += [
-            (line, one, straggler_line(rows, one, "here", 1, stages)) for one in found.add(rows)
+            (line, one, format_straggler_line(rows, one, "here", 1, stages))
+            for one in found.add(rows)
         ]
     [(line, rank, text)] = named
     assert rank == slow and f"in its {part}:" in text
@@ -78,17 +79,17 @@ def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
 def test_ratios_know_neither_the_unit_nor_the_order_nor_what_is_waited(ranks, seed, unit):
     random = np.random.default_rng(seed)
     table = noisy(random, ranks, 0.5)
-    found, order = np.array(ratios(table.tolist())), random.permutation(ranks)
-    assert ratios((table * unit)[order].tolist()) == pytest.approx(found[order])
+    found, order = np.array(compute_ratios(table.tolist())), random.permutation(ranks)
+    assert compute_ratios((table * unit)[order].tolist()) == pytest.approx(found[order])
     table[:, [PARTS.index("communication"), PARTS.index("checkpoint")]] = random.random((ranks, 2))
-    assert ratios(table.tolist()) == pytest.approx(found)
+    assert compute_ratios(table.tolist()) == pytest.approx(found)
     assert min(found) <= 1 <= max(found)
 
 
 def test_of_two_ranks_the_slower_is_compared_with_the_other():
     table = [[0.1, 0.2, 0.5, 0.1, 0], [0.5, 0.2, 0.1, 0.1, 0]]
-    assert ratios(table) == pytest.approx([1, 2])
-    text = straggler_line(table, 1, "algo-2", 10)
+    assert compute_ratios(table) == pytest.approx([1, 2])
+    text = format_straggler_line(table, 1, "algo-2", 10)
     assert "rank 1 on algo-2" in text and "2.00 times" in text and "0.04 s a step" in text
     assert ADVICE["data"] in text and ADVICE.keys() == set(OWN_PARTS)
 
@@ -111,7 +112,7 @@ def run_slow(given, environment, root, rank):
     from training.strategies.single import Strategy
     from training.watching import clock
 
-    take, loss, steps, slept = DevicePrefetcher.take, Strategy.loss, [], [0.0]
+    take, loss, steps, slept = DevicePrefetcher.take, Strategy.compute_loss, [], [0.0]
 
     def sleep(slow: bool) -> None:
         time.sleep(0.05 * slow)
@@ -126,7 +127,7 @@ def run_slow(given, environment, root, rank):
         sleep(rank == 1 and len(steps) > 10)
         return loss(self, *arguments)
 
-    DevicePrefetcher.take, Strategy.loss = taken, late
+    DevicePrefetcher.take, Strategy.compute_loss = taken, late
     clock.time = SimpleNamespace(perf_counter=lambda: time.process_time() + slept[0])
     worlds.run_rank(given, environment, root, rank)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.training.trainings import SETTINGS, history, losses
 from training.config import TrainConfig
 from training.watching import trackers
-from training.watching.trackers import packages, tracking_uri
+from training.watching.trackers import find_tracking_uri, list_packages
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -75,7 +75,7 @@ def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     assert {metric.step: metric.value for metric in sent} == losses(root)
 
     config = CONFIG.model_copy(update={"mlflow_tracking_uri": "local"})
-    [resumed] = trackers.trackers(config, root, "identity", {})
+    [resumed] = trackers.create_trackers(config, root, "identity", {})
     resumed.begin([line for line in history(root) if "loss" in line])
     resumed.close(has_failed=True)
     [newest] = client.search_runs([experiment.experiment_id], max_results=1)
@@ -97,7 +97,7 @@ def test_a_missing_package_ends_the_job_before_its_first_step(root, train, monke
 def test_a_server_that_does_not_answer_ends_the_job_before_its_first_step(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     config = CONFIG.model_copy(update={"mlflow_tracking_uri": "http://127.0.0.1:9"})
-    [tracker] = trackers.trackers(config, tmp_path, "identity", {})
+    [tracker] = trackers.create_trackers(config, tmp_path, "identity", {})
     with pytest.raises(TrainingError, match="MLflow at http://127.0.0.1:9: .* to off"):
         tracker.begin([])
 
@@ -114,7 +114,7 @@ def test_a_server_that_does_not_answer_ends_the_job_before_its_first_step(tmp_pa
 )
 def test_the_setting_goes_before_the_environment(given, environment, expected):
     config = CONFIG.model_copy(update={"mlflow_tracking_uri": given})
-    assert tracking_uri(config, environment) == expected
+    assert find_tracking_uri(config, environment) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_setting_goes_before_the_environment(given, environment, expected):
     ],
 )
 def test_only_what_is_asked_for_is_installed(uri, expected):
-    needed = {re.split("[<>=]", one)[0] for one in packages(CONFIG, uri).values()}
+    needed = {re.split("[<>=]", one)[0] for one in list_packages(CONFIG, uri).values()}
     assert needed == expected
 
 

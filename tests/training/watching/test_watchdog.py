@@ -18,7 +18,7 @@ from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import losses
 from tests.trainyard.emulator.harness import until
-from training.strategies.ranks import Ranks, connect, join_group, started_key
+from training.strategies.ranks import Ranks, build_started_key, connect, join_group
 from training.watching import watchdog
 from training.watching.watchdog import Watch
 from trainyard.common.errors import LostRankError
@@ -153,7 +153,7 @@ def again(notes, monkeypatch) -> Callable[[], None]:
     attempt(monkeypatch, 0)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setattr(watchdog, "BEAT", 0.3)  # a busy machine lets the other rank's thread wait
-    return lambda: notes.set(started_key(1), "")
+    return lambda: notes.set(build_started_key(1), "")
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ def test_a_rank_ends_when_the_others_are_in_the_next_attempt(
 def test_a_restart_says_why(notes, tmp_path, monkeypatch, ends, expected):
     second(notes)
     with watch(tmp_path) as one:
-        assert one.previous() == ""  # the first start needs no reason
+        assert one.explain_restart() == ""  # the first start needs no reason
     for rank, (reason, lost) in ends.items():
         say(notes, f"0/end-{rank}", reason=reason, lost=lost)
     attempt(monkeypatch, 1)
     with watch(tmp_path) as one:
-        assert one.previous() == f"restart 1 of 3: {expected}"
+        assert one.explain_restart() == f"restart 1 of 3: {expected}"
 
 
 def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):

@@ -247,7 +247,7 @@ def test_every_part_of_a_training_may_be_named():
     """Otherwise an error would suggest a value that is refused."""
     known = Parts(workload="v", workload_config={"a": 1}, settings={"seed": 0}, code={"f": "1"})
     other = Parts(workload="w", workload_config={}, settings={}, code={}, data="f", torch="2")
-    parts = {name.partition(".")[0] for name in other.differences(known)}
+    parts = {name.partition(".")[0] for name in other.describe_differences(known)}
     assert parts == {"workload", "workload_config", "seed", "code", "data", "torch"} <= DIFFERENT
 
 

@@ -14,12 +14,12 @@ import torch
 from tests.training.trainings import CHECKOUT, TOYS, check_shares, evaluated, loss_of, losses
 from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
-from training.defaults.request_batch import ROWS, batch_of, json_values
+from training.defaults.request_batch import ROWS, build_batch, to_json_values
 from training.export.artifact import open_artifact
 from training.export.inference import ServedModel
 from training.strategies.mesh import share_sequences
 from training.tools.contract_tests.scoring_rules import join_blocks
-from training.workloads import Column, load, load_packing, spec
+from training.workloads import Column, load, load_packing, load_spec
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
@@ -57,7 +57,7 @@ def write(folder, count: int, seed: int = 0, *, shard_bytes: int = 4000, **unit)
 
 
 def test_what_a_recipe_needs_follows_from_the_class():
-    found = spec(NAME)
+    found = load_spec(NAME)
     assert (found.metrics, found.primary_metric) == ({"loss": "lower"}, "loss")
     assert (found.baselines, found.packed_with) == (("constant",), ())
     assert found.refuse_split(None, 2, 1)
@@ -116,7 +116,7 @@ def made(kind: type[Simple]) -> Simple:
 def asked(workload: Simple, *records: dict) -> dict[str, torch.Tensor]:
     """Return the batch of requests with these records, as they arrive from JSON."""
     requests = json.loads(json.dumps([workload.request(record) for record in records]))
-    return batch_of(workload, requests, torch.device("cpu"))
+    return build_batch(workload, requests, torch.device("cpu"))
 
 
 class Users(Simple):
@@ -230,13 +230,13 @@ def test_a_request_is_packed_as_a_record_is():
     assert {name: field.shape for name, field in workload.packing.fields.items()} == shapes
     at = "1970-01-02T02:00:00+02:00"
     record = {"list": [1, -2], "any": [0.5, 1.5, 2.5], "at": at, "image": "AP8="}
-    batch = batch_of(workload, [{"record": record}] * 3, torch.device("cpu"))
+    batch = build_batch(workload, [{"record": record}] * 3, torch.device("cpu"))
     assert batch.keys() == packed.keys()
     for name, values in packed.items():
         np.testing.assert_array_equal(batch[name], values)
         assert batch[name].numpy().dtype == values.dtype
     with pytest.raises(DataError, match="has no any, at, which the model uses"):
-        batch_of(workload, [{"record": {"list": [1, 2], "image": None}}], torch.device("cpu"))
+        build_batch(workload, [{"record": {"list": [1, 2], "image": None}}], torch.device("cpu"))
 
 
 def test_the_request_for_a_record_is_packed_as_the_record():
@@ -250,7 +250,7 @@ def test_the_request_for_a_record_is_packed_as_the_record():
     })  # fmt: skip
     columns = workload.request_columns
     assert columns == workload.packing.columns
-    values = [json_values(column, raw.column(name)) for name, column in columns.items()]
+    values = [to_json_values(column, raw.column(name)) for name, column in columns.items()]
     batch = asked(
         workload, *(dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
     )
@@ -276,7 +276,7 @@ FLOATS, WHOLE = "expected numbers that float32 holds", "expected a number that i
 ])  # fmt: skip
 def test_a_wrong_value_of_a_request_is_named(kind, name, value, expected):
     with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
-        batch_of(made(kind), [{"record": {name: value}}], torch.device("cpu"))
+        build_batch(made(kind), [{"record": {name: value}}], torch.device("cpu"))
 
 
 def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, monkeypatch):
@@ -284,7 +284,7 @@ def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, mo
     (tmp_path / "bare/work.py").write_text("class Workload:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(TrainingError, match=r"bare\.work has a Workload and no SPEC; derive"):
-        spec("bare.work")
+        load_spec("bare.work")
 
 
 def test_a_sample_says_which_input_it_comes_from(tmp_path):
@@ -297,7 +297,7 @@ def test_a_sample_says_which_input_it_comes_from(tmp_path):
     assert columns["slice.source"].tolist() == ["code"] * 7 + ["web"] * 30
     workload.at_once = 5
     check_shares(workload, workload.model().eval(), test, ["source"])
-    assert spec(NAME).sliced_by_input(None) == "source"
+    assert load_spec(NAME).sliced_by_input(None) == "source"
 
 
 def test_a_method_that_nothing_calls_any_more_is_named():

@@ -164,8 +164,8 @@ def test_what_is_put_without_sense_is_refused(text: str):
 def test_a_key_that_ends_with_a_slash_keeps_the_files_name(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.touch()
-    assert [key for _, key in parse_put(f"s3://b/x/={file}").files()] == ["x/a.csv"]
-    assert [key for _, key in parse_put(f"s3://b/x={file}").files()] == ["x"]
+    assert [key for _, key in parse_put(f"s3://b/x/={file}").iter_files()] == ["x/a.csv"]
+    assert [key for _, key in parse_put(f"s3://b/x={file}").iter_files()] == ["x"]
 
 
 def test_passes_a_signal_on_to_the_command(started: Callable):

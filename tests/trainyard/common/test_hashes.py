@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.common.hashes import file_sha256, file_sha256_or_none, json_sha256
+from trainyard.common.hashes import file_sha256, hash_existing_file, json_sha256
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -19,9 +19,9 @@ def test_a_file_is_hashed_block_by_block_and_says_so(tmp_path: Path):
 
 def test_no_file_is_told_apart_from_an_empty_one(tmp_path: Path):
     (tmp_path / "empty").write_bytes(b"")
-    assert file_sha256_or_none(tmp_path / "empty") == file_sha256(tmp_path / "empty") == EMPTY
+    assert hash_existing_file(tmp_path / "empty") == file_sha256(tmp_path / "empty") == EMPTY
     for none in (tmp_path / "missing", tmp_path, tmp_path / "empty/below"):
-        assert file_sha256_or_none(none) is None
+        assert hash_existing_file(none) is None
     with pytest.raises(FileNotFoundError):
         file_sha256(tmp_path / "missing")
 

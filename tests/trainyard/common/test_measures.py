@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.watching.metric_line import NAMES
-from trainyard.common.measures import ALL, OF_SERVICE, TRAINING, Sample, text
+from trainyard.common.measures import ALL, OF_SERVICE, TRAINING, Sample, render_metrics
 
 
 def test_names_have_one_prefix_base_units_and_total_where_they_count():
@@ -28,13 +28,13 @@ def test_no_label_has_a_value_for_each_execution_or_job():
 def test_all_that_a_training_logs_is_in_the_list_under_sagemakers_name():
     listed = {s.name for m in ALL for s in m.sources if s.namespace == TRAINING}
     assert listed == NAMES.keys()
-    assert text([(measure, []) for measure in ALL]) == ""
+    assert render_metrics([(measure, []) for measure in ALL]) == ""
 
 
 @given(st.text(), st.floats())
 def test_what_is_written_is_read_again(label, value):
     measure = OF_SERVICE[0]
-    written = text([(measure, [Sample({"pipeline": label}, value)])])
+    written = render_metrics([(measure, [Sample({"pipeline": label}, value)])])
     line = written.split("\n", 2)[2].removesuffix("\n")
     match = re.fullmatch(r'trainyard_executions_total\{pipeline="(.*)"\} (\S+)', line, re.DOTALL)
     assert match and "\n" not in match[1]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create, serving
+from trainyard.console.web_server import create, serve_console
 from trainyard.emulator.client_environment import apply_environment
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -28,7 +28,7 @@ def cloud(emulator, state: Path) -> Iterator[Cloud]:
 @pytest.fixture(scope="module")
 def console(cloud: Cloud) -> Iterator[str]:
     """Address, with its key, of a console that shows the module's emulator."""
-    with serving(Account(may_write=True), "the-key") as address:
+    with serve_console(Account(may_write=True), "the-key") as address:
         yield address
 
 

@@ -15,7 +15,7 @@ from jinja2.bccache import Bucket
 
 from tests.trainyard.console.synthetic import BARE, Service, answering
 from trainyard.console.account_cache import Account
-from trainyard.console.actions.action import known_actions
+from trainyard.console.actions.action import list_actions
 from trainyard.console.web_server import create
 
 pytestmark = pytest.mark.long
@@ -27,7 +27,7 @@ VALUES: dict[str, Iterable[str]] = {
     "step": ["S"],
     "group": ["g"],
     "version": ["1"],
-    "action": known_actions(),  # filled by the pages' modules
+    "action": list_actions(),  # filled by the pages' modules
 }
 """Values for the variables of pages' addresses, by name."""
 

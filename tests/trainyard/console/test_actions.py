@@ -12,7 +12,7 @@ from tests.trainyard.emulator.sagemaker.test_callback_tokens import callback_ste
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import GateError, ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.actions.action import Call, policy_for_denial
+from trainyard.console.actions.action import Call, build_policy_for_denial
 from trainyard.console.app_hooks import Application, Owner
 from trainyard.console.web_server import create
 
@@ -251,9 +251,9 @@ def test_the_missing_permission_is_a_statement():
     call = Call(operation="UpdateModelPackage", arguments={}, resources=("arn:p",))
     resource = "arn:aws:sagemaker:eu-x-1:1:model-package/g/1"
     for said, of in ((DENIED, resource), ("AccessDeniedException: None", "arn:p")):
-        found = policy_for_denial(said, [call])
+        found = build_policy_for_denial(said, [call])
         assert found is not None
         (statement,) = found["Statement"]
         assert statement["Action"] == ["sagemaker:UpdateModelPackage"]
         assert statement["Resource"] == [of]
-    assert policy_for_denial("ValidationException: no such package", [call]) is None
+    assert build_policy_for_denial("ValidationException: no such package", [call]) is None

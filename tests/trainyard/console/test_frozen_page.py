@@ -13,9 +13,9 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import frozen_page
 from trainyard.console.account_cache import Account, Snapshot
 from trainyard.console.app_hooks import METRICS, Panel, read_panels
-from trainyard.console.pages.run import RunData, overview
+from trainyard.console.pages.run import RunData, build_overview
 from trainyard.runs.execution import Step
-from trainyard.runs.run_display import metrics_table
+from trainyard.runs.run_display import build_metrics_table
 from trainyard.terminal import console
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ def render(
     made = [step("Register", metadata={"RegisterModel": {"Arn": package}})] if package else []
     known = RunData(panels=[Markup(panel) for panel in panels])
     snapshot = Snapshot(described, (*steps, *made))
-    run = overview("demo", "abc", snapshot, known, START + timedelta(seconds=90))
+    run = build_overview("demo", "abc", snapshot, known, START + timedelta(seconds=90))
     return frozen_page.render(run, Account("us-east-1"))
 
 
@@ -96,7 +96,7 @@ def test_the_page_shows_the_run_and_fetches_nothing():
 def test_a_run_that_did_not_get_far_has_a_page_too(missing: dict):
     assert "demo" in References(render(**missing)).text
     bare = step("Train", "Executing", started=None, ended=None)  # AWS leaves more out
-    run = overview("demo", "abc", Snapshot({}, (bare,)), RunData(), START)
+    run = build_overview("demo", "abc", Snapshot({}, (bare,)), RunData(), START)
     assert "Train" in References(frozen_page.render(run, Account("us-east-1"))).text
 
 
@@ -120,7 +120,7 @@ def test_the_metrics_of_any_training_job_are_shown_and_nothing_where_there_are_n
     assert "mine:&lt;loss&gt;" in html and "0.125" in html and "Fit" in html
     assert read_panels([METRICS], Jobs(), {"Other": step("Other")}) == ("",)
     with console.capture() as capture:
-        console.print(metrics_table(Jobs(), steps))
+        console.print(build_metrics_table(Jobs(), steps))
     assert capture.get().split() == ["training", "metric", "value", "Fit", "mine:<loss>", "0.125"]
 
 

@@ -23,11 +23,11 @@ from trainyard.console.graph import (
     NARROWEST,
     WIDEST,
     Flow,
+    build_flow,
+    build_timeline,
     compute_layout,
-    critical_path,
-    flow,
-    graph,
-    timeline,
+    draw_graph,
+    find_critical_path,
 )
 from trainyard.runs.execution import Step
 
@@ -58,7 +58,7 @@ def edges(found: Flow) -> set[tuple[str, str, str]]:
 
 
 def test_every_step_of_the_definition_is_there_with_what_it_waits_for():
-    found = flow(DOCUMENT, "Executing", [step("Prepare", 0, None)])
+    found = build_flow(DOCUMENT, "Executing", [step("Prepare", 0, None)])
     assert [node.status for node in found.nodes.values()].count("NotStarted") == 8
     assert edges(found) == {
         ("Prepare", "Small", "order"), ("Prepare", "Large", "order"), ("Prepare", "Score", "order"),
@@ -70,24 +70,26 @@ def test_every_step_of_the_definition_is_there_with_what_it_waits_for():
 
 def test_what_a_condition_did_not_choose_is_said_however_deep_it_is_nested():
     outcome = {"Condition": {"Outcome": "False"}}
-    found = flow(DOCUMENT, "Executing", [step("Good", 0, 1, metadata=outcome)])
+    found = build_flow(DOCUMENT, "Executing", [step("Good", 0, 1, metadata=outcome)])
     said = {name: node.status for name, node in found.nodes.items()}
     assert [n for n, status in said.items() if status == "NotTaken"] == ["Inner", "Deploy", "Bad"]
     assert said["Worse"] == "NotStarted"
-    assert {node.status for node in flow(DOCUMENT, "Stopped", []).nodes.values()} == {"NotRun"}
+    assert {node.status for node in build_flow(DOCUMENT, "Stopped", []).nodes.values()} == {
+        "NotRun"
+    }
 
 
 def test_data_that_a_step_reads_is_told_from_mere_order():
     where = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
     document = pipeline([train_step("Train", "x"), fail_step("Say", {"Std:Join": {"On": "", "Values": [where]}})])  # fmt: skip # noqa: E501
-    assert edges(flow(document, "Executing", [])) == {("Train", "Say", "data")}
+    assert edges(build_flow(document, "Executing", [])) == {("Train", "Say", "data")}
 
 
 def test_each_iteration_of_a_loop_is_a_step():
     body = [process_step("Load", "x"), process_step("Use", "x", ("Load",))]
     loop = {"Name": "All", "Type": "ForEach", "Arguments": {"Items": [1, 2], "ForEachBody": body}}
     begun = [step(f"{name}-{n}", 0, 1, loop="All") for n in range(2) for name in ("Load", "Use")]
-    found = flow(pipeline([loop]), "Executing", [step("All", 0, None), *begun])
+    found = build_flow(pipeline([loop]), "Executing", [step("All", 0, None), *begun])
     assert list(found.nodes) == ["All", "Load-0", "Load-1", "Use-0", "Use-1"]
     assert edges(found) == {
         ("All", "Load-0", "each"), ("All", "Load-1", "each"),
@@ -97,30 +99,30 @@ def test_each_iteration_of_a_loop_is_a_step():
 
 
 def test_the_critical_path_is_the_chain_that_ended_last():
-    found = flow(DOCUMENT, "Succeeded", [])
+    found = build_flow(DOCUMENT, "Succeeded", [])
     ends = {"Prepare": 5.0, "Small": 9.0, "Large": 30.0, "Score": 31.0}
-    assert critical_path(found, ends) == ["Prepare", "Large", "Score"]
-    assert critical_path(found, {}) == []
+    assert find_critical_path(found, ends) == ["Prepare", "Large", "Score"]
+    assert find_critical_path(found, {}) == []
 
 
 def test_waiting_for_machines_is_told_apart_and_what_runs_has_no_end():
     begun = [step("Prepare", 0, 10), step("Large", 10, None), step("Small", 10, None)]
     machines = {"Prepare": START + timedelta(seconds=4), "Small": None}
-    found = flow(DOCUMENT, "Executing", begun)
-    chart = timeline(found, START, START + timedelta(seconds=100), machines)
+    found = build_flow(DOCUMENT, "Executing", begun)
+    chart = build_timeline(found, START, START + timedelta(seconds=100), machines)
     assert chart and chart.runs and chart.span > 100
     bars = {bar.node.name: bar for bar in chart.bars}
     assert bars["Prepare"].machines == 4 and bars["Prepare"].end == 10
     assert bars["Small"].waits and not bars["Large"].waits and bars["Large"].end is None
     assert sum(tick.at <= chart.span for tick in chart.ticks) <= 10
-    assert timeline(flow(DOCUMENT, "Executing", []), START, START, {}) is None
+    assert build_timeline(build_flow(DOCUMENT, "Executing", []), START, START, {}) is None
 
 
 @pytest.mark.parametrize("path", sorted(DEFINITIONS.glob("*.json")), ids=lambda path: path.stem)
 def test_no_two_steps_of_anybodys_definition_are_drawn_in_one_place(path: Path):
     text = json.loads(path.read_text(encoding="utf-8"))
-    found = flow(text.get("definition", text), "Executing", [])
-    drawn = graph(found, set(), [])
+    found = build_flow(text.get("definition", text), "Executing", [])
+    drawn = draw_graph(found, set(), [])
     boxes = sorted(drawn.boxes, key=lambda box: (box.y, box.x))
     for left, right in pairwise(boxes):
         assert left.y != right.y or right.x > left.x + left.width
@@ -139,7 +141,7 @@ def test_a_definition_that_goes_in_a_circle_is_drawn_all_the_same():
 def test_a_box_is_as_wide_as_its_title_needs_up_to_a_limit():
     titles = ["Train", "Does the gate pass the model?", "データの前処理を行う工程その一", "x" * 500]
     steps = [{"Name": f"S{n}", "Type": "Fail", "DisplayName": t} for n, t in enumerate(titles)]
-    drawn = graph(flow({"Steps": steps}, "Executing", []), set(), [])
+    drawn = draw_graph(build_flow({"Steps": steps}, "Executing", []), set(), [])
     widths = [box.width for box in drawn.boxes]
     assert NARROWEST <= widths[0] < widths[1] < WIDEST == widths[3]
     assert widths[2] > widths[0]

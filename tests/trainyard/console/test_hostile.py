@@ -9,7 +9,7 @@ from werkzeug.exceptions import HTTPException
 
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create, serving
+from trainyard.console.web_server import create, serve_console
 
 MARKUP = (
     """<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'><svg onload=pwned=1>"""
@@ -89,7 +89,7 @@ def _arn(cloud: Cloud) -> str:
 @pytest.fixture(scope="module")
 def console(cloud: Cloud) -> Iterator[str]:
     """A console whose pages are complete at once: parts that come later would not be checked."""
-    with serving(Account(may_write=True, patient=True), "key") as address:
+    with serve_console(Account(may_write=True, patient=True), "key") as address:
         yield address
 
 

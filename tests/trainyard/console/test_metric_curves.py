@@ -9,7 +9,7 @@ from tests.trainyard.emulator.harness import Cloud, training
 from trainyard import metric_regex
 from trainyard.console import metric_curves
 from trainyard.console.account_cache import Account
-from trainyard.console.pages.step import curves
+from trainyard.console.pages.step import render_curves
 from trainyard.console.web_server import create
 from trainyard.runs.execution import Step
 
@@ -60,7 +60,7 @@ def drawn(account: Account, job: str) -> str:
         cached=False, metadata={"TrainingJob": {"Arn": f"arn:aws:sagemaker:::training-job/{job}"}},
     )  # fmt: skip
     with create(account, "key").test_request_context("/"):
-        return curves(account, step)
+        return render_curves(account, step)
 
 
 def test_a_job_s_curves_are_those_of_its_log(account: Account, cloud: Cloud, job: str):

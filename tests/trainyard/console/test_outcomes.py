@@ -10,7 +10,7 @@ from tests.trainyard.console.looking import faults
 from tests.trainyard.console.test_models import spec
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, train_step
 from trainyard.console.account_cache import Account, run_title
-from trainyard.console.outcomes import Outcome, by_importance, no_judge, outcome
+from trainyard.console.outcomes import Outcome, defer_judgement, read_outcome, sort_by_importance
 
 pytestmark = pytest.mark.long
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.long
     ],
 )
 def test_quality_comes_before_settings_and_counts(names: list[str], first: str):
-    assert by_importance(names)[0] == first
-    assert sorted(by_importance(names)) == sorted(names)
+    assert sort_by_importance(names)[0] == first
+    assert sorted(sort_by_importance(names)) == sorted(names)
 
 
 def register(loss: float) -> dict:
@@ -46,7 +46,7 @@ def ended(cloud: Cloud, name: str, *steps: dict) -> Outcome:
     cloud.create(name, list(steps))
     found, _ = cloud.run(name)
     id = found["PipelineExecutionArn"].rpartition("/")[2]
-    return outcome(Account(), name, id, no_judge)
+    return read_outcome(Account(), name, id, defer_judgement)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.shown_step import _names, public
+from trainyard.console.shown_step import _list_job_names, redact_value
 from trainyard.language.evaluation import Unknown
 from trainyard.runs.run_values import Resource
 
@@ -15,7 +15,7 @@ def test_secrets_are_hidden_and_the_original_is_left():
         "Tags": [{"Key": "access_token", "Value": "s3cr3t-token"}],
         "Url": "https://someone:pa55word@host/x",
     }
-    shown = public(asked)
+    shown = redact_value(asked)
     assert shown["Environment"] == {"API_KEY": "(hidden)", "MODE": "x"}
     assert shown["ContainerArguments"] == ["--db-password", "(hidden)", "--rate", "1"]
     assert shown["Tags"][0]["Value"] == shown["Url"] == "(hidden)"
@@ -23,7 +23,7 @@ def test_secrets_are_hidden_and_the_original_is_left():
 
 
 def test_what_is_not_known_says_why():
-    shown = public({"A": [Unknown("Train has not begun")], "B": "known"})
+    shown = redact_value({"A": [Unknown("Train has not begun")], "B": "known"})
     assert shown == {"A": ["(not known: Train has not begun)"], "B": "known"}
 
 
@@ -47,6 +47,8 @@ A, B = (f"pipelines-abc-A-very-long-name-{letter * 10}" for letter in "AB")
 
 def test_jobs_of_one_step_differ_in_their_last_ten_characters():
     here = Listed(A, "pipelines-abc-A-very-long-name-two-CCCCCCCCCC", B)
-    assert _names(here, made(B), {"pipelines-abc-Eval-DDDDDDDDDD"}) == [A, B]
-    assert _names(Listed(A, B), made(A), {B}) == [A]  # of two steps whose names are cut alike
-    assert _names(Listed("x"), made("my-own-name"), set()) == ["my-own-name"]
+    assert _list_job_names(here, made(B), {"pipelines-abc-Eval-DDDDDDDDDD"}) == [A, B]
+    assert _list_job_names(Listed(A, B), made(A), {B}) == [
+        A
+    ]  # of two steps whose names are cut alike
+    assert _list_job_names(Listed("x"), made("my-own-name"), set()) == ["my-own-name"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.trainyard.emulator.standin import NoPipelines, make_client
-from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
+from trainyard.emulator.containers.isolation import VARIABLE, explain_missing_namespaces
 from trainyard.emulator.server import Endpoint, serve
 
 
@@ -25,7 +25,7 @@ def client(endpoint: Endpoint) -> Callable:
 @pytest.fixture(params=["namespaces", "relocate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The way in which the test's jobs are isolated."""
-    if request.param == "namespaces" and namespaces_unavailable_reason():
-        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
+    if request.param == "namespaces" and explain_missing_namespaces():
+        pytest.skip(f"namespaces: {explain_missing_namespaces()}")
     monkeypatch.setenv(VARIABLE, request.param)
     return request.param

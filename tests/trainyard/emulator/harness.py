@@ -17,7 +17,7 @@ import pytest
 
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.containers.isolation import namespaces_unavailable_reason
+from trainyard.emulator.containers.isolation import explain_missing_namespaces
 from trainyard.emulator.sagemaker.sagemaker_api import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
@@ -26,8 +26,8 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu
 PATIENCE = 120  # seconds, far more than anything here takes on a busy machine
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 needs_namespaces = pytest.mark.skipif(
-    namespaces_unavailable_reason() is not None,
-    reason=f"namespaces: {namespaces_unavailable_reason()}",
+    explain_missing_namespaces() is not None,
+    reason=f"namespaces: {explain_missing_namespaces()}",
 )
 
 

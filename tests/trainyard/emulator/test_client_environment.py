@@ -16,8 +16,8 @@ from botocore import credentials, session, utils
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
 from tests.conftest import CHECKOUT
-from trainyard.emulator.client_environment import environment, foreign
-from trainyard.emulator.sagemaker.jobs.container_images import refusal
+from trainyard.emulator.client_environment import list_foreign_variables, prepare_environment
+from trainyard.emulator.sagemaker.jobs.container_images import explain_unusable_image
 from trainyard.emulator.server import serve
 
 
@@ -26,13 +26,13 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a client behind a proxy."""
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "intranet.example")
-    return environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
+    return prepare_environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
 
 
 def test_a_client_has_no_telemetry_an_image_and_the_loopback_beside_what_goes_round_a_proxy(ours):
     config = yaml.safe_load(Path(ours["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
     assert config["SageMaker"]["PythonSDK"]["Modules"]["TelemetryOptOut"] is True
-    assert refusal(ours["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None
+    assert explain_unusable_image(ours["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None
     assert ours["NO_PROXY"] == "intranet.example,127.0.0.1,localhost"
 
 
@@ -60,14 +60,14 @@ HARMLESS = {
 def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(ours):
     names = names_of_botocore()
     assert len(names) > 40 and names >= HARMLESS
-    kept = names - ours.keys() - set(foreign(dict.fromkeys(names, "x"), ours))
+    kept = names - ours.keys() - set(list_foreign_variables(dict.fromkeys(names, "x"), ours))
     assert kept == HARMLESS
 
 
 def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_not(ours):
     real = ["AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SESSION_TOKEN"]
     outer = dict.fromkeys([*real, "AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "AWS_PAGER", "HOME"], "x")
-    assert foreign(outer, ours) == real
+    assert list_foreign_variables(outer, ours) == real
 
 
 REAL = "https://elsewhere.example"
@@ -130,7 +130,7 @@ def hostile(tmp_path: Path) -> dict[str, str]:
 def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, hostile: dict):
     outer = {**os.environ, **hostile}
     with serve(tmp_path / "aws") as endpoint:
-        unset = foreign(outer, endpoint.env)
+        unset = list_foreign_variables(outer, endpoint.env)
         inner = {k: v for k, v in outer.items() if k not in unset} | endpoint.env
         done = subprocess.run(
             [sys.executable, "-c", ASK],

@@ -95,7 +95,7 @@ def test_network_isolation_takes_both_away(aws: Cloud) -> None:
 
 def test_credentials_count_with_their_token_only_and_only_where_they_are_asked_for(aws: Cloud):
     keys = aws.endpoint.app.keys
-    loan = keys.lend("arn:aws:iam::999999999999:role/service-role/Theirs")
+    loan = keys.create_loan("arn:aws:iam::999999999999:role/service-role/Theirs")
 
     def who(*token: str) -> str:
         sts = make_client(aws.endpoint, "sts", keys=[loan.access_key, loan.secret, *token])

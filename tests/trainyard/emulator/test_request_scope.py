@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.request_scope import ApiError, Thread, enter_scope, page, region, sort_items
+from trainyard.emulator.request_scope import (
+    ApiError,
+    Thread,
+    enter_scope,
+    make_page,
+    read_region,
+    sort_items,
+)
 from trainyard.emulator.sagemaker.pruning import choose
 
 pytestmark = pytest.mark.long
@@ -57,19 +64,19 @@ def test_a_pipeline_runs_where_its_client_is(tmp_path: Path) -> None:
 def test_a_thread_works_for_the_region_of_its_maker() -> None:
     found: list[str] = []
     with enter_scope("eu-central-1"):
-        thread = Thread(target=lambda: found.append(region()))
+        thread = Thread(target=lambda: found.append(read_region()))
     thread.start()
     thread.join()
-    assert found == ["eu-central-1"] and region() == "us-east-1"
+    assert found == ["eu-central-1"] and read_region() == "us-east-1"
     with enter_scope("nonsense"):
-        assert region() == "us-east-1"
+        assert read_region() == "us-east-1"
 
 
 @given(st.lists(st.integers()), st.integers(1, 7))
 def test_pages_put_together_are_the_list(numbers: list[int], size: int) -> None:
     items, got, request = [{"N": n} for n in numbers], [], {"MaxResults": size}
     while True:
-        answer = page("Items", items, request, 10)
+        answer = make_page("Items", items, request, 10)
         got += answer["Items"]
         assert len(answer["Items"]) <= size
         if "NextToken" not in answer:
@@ -90,4 +97,4 @@ def test_what_is_not_known_is_refused() -> None:
     with pytest.raises(ApiError, match="SortBy 'Colour'"):
         sort_items([], {"SortBy": "Colour"}, {"Number": "N"}, "Number", "Ascending")
     with pytest.raises(ApiError, match="NextToken"):
-        page("Items", [], {"NextToken": "x"}, 10)
+        make_page("Items", [], {"NextToken": "x"}, 10)

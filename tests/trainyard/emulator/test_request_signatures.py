@@ -246,7 +246,7 @@ def test_awss_example_of_an_upload_in_signed_chunks(damage: tuple[bytes, bytes])
     request = arrived("PUT", "/examplebucket/chunkObject.txt", headers, body)
     request.environ[SIGNATURE_KEY] = check(request, SECRET, MOMENT)
     if not damage[0]:
-        assert b"".join(Upload(request).chunks()) == b"a" * 66560
+        assert b"".join(Upload(request).iter_chunks()) == b"a" * 66560
         return
     with pytest.raises(ApiError, match="SignatureDoesNotMatch"):
-        b"".join(Upload(request).chunks())
+        b"".join(Upload(request).iter_chunks())

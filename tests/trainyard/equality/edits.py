@@ -25,8 +25,8 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Answer, decide
-from trainyard.language.definition_document import steps_of
+from trainyard.equality.static_comparison import Answer, decide_equality
+from trainyard.language.definition_document import iter_steps
 from trainyard.validate import check
 
 Document = dict[str, Any]
@@ -155,7 +155,7 @@ def _archive(folder: Path, time: int, mode: int, text: bytes) -> bytes:
 
 def found(document: Document) -> dict[str, Document]:
     """Return every step by its name."""
-    return {step.name: step.document for step in steps_of(document["Steps"])}  # type: ignore[misc]
+    return {step.name: step.document for step in iter_steps(document["Steps"])}  # type: ignore[misc]
 
 
 def holders(document: Document) -> Iterator[list]:
@@ -239,7 +239,7 @@ def _parameter_becomes(edit: Callable[[Document], Any], name: str = "Mode") -> E
 
 def _without_last(document: Document, chance: random.Random) -> bool:
     holder = [steps for steps in holders(document) if steps][-1]
-    if len(list(steps_of(document["Steps"]))) < 3:
+    if len(list(iter_steps(document["Steps"]))) < 3:
         return False
     holder.pop()
     return True
@@ -436,4 +436,4 @@ def asked(seed: int, kind: str, files: dict[str, Path], *, static: bool) -> tupl
     first, second, names = edited(seed, kind)
     sides = [first, second]
     random.Random(-seed).shuffle(sides)
-    return decide(*sides, Setting(files), static=static), ", ".join(names)
+    return decide_equality(*sides, Setting(files), static=static), ", ".join(names)

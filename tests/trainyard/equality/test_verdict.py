@@ -11,9 +11,9 @@ from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, request, step, tuning_cloud
 from tests.trainyard.equality.edits import DIFFERENCES, REWRITES, asked, join, pipelines, prepared
-from trainyard.equality.normal_form import without_defaults
+from trainyard.equality.normal_form import remove_defaults
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Answer, decide
+from trainyard.equality.static_comparison import Answer, decide_equality
 
 pytestmark = pytest.mark.long
 ONCE = pipeline([process_step("Make", "true")])
@@ -25,7 +25,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def static(first: dict, second: dict, **given: str) -> Answer:
-    return decide(first, second, Setting({}, given), static=True)
+    return decide_equality(first, second, Setting({}, given), static=True)
 
 
 @pytest.mark.parametrize("name", [*DIFFERENCES, *REWRITES])
@@ -34,7 +34,7 @@ def test_what_matters_is_found_and_what_does_not_is_not(name: str, files: dict[s
     pairs = [(one, copy.deepcopy(one)) for one in pipelines()]
     edited = [(one, other) for one, other in pairs if edit(other, random.Random(1))]
     assert all(json.dumps(one) != json.dumps(other) for one, other in edited)
-    answer = decide(*edited[-1], Setting(files), static=True)
+    answer = decide_equality(*edited[-1], Setting(files), static=True)
     assert (answer.verdict == "different") == (name in DIFFERENCES), answer.cause
 
 
@@ -93,10 +93,10 @@ def test_rewrites_are_equal_when_they_are_executed(files: dict[str, Path]):
 def test_an_execution_finds_what_the_definition_does_not_say():
     draw = "echo $RANDOM$RANDOM > /opt/ml/processing/out/r; echo 1 > /opt/ml/processing/out/s"
     drawn = pipeline([process_step("Draw", draw, outputs={"out": "s3://bkt/out"})])
-    found = decide(drawn, copy.deepcopy(drawn), Setting({}))
+    found = decide_equality(drawn, copy.deepcopy(drawn), Setting({}))
     assert found.cause and found.cause.step == "Draw" and "--twice" in found.cause.note
     assert found.cause.what == "output s3://bkt/out/r"
-    known = decide(drawn, copy.deepcopy(drawn), Setting({}), twice=True)
+    known = decide_equality(drawn, copy.deepcopy(drawn), Setting({}), twice=True)
     assert known.cause is None and known.verdict == "equal but for"
     assert "output s3://bkt/out/r" in known.but_for[0]
 
@@ -129,12 +129,12 @@ def test_a_tuning_job_has_two_names_for_its_machines():
     new = {"ResourceConfig": machines, "OutputDataConfig": {"CompressionType": "GZIP"}}
     ranges = {"HyperParameterTuningJobConfig": {"ParameterRanges": {"IntegerParameterRanges": []}}}
     none = {"HyperParameterTuningJobConfig": {"ParameterRanges": {}}}
-    assert without_defaults({"TrainingJobDefinition": old, **ranges}) == without_defaults(
+    assert remove_defaults({"TrainingJobDefinition": old, **ranges}) == remove_defaults(
         {"TrainingJobDefinition": new, **none}
     )
     several = machines | {"AllocationStrategy": "Prioritized"}
     more = {"TrainingJobDefinitions": [{"HyperParameterTuningResourceConfig": several}]}
-    assert without_defaults(more) == more
+    assert remove_defaults(more) == more
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_trainings_of_a_tuning_job_have_drawn_names(tmp_path: Path):
     tunes = pipeline([step("Tune", request(grid))])
     with tuning_cloud(tmp_path / "state", tmp_path / "image"):
         setting = Setting({}, python=tmp_path / "image/python3")
-        answer = decide(tunes, copy.deepcopy(tunes), setting)
+        answer = decide_equality(tunes, copy.deepcopy(tunes), setting)
     assert answer.verdict == "equal", answer
     assert answer.evidence.startswith("executed here, Succeeded")
 
@@ -154,7 +154,7 @@ def test_trainings_of_a_tuning_job_have_drawn_names(tmp_path: Path):
 def test_what_cannot_be_run_here_is_compared_as_it_is_written():
     step = {"Name": "Spark", "Type": "EMR", "Arguments": {"ClusterId": "j-1", "StepConfig": {
         "Name": "x", "HadoopJarStep": {"Jar": "s3://b/x.jar"}}}}  # fmt: skip
-    answer = decide(pipeline([step]), pipeline([step]), Setting({}))
+    answer = decide_equality(pipeline([step]), pipeline([step]), Setting({}))
     assert answer.verdict == "equal" and "not executed: " in answer.evidence
     assert "Spark" in answer.evidence and "EMR" in answer.evidence
 

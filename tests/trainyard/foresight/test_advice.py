@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
-from trainyard.foresight.advice_display import count, misses, why_not
+from trainyard.foresight.advice_display import count, explain_missed_bound, explain_rank
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import get_model
-from trainyard.foresight.question import Question, offers
+from trainyard.foresight.question import Question, iter_offers
 from trainyard.foresight.setting import Setting
 
 pytestmark = pytest.mark.long
 
-OFFERS = {offer.name: offer for offer in offers("us-east-1")}
+OFFERS = {offer.name: offer for offer in iter_offers("us-east-1")}
 P4D, P5 = OFFERS["ml.p4d.24xlarge"], OFFERS["ml.p5.48xlarge"]
 SMALL = Space(pipeline=(1, 2, 4), interleave=(1,), context=(1,), micro_batch=(1, 2, 4))
 
@@ -57,13 +57,13 @@ def test_with_a_deadline_the_cheapest_that_keeps_it_nine_times_of_ten_is_first()
     assert kept and ranked[0] in kept
     assert ranked[0].usd.p50 <= min(one.usd.p50 for one in kept) * 1.02
     worse = next(one for one in ranked if one.hours.p90 > 720 and one.memory.fits == "yes")
-    assert "misses the deadline" in why_not(worse, ranked[0], asked)
+    assert "misses the deadline" in explain_rank(worse, ranked[0], asked)
     short = question(deadline=1.0)
     best = advise(short).ranking[0]
-    assert "misses the deadline" in (misses(best, short) or "")
+    assert "misses the deadline" in (explain_missed_bound(best, short) or "")
     slow = replace(best.time, step_seconds=_around(9))
-    later = replace(best, hours=best.hours.times(2), time=slow)
-    assert "deadline" not in why_not(later, best, short)  # which nothing keeps
+    later = replace(best, hours=best.hours.scale(2), time=slow)
+    assert "deadline" not in explain_rank(later, best, short)  # which nothing keeps
 
 
 def test_with_a_budget_the_fastest_within_it_is_first(ranked: tuple[Candidate, ...]):
@@ -95,15 +95,15 @@ def test_a_slower_layout_is_told_by_the_part_that_slows_it(ranked: tuple[Candida
     step = best.time.step_seconds.p50
     parts["tensor parallel"] = parts.get("tensor parallel", 0) + step
     slow = replace(best, time=replace(best.time, step_seconds=_around(2 * step), parts=parts))
-    said = why_not(slow, best, asked)
+    said = explain_rank(slow, best, asked)
     assert "100% slower a step" in said and "of it is tensor parallel" in said
     close = replace(best, time=replace(best.time, step_seconds=_around(1.05 * step)))
-    assert "too close to say at ±10%" in why_not(close, best, asked)
-    assert why_not(best, best, asked) == "as fast as the first"
+    assert "too close to say at ±10%" in explain_rank(close, best, asked)
+    assert explain_rank(best, best, asked) == "as fast as the first"
 
 
 def _around(seconds: float) -> Spread:
-    return Spread.around(seconds, 0.9, 1.1)
+    return Spread.from_median(seconds, 0.9, 1.1)
 
 
 def test_where_nothing_fits_a_change_is_named_with_which_something_does():

@@ -14,7 +14,7 @@ ROW = {"gpu": "H100", "gpus": 8, "layers": 16, "hidden": 2048, "shard": "full", 
 
 def answer(line: object) -> dict:
     text = line if isinstance(line, str) else json.dumps(line)
-    return next(question.answers([text]))
+    return next(question.iter_answers([text]))
 
 
 def test_each_figure_has_its_interval():

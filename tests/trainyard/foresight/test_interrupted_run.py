@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight.cloud_machines import How, Machines, machines
-from trainyard.foresight.interrupted_run import best_interval, foresee, useful_share
+from trainyard.foresight.cloud_machines import How, Machines, make_machines
+from trainyard.foresight.interrupted_run import compute_best_interval, compute_useful_share, foresee
 from trainyard.foresight.interval import Spread
 
 times = st.floats(1e-3, 1e3)
@@ -16,31 +16,39 @@ times = st.floats(1e-3, 1e3)
 
 @given(times, times, times, st.floats(0.3, 3), st.floats(1e-3, 1e3))
 def test_no_interval_is_better_than_the_best_in_whatever_unit(save, restart, between, factor, unit):
-    best = best_interval(save, restart, between)
-    share = useful_share(best, save, restart, between)
-    assert 0 <= useful_share(best * factor, save, restart, between) <= share * (1 + 1e-9) < 1
+    best = compute_best_interval(save, restart, between)
+    share = compute_useful_share(best, save, restart, between)
+    assert (
+        0 <= compute_useful_share(best * factor, save, restart, between) <= share * (1 + 1e-9) < 1
+    )
     given = [one * unit for one in (save, restart, between)]
-    assert best_interval(*given) == pytest.approx(best * unit, rel=1e-6)
-    assert useful_share(best * unit, *given) == pytest.approx(share, rel=1e-9)
+    assert compute_best_interval(*given) == pytest.approx(best * unit, rel=1e-6)
+    assert compute_useful_share(best * unit, *given) == pytest.approx(share, rel=1e-9)
 
 
 def test_an_asynchronous_save_costs_no_time_loses_more_and_waits_for_the_one_before():
-    blocking = useful_share(1, 0.1, 0.2, 5)
-    assert blocking < useful_share(1, 0.0, 0.2, 5, write=0.1) < useful_share(1, 0.0, 0.2, 5)
-    assert useful_share(1, 0, 0.2, 5, write=5) == pytest.approx(useful_share(1, 0, 0.2, 5) / math.e)
-    assert best_interval(0.01, 1, 100, write=30) == pytest.approx(29.99)
-    assert best_interval(0.01, 1, 100, write=1) == best_interval(0.01, 1, 100)
-    assert best_interval(0, 1, 100) == 0
-    assert best_interval(0, 1, 100, shortest=0.5) == 0.5
+    blocking = compute_useful_share(1, 0.1, 0.2, 5)
+    assert (
+        blocking
+        < compute_useful_share(1, 0.0, 0.2, 5, write=0.1)
+        < compute_useful_share(1, 0.0, 0.2, 5)
+    )
+    assert compute_useful_share(1, 0, 0.2, 5, write=5) == pytest.approx(
+        compute_useful_share(1, 0, 0.2, 5) / math.e
+    )
+    assert compute_best_interval(0.01, 1, 100, write=30) == pytest.approx(29.99)
+    assert compute_best_interval(0.01, 1, 100, write=1) == compute_best_interval(0.01, 1, 100)
+    assert compute_best_interval(0, 1, 100) == 0
+    assert compute_best_interval(0, 1, 100, shortest=0.5) == 0.5
 
 
 def test_nothing_is_useful_where_no_save_ever_ends_and_what_makes_no_sense_is_refused():
-    assert useful_share(800, 1, 1, 1) == 0
-    assert useful_share(10, 1, 1, 1) < 1e-3
+    assert compute_useful_share(800, 1, 1, 1) == 0
+    assert compute_useful_share(10, 1, 1, 1) < 1e-3
     with pytest.raises(ValueError, match="interval 0, between 1: expected more than 0"):
-        useful_share(0, 1, 1, 1)
+        compute_useful_share(0, 1, 1, 1)
     with pytest.raises(ValueError, match="save -1"):
-        best_interval(-1, 0, 1)
+        compute_best_interval(-1, 0, 1)
 
 
 STEP = Spread(9, 10, 11)
@@ -56,7 +64,7 @@ def rented(between: float) -> Machines:
 
 
 def p5(count: int, how: How) -> Machines:
-    return machines("ml.p5.48xlarge", count, how, region="us-west-2", usd_hour=63.3)
+    return make_machines("ml.p5.48xlarge", count, how, region="us-west-2", usd_hour=63.3)
 
 
 def simulated(work: float, interval: float, between: float, start: float) -> tuple[float, float]:
@@ -106,7 +114,9 @@ def test_it_saves_as_often_as_is_best_on_its_machines():
     demand, spot = (foresee(p5(4, how), 7e9, STEP, 1000) for how in ("on demand", "spot"))
     assert spot.save_interval < demand.save_interval
     between = p5(4, "on demand").between.p50 * 3600
-    best = best_interval(demand.save_stall + 84 / 4, 0, between)  # a quarter at 1 GB/s to disks
+    best = compute_best_interval(
+        demand.save_stall + 84 / 4, 0, between
+    )  # a quarter at 1 GB/s to disks
     assert demand.save_interval == pytest.approx(best)
     given = foresee(p5(4, "spot"), 7e9, STEP, 1000, interval_seconds=1234, saved_bytes=48e9)
     assert (given.save_interval, given.save_stall) == (1234, pytest.approx(48 / 32 / 12))

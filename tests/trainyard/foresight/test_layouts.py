@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight.layouts import Count, Machine, Space, fitting, node_counts
+from trainyard.foresight.layouts import (
+    Count,
+    Machine,
+    Space,
+    iter_fitting_layouts,
+    list_node_counts,
+)
 from trainyard.foresight.model_shapes import get_model
 from trainyard.foresight.setting import Setting
 
@@ -41,7 +47,7 @@ def size(there: float):
 
 def looked(there: float, space: Space = Space(), nodes: int = 4, batch: int = 256):  # noqa: B008
     count = Count()
-    found = list(fitting(LLAMA, P5, nodes, batch, space, size(there), count))
+    found = list(iter_fitting_layouts(LLAMA, P5, nodes, batch, space, size(there), count))
     return [setting for setting, _ in found], count
 
 
@@ -68,7 +74,7 @@ def test_ranks_share_heads_blocks_and_nodes_evenly():
     longer, _ = looked(100.0, Space(shortest_share=2048))
     assert {setting.context for setting in longer} == {1, 2, 4}
     large = Setting(gpu="H100-80", **get_model("llama-3-405b").shape)  # embedding and head count
-    found = fitting(large, P5, 16, 256, Space(pipeline=(16,)), size(100.0), Count())
+    found = iter_fitting_layouts(large, P5, 16, 256, Space(pipeline=(16,)), size(100.0), Count())
     assert {setting.pipeline for setting, _ in found} == {16}
 
 
@@ -114,14 +120,14 @@ def test_what_the_engine_refuses_is_counted():
 def test_a_device_is_given_precisions_that_it_has(gpu: str, asked: tuple[str, ...], had: set[str]):
     machine = Machine(gpu=gpu, gpus=8, node_gbps=100)
     space = Space(precision=asked, tensor=(1,), pipeline=(1,))
-    found = fitting(LLAMA, machine, 1, 64, space, size(100.0), Count())
+    found = iter_fitting_layouts(LLAMA, machine, 1, 64, space, size(100.0), Count())
     assert {setting.precision for setting, _ in found} == had
 
 
 @pytest.mark.parametrize("quantization", ["none", "nf4", "int8"])
 def test_quantized_weights_are_not_split_between_tensor_parallel_ranks(quantization: str):
     model = LLAMA.model_copy(update={"lora_rank": 8, "quantization": quantization})
-    found = fitting(model, P5, 1, 64, Space(), size(100.0), Count())
+    found = iter_fitting_layouts(model, P5, 1, 64, Space(), size(100.0), Count())
     split = {setting.tensor for setting, _ in found} - {1}
     assert bool(split) == (quantization == "none")
 
@@ -130,4 +136,4 @@ def test_quantized_weights_are_not_split_between_tensor_parallel_ranks(quantizat
     ("most", "counts"), [(1, [1]), (6, [1, 2, 3, 4, 6]), (7, [1, 2, 3, 4, 6, 7])]
 )
 def test_counts_of_nodes(most: int, counts: list[int]):
-    assert node_counts(most) == counts
+    assert list_node_counts(most) == counts

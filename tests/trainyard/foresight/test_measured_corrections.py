@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.measured_corrections import Calibration, Measurement, factor, read
+from trainyard.foresight.measured_corrections import Calibration, Measurement, estimate_factor, read
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
 
@@ -21,7 +21,7 @@ RATIOS = st.lists(st.floats(0.3, 3), min_size=1, max_size=30)
 
 
 def learned(*ratios: float) -> Spread:
-    return factor([*map(math.log, ratios)], SHIPPED)
+    return estimate_factor([*map(math.log, ratios)], SHIPPED)
 
 
 def measured(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measurement:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.foresight import memory, model_shapes
-from trainyard.foresight.memory import Stage, resident, stages_of
+from trainyard.foresight.memory import Stage, compute_states, list_stages
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import ActivationBytes, Shapes, Unit
 
@@ -43,7 +43,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 ):
     """Blocks alone, as the figure has it."""
     setting = gpt(size, sequence_parallel=selective, recompute="selective" if selective else "none")
-    first = stages_of(setting, model_shapes.from_setting(setting))[0]
+    first = list_stages(setting, model_shapes.from_setting(setting))[0]
     tokens = setting.micro_batch * setting.sequence
     ((block, count),) = [pair for pair in first.units if pair[0].name == "block"]
     kept = block.kept[setting.recompute].on(8, sequence_parallel=selective)
@@ -57,7 +57,7 @@ def test_states_are_those_of_figure_1(size: str, gib: float):
     block = model_shapes.from_setting(setting).units[1]
     matrices = bare(int(block.matmul_flops) // 2, 1)
     stage = Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
-    found = resident(setting, stage)
+    found = compute_states(setting, stage)
     assert (found.parameters + found.gradients + found.optimizer) / GIB == gib
 
 
@@ -90,7 +90,7 @@ def test_shared_states_are_those_of_deepspeeds_estimate(
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": shard, "offload": offload}
     given |= {"gpu": "A100-80", "deepspeed": shard == "gradients"}
     setting = Setting.model_validate(given)
-    states = resident(setting, stages_of(setting, T5_3B)[0])
+    states = compute_states(setting, list_stages(setting, T5_3B)[0])
     total = states.parameters + states.gradients + states.optimizer
     total += states.gathered_bytes.blocks if shard == "full" else 0
     total += beside * T5_3B.parameters / 8
@@ -106,7 +106,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
     setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
     model = model_shapes.from_setting(setting)
-    states = resident(setting, stages_of(setting, model)[0])
+    states = compute_states(setting, list_stages(setting, model)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / model.parameters == pytest.approx(expected)
 
@@ -119,7 +119,7 @@ def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
     given = {"gpus": 4, "pipeline": 4, "layers": 30, "hidden": 1024, "kv_heads": 0}
     given |= {"accumulation": accumulation, "interleave": interleave}
     setting = Setting.model_validate(LLAMA | given)
-    first, second, last = stages_of(setting, model_shapes.from_setting(setting))
+    first, second, last = list_stages(setting, model_shapes.from_setting(setting))
     count = [dict((unit.name, n) for unit, n in stage.units) for stage in (first, second, last)]
     assert count[0]["block"] + 2 * count[1]["block"] + count[2]["block"] == 30
     assert first.flight >= second.flight >= last.flight >= min(1, accumulation)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.language.definition_document import duration
+from trainyard.language.definition_document import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from trainyard.language.definition_document import duration
     ],
 )
 def test_durations_of_the_developer_guide(text: str, seconds: int) -> None:
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "30", "1x", None, 30, "T5d"])
 def test_what_is_no_duration(text: object) -> None:
     with pytest.raises(ValueError, match="ISO 8601"):
-        duration(text)
+        parse_duration(text)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.language.test_expressions import World
-from trainyard.language.evaluation import check, holds
+from trainyard.language.evaluation import check, is_condition_met
 from trainyard.language.expressions import ExpressionError
 
 PYTHON = {
@@ -54,14 +54,14 @@ def model(condition: dict) -> bool:
 @given(conditions)
 def test_conditions_hold_as_in_python(condition: dict) -> None:
     check(condition)
-    assert holds(condition, World()) == model(condition)
+    assert is_condition_met(condition, World()) == model(condition)
 
 
 def test_both_sides_may_be_expressions() -> None:
     world = World({"max": 0.5}, files={"s3://b/m": b'{"loss": 0.4}'})
     left = {"Std:JsonGet": {"S3Uri": "s3://b/m", "Path": "loss"}}
     condition = {"Type": "LessThan", "LeftValue": left, "RightValue": {"Get": "Parameters.max"}}
-    assert holds(condition, world)
+    assert is_condition_met(condition, world)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_both_sides_may_be_expressions() -> None:
 )
 def test_types_that_do_not_compare(kind: str, left: Any, right: Any, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
-        holds({"Type": kind, "LeftValue": left, "RightValue": right}, World())
+        is_condition_met({"Type": kind, "LeftValue": left, "RightValue": right}, World())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step
 from trainyard.emulator.sagemaker.pipelines.running_execution import ExecutionScope
-from trainyard.language.definition_document import Document, steps_of
-from trainyard.language.evaluation import Scope, Unknown, UnstartedScope, evaluate, join, unknowns
+from trainyard.language.definition_document import Document, iter_steps
+from trainyard.language.evaluation import (
+    Scope,
+    Unknown,
+    UnstartedScope,
+    evaluate,
+    iter_unknowns,
+    join,
+)
 from trainyard.language.expressions import ExpressionError, as_text
 from trainyard.permissions.statements import Values
 from trainyard.plan.cache_prediction import STAND_IN_PREFIX, History, NextScope, PastScope, Run
@@ -88,7 +95,7 @@ RUN, (PAST, NEXT), POLICY = emulator(), plans(), Values("mine", DOCUMENT)
 CHECKS = Document(
     document=DOCUMENT,
     parameters={entry["Name"]: entry for entry in DOCUMENT["Parameters"]},
-    steps=tuple(steps_of(DOCUMENT["Steps"])),
+    steps=tuple(iter_steps(DOCUMENT["Steps"])),
 )
 
 
@@ -110,19 +117,22 @@ def agree(known: Any, real: Any) -> bool:
 @given(values(scalars))
 def test_no_tool_says_what_the_run_does_not(value: Any) -> None:
     real = evaluate(value, RUN)
-    assert not list(unknowns(real))
-    assert not list(unknowns(evaluate(value, PAST)))
-    for known in (CHECKS.value(value), *(evaluate(value, s) for s in (PAST, NEXT, POLICY))):
+    assert not list(iter_unknowns(real))
+    assert not list(iter_unknowns(evaluate(value, PAST)))
+    for known in (CHECKS.resolve_value(value), *(evaluate(value, s) for s in (PAST, NEXT, POLICY))):
         assert agree(known, real)
 
 
 @given(values(constants))
 def test_with_parameters_alone_every_tool_knows_what_the_run_does(value: Any) -> None:
     real = evaluate(value, RUN)
-    known = [CHECKS.value(value), *(evaluate(value, scope) for scope in (PAST, NEXT, POLICY))]
+    known = [
+        CHECKS.resolve_value(value),
+        *(evaluate(value, scope) for scope in (PAST, NEXT, POLICY)),
+    ]
     assert known == [real] * 4
     if not isinstance(real, list | dict):
-        assert POLICY.text(value, "x") == as_text(real)
+        assert POLICY.resolve_text(value, "x") == as_text(real)
 
 
 def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
@@ -130,7 +140,7 @@ def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
     found = evaluate(
         {"x": [{"Std:Join": {"On": "/", "Values": parts}}], "y": 1}, UnstartedScope({})
     )
-    [unknown] = unknowns(found)
+    [unknown] = iter_unknowns(found)
     assert found == {"x": [unknown], "y": 1}
     assert unknown.reason == "Execution.PipelineExecutionId is known when it runs"
     assert unknown.reasons == [unknown.reason, "Steps.A.ModelName is known when it runs"]

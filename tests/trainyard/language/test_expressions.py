@@ -11,8 +11,8 @@ from trainyard.language.evaluation import evaluate, read_json
 from trainyard.language.expressions import (
     ExpressionError,
     Reference,
-    lookup,
-    references,
+    iter_references,
+    look_up_path,
     split_path,
 )
 
@@ -43,7 +43,7 @@ class World:
         return f"<{name}>"
 
     def property(self, step: str, path: str) -> Any:
-        return lookup(self.steps[step], path, step)
+        return look_up_path(self.steps[step], path, step)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         return read_json(self.files[step, name], path, name)
@@ -87,7 +87,7 @@ def test_join_is_join(on: str, literals: list[str], parameters: dict) -> None:
 @given(documents)
 def test_what_holds_no_expression_stays_as_it_is(document: Any) -> None:
     assert evaluate(document, World()) == document
-    assert list(references(document)) == []
+    assert list(iter_references(document)) == []
 
 
 @given(st.lists(names, unique=True, min_size=1, max_size=4), documents)
@@ -96,7 +96,7 @@ def test_every_reference_is_found_however_deep(parameters: list[str], filler: An
     for name in parameters:
         get = {"Get": f"Parameters.{name}"}
         value = {"x": [{"Std:Join": {"On": "", "Values": ["a", get]}}, {"y": value}]}
-    assert {reference.name for reference in references(value)} == set(parameters)
+    assert {reference.name for reference in iter_references(value)} == set(parameters)
 
 
 def test_properties_by_path_index_and_name() -> None:
@@ -116,12 +116,12 @@ def test_properties_by_path_index_and_name() -> None:
     with pytest.raises(ExpressionError, match="has no 'test'"):
         get("Shard.ProcessingOutputConfig.Outputs['test']")
     with pytest.raises(ExpressionError, match=r"where: 'a\[3\]' has no 3"):
-        lookup({"a": [1]}, "a[3]", "where")
+        look_up_path({"a": [1]}, "a[3]", "where")
 
 
 def test_reference_kinds() -> None:
     texts = ("Steps.A.B.C", "Steps.A.PropertyFiles.f", "Execution.PipelineName")
-    assert list(references([{"Get": text} for text in texts])) == [
+    assert list(iter_references([{"Get": text} for text in texts])) == [
         Reference("Steps", "A", "B.C"),
         Reference("PropertyFiles", "A", "f"),
         Reference("Execution", "PipelineName"),
@@ -150,7 +150,7 @@ def test_json_get_from_s3_and_values_that_are_not_json() -> None:
 )
 def test_malformed_expressions_are_refused(value: dict, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
-        list(references(value))
+        list(iter_references(value))
 
 
 @pytest.mark.parametrize("path", ["", ".a", "a[", "a[-1]", "a[*]", "$.a", "a b"])

@@ -16,7 +16,7 @@ INTERNAL = "InternalServerError: disk full"
 def test_the_emulator_tries_again_after_each(cause):
     for failure in cause.failures:
         policy = {"ExceptionType": [cause.name]}
-        assert Retries([policy], start_time=0.0).delay(f"{failure}: once") == 1
+        assert Retries([policy], start_time=0.0).schedule_retry(f"{failure}: once") == 1
 
 
 def broken(where: str, kind: str = "Training", **policy: int) -> set[str]:
@@ -55,20 +55,20 @@ def retries(*kinds: str, start_time: float | None = None, **more: float) -> Retr
 
 def test_backoff_until_the_attempts_are_used() -> None:
     three = retries("SageMaker.JOB_INTERNAL_ERROR", MaxAttempts=3)
-    assert [three.delay(INTERNAL) for _ in range(4)] == [2, 6, 18, None]
+    assert [three.schedule_retry(INTERNAL) for _ in range(4)] == [2, 6, 18, None]
 
 
 @pytest.mark.parametrize(
     "reason", ["AlgorithmError: x, exit code: 1", "ClientError: no such bucket"]
 )
 def test_the_users_own_failures_are_never_retried(reason: str) -> None:
-    assert retries(*CAUSES).delay(reason) is None
+    assert retries(*CAUSES).schedule_retry(reason) is None
 
 
 def test_a_policy_expires() -> None:
     for ago, delay in ((0, 2), (61, None)):
         begun = retries("Step.SERVICE_FAULT", ExpireAfterMin=1, start_time=time.time() - ago)
-        assert begun.delay(INTERNAL) == delay
+        assert begun.schedule_retry(INTERNAL) == delay
 
 
 def test_a_call_that_was_refused_for_a_quota_is_tried_again_by_its_code() -> None:
@@ -76,6 +76,8 @@ def test_a_call_that_was_refused_for_a_quota_is_tried_again_by_its_code() -> Non
     instance the resource limit exception".
     """
     reason = "ClientError: Failed to invoke sagemaker:CreateTrainingJob. Error Details: ..."
-    assert retries(*CAUSES).delay(reason, "ResourceLimitExceeded") == 2
-    assert retries(*CAUSES).delay(reason, "ValidationException") is None
-    assert retries("SageMaker.CAPACITY_ERROR").delay(reason, "ResourceLimitExceeded") is None
+    assert retries(*CAUSES).schedule_retry(reason, "ResourceLimitExceeded") == 2
+    assert retries(*CAUSES).schedule_retry(reason, "ValidationException") is None
+    assert (
+        retries("SageMaker.CAPACITY_ERROR").schedule_retry(reason, "ResourceLimitExceeded") is None
+    )

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.language.definition_document import entries, steps_of
-from trainyard.language.expressions import lookup
+from trainyard.language.definition_document import iter_entries, iter_steps
+from trainyard.language.expressions import look_up_path
 
 names = st.sampled_from("ABCDE")
 junk = st.sampled_from(
@@ -40,13 +40,13 @@ def every(value: Any) -> list[Any]:
 
 @given(lists)
 def test_every_step_is_met_once_where_its_path_says(documents: list) -> None:
-    found = list(steps_of(documents))
+    found = list(iter_steps(documents))
     met, there = ([json.dumps(one) for one in ones]
                   for ones in ([step.document for step in found], every(documents)))  # fmt: skip
     assert sorted(met) == sorted(there)
-    for entry in entries(documents):
+    for entry in iter_entries(documents):
         whole = {"Steps": documents}
-        assert lookup(whole, entry.path.removeprefix("$."), "document") == entry.document
+        assert look_up_path(whole, entry.path.removeprefix("$."), "document") == entry.document
 
 
 def test_a_nested_step_says_under_what_it_runs_and_waits_for_it() -> None:
@@ -54,7 +54,7 @@ def test_a_nested_step_says_under_what_it_runs_and_waits_for_it() -> None:
     loop = {"Name": "L", "Type": "ForEach", "Arguments": {"ForEachBody": [inner]}}
     verdict = {"Name": "V", "Type": "Condition", "Arguments": {"ElseSteps": [loop]}}
     after = {"Name": "Z", "Type": "Fail", "Arguments": {}, "DependsOn": ["V", {"Step": "L"}]}
-    _, looped, step, last = steps_of([verdict, after])
+    _, looped, step, last = iter_steps([verdict, after])
     assert (looped.branch, looped.loop) == (("V", False), None)
     assert (step.branch, step.loop) == (("V", False), "L")
     assert step.waits_for == ["A", "V", "L"]

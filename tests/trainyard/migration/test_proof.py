@@ -12,7 +12,7 @@ import pytest
 from trainyard.common.errors import DefinitionError
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import decide
+from trainyard.equality.static_comparison import decide_equality
 from trainyard.migration.rewriting import migrate
 from trainyard.migration.signatures import Sides, compile_script
 
@@ -27,7 +27,7 @@ def test_the_definition_of_the_moved_script_does_the_same(tmp_path: Path):
     assert not found.remaining
     new = compile_script(found.code, OWN_PYTHON, SIDES, tmp_path / "new", time.time())
     old = json.loads((DATA / "small_v2.json").read_text())
-    answer = decide(old, new.definition, Setting({}), static=True)
+    answer = decide_equality(old, new.definition, Setting({}), static=True)
     assert answer.verdict == "equal but for"
     assert set(answer.but_for) >= {"DebugHookConfig of Train", "ProfilerConfig of Train"}
 

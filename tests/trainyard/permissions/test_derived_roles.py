@@ -22,9 +22,9 @@ from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.permissions.pipeline_subject import Subject, from_file
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.role_template import derive, missing, roles
-from trainyard.permissions.statements import WILDCARD_REASONS, forced_wildcards
-from trainyard.permissions.step_requests import BY_PIPELINE, COLLECTORS, NOT_DERIVED, job_roles
+from trainyard.permissions.role_template import derive, list_gaps, list_roles
+from trainyard.permissions.statements import WILDCARD_REASONS, find_forced_wildcards
+from trainyard.permissions.step_requests import BY_PIPELINE, COLLECTORS, NOT_DERIVED, list_job_roles
 
 pytestmark = pytest.mark.long
 
@@ -49,7 +49,9 @@ SERVING = ("deploy", "monitor")
 
 def test_these_are_all_roles(subject):
     assert names_of(subject("prod")) == list(ROLES)
-    assert names_of(subject("corners")) == [role.name for role in roles()] == [*ROLES, *SERVING]
+    assert (
+        names_of(subject("corners")) == [role.name for role in list_roles()] == [*ROLES, *SERVING]
+    )
     for role in SERVING:
         with pytest.raises(DefinitionError, match=f"needs a recipe with the section {role}"):
             derive(subject("prod"), role)
@@ -60,7 +62,7 @@ def by_sid(subject: Subject, role: str, job_role: str | None = None) -> dict[str
 
 
 def names_of(subject: Subject) -> list[str]:
-    return [role.name for role in roles(subject)]
+    return [role.name for role in list_roles(subject)]
 
 
 def statements(subject: Subject) -> list[dict]:
@@ -107,7 +109,7 @@ def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(sub
     assert not [action for action in WILDCARD_REASONS if reference.resource_types(action)]
     used = {
         action for name in NAMES for role in names_of(subject(name))
-        for action in forced_wildcards(derive(subject(name), role))
+        for action in find_forced_wildcards(derive(subject(name), role))
     }  # fmt: skip
     assert used == set(WILDCARD_REASONS), "the table names what nothing needs"
 
@@ -366,7 +368,7 @@ def test_a_group_of_another_account_is_registered_in_and_never_created():
     assert policy["Register"]["Resource"] == policy["ModelPackages"]["Resource"] == [packages]
     assert "ModelPackageGroups" not in policy
     said = f"R: ModelPackageGroupName: {other} is another account's"
-    assert any(said in gap for gap in missing(subject, "pipeline"))
+    assert any(said in gap for gap in list_gaps(subject, "pipeline"))
 
 
 def test_jobs_may_decrypt_what_they_read_with_the_keys_of_its_buckets():
@@ -418,7 +420,7 @@ def test_what_cannot_be_derived_is_a_gap_that_names_the_step(step, told):
     more = {"Parameters": [{"Name": "W", "Type": "String"}], "MlflowConfig": {"x": 1}}
     known = typed("Lambda", "L", {}, FunctionArn="arn:x")
     mine = subject_of(known, step, writes("s3://bkt/other", "Other"), **more)
-    gaps = [gap for role in ("pipeline", "job") for gap in missing(mine, role)]
+    gaps = [gap for role in ("pipeline", "job") for gap in list_gaps(mine, role)]
     assert any(re.search(told, gap) for gap in gaps), gaps
     job = by_sid(mine, "job", f"{ACCOUNT}/pipeline")
     assert "arn:aws:s3:::bkt/other/*" in job["Write"]["Resource"]
@@ -444,11 +446,11 @@ DEFINITIONS = sorted(Path("tests/trainyard/validate/definitions").glob("*.json")
 def test_every_definition_of_the_sdk_has_policies_of_real_actions(path: Path):
     """Whatever its step types are; what cannot be derived is a gap and refuses nothing else."""
     mine = from_file(path, name="demo", region="us-east-1", role=f"{ACCOUNT}/pipe")
-    asked = [("pipeline", None), *(("job", role) for role in job_roles(mine))]
+    asked = [("pipeline", None), *(("job", role) for role in list_job_roles(mine))]
     types = {step.type for step in mine.values.steps}
     for role, job_role in asked:
         assert_real(derive(mine, role, job_role)["Statement"])
-        assert bool(types & set(NOT_DERIVED)) <= bool(missing(mine, role, job_role))
+        assert bool(types & set(NOT_DERIVED)) <= bool(list_gaps(mine, role, job_role))
 
 
 def test_a_folder_with_a_slash_at_its_end_is_read_where_the_job_writes():
@@ -494,7 +496,7 @@ def test_tuning_transform_and_loops_are_derived_with_the_roles_that_they_name():
     def of(role: str) -> dict[str, list[str]]:
         return {sid: s["Resource"] for sid, s in by_sid(mine, "job", role).items()}
 
-    assert [missing(mine, "job", role) for role in job_roles(mine)] == [[], [], []]
+    assert [list_gaps(mine, "job", role) for role in list_job_roles(mine)] == [[], [], []]
     assert of(f"{ACCOUNT}/tuning")["Write"] == ["arn:aws:s3:::bkt/models/*"]
     serve = of(f"{ACCOUNT}/serve")
     assert serve["Write"] == ["arn:aws:s3:::bkt/scores/*"]

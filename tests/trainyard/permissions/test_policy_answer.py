@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.statements import covers, minimal
+from trainyard.permissions.statements import covers_pattern, minimize_patterns
 
 PATTERNS = st.text("ab*?", max_size=6)
 
@@ -19,16 +19,18 @@ def test_what_a_covered_pattern_matches_the_covering_one_matches_too(wide, narro
     text = "".join(
         next(filled) if c == "*" else (next(filled) + "c")[:1] if c == "?" else c for c in narrow
     )
-    assert covers(narrow, text)
-    if covers(wide, narrow):
-        assert covers(wide, text)
+    assert covers_pattern(narrow, text)
+    if covers_pattern(wide, narrow):
+        assert covers_pattern(wide, text)
 
 
 @given(st.lists(PATTERNS, max_size=5))
 def test_the_minimal_patterns_still_cover_all(patterns):
-    kept = minimal(patterns)
-    assert all(any(covers(k, p) for k in kept) for p in patterns)
-    assert not any(a != b and covers(a, b) and not covers(b, a) for a in kept for b in kept)
+    kept = minimize_patterns(patterns)
+    assert all(any(covers_pattern(k, p) for k in kept) for p in patterns)
+    assert not any(
+        a != b and covers_pattern(a, b) and not covers_pattern(b, a) for a in kept for b in kept
+    )
 
 
 def allow(actions, resources, condition=None, **more) -> dict:

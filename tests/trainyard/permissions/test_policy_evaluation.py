@@ -8,7 +8,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.permissions.policy_documents import MalformedPolicy, Policy, expression, read_policy
+from trainyard.permissions.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    compile_pattern,
+    read_policy,
+)
 from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("published_examples.yaml").read_text())
@@ -120,7 +125,7 @@ def test_the_order_of_statements_is_irrelevant(request, pair):
 @given(st.text("ab/:*?[]", max_size=8), st.text("ab/:[]", max_size=8))
 def test_wildcards_are_those_of_fnmatch(pattern, text):
     literal = pattern.replace("[", "[[]")  # fnmatch's own wildcard, which IAM has not
-    found = expression(pattern, {}, variables=True)
+    found = compile_pattern(pattern, {}, variables=True)
     assert found and bool(found.fullmatch(text)) == fnmatch.fnmatchcase(text, literal)
 
 
@@ -134,7 +139,7 @@ def test_of_several_values_none_may_match_what_is_excluded(values):
 
 
 def test_a_variables_value_is_no_pattern():
-    found = expression("home/${aws:username}/*", {"aws:username": ("*",)}, variables=True)
+    found = compile_pattern("home/${aws:username}/*", {"aws:username": ("*",)}, variables=True)
     assert found and found.fullmatch("home/*/x") and not found.fullmatch("home/ann/x")
 
 

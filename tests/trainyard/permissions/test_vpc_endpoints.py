@@ -7,8 +7,8 @@ import pytest
 from tests.conftest import called
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.policy_answer import ENDPOINTS, endpoints
-from trainyard.permissions.role_template import derive, roles
+from trainyard.permissions.policy_answer import ENDPOINTS, iter_endpoints
+from trainyard.permissions.role_template import derive, list_roles
 
 pytestmark = pytest.mark.long
 NOT_CALLED = {
@@ -30,7 +30,7 @@ def test_every_service_has_endpoints_or_a_reason(subject):
     used = {
         action.partition(":")[0]
         for name in (*RECIPES, "corners", "mounts")
-        for role in roles(subject(name))
+        for role in list_roles(subject(name))
         for statement in derive(subject(name), role.name)["Statement"]
         for action in statement["Action"]
     }
@@ -38,8 +38,8 @@ def test_every_service_has_endpoints_or_a_reason(subject):
 
 
 def test_jobs_in_a_vpc_need_what_their_containers_call(subject):
-    assert dict(endpoints(subject("prod")))["job"] == [S3]
-    assert dict(endpoints(subject("corners")))["job"] == [
+    assert dict(iter_endpoints(subject("prod")))["job"] == [S3]
+    assert dict(iter_endpoints(subject("corners")))["job"] == [
         "aws.sagemaker.us-east-1.experiments",
         "com.amazonaws.us-east-1.codeartifact.api",
         "com.amazonaws.us-east-1.codeartifact.repositories",
@@ -48,7 +48,7 @@ def test_jobs_in_a_vpc_need_what_their_containers_call(subject):
 
 
 def test_who_upserts_from_within_a_vpc_needs_the_api_too(subject):
-    found = dict(endpoints(subject("laptop")))  # its jobs have no VPC
+    found = dict(iter_endpoints(subject("laptop")))  # its jobs have no VPC
     api, sts = "com.amazonaws.us-east-1.sagemaker.api", "com.amazonaws.us-east-1.sts"
     assert found == {"plan": [S3, api, sts], "ci": [S3, api, sts]}
 
@@ -56,7 +56,7 @@ def test_who_upserts_from_within_a_vpc_needs_the_api_too(subject):
 def test_names_of_another_partition_are_not_made_up(subject):
     china = replace(subject("prod"), role="arn:aws-cn:iam::111122223333:role/x")
     with pytest.raises(DefinitionError, match="in partition aws-cn are not known here"):
-        list(endpoints(china))
+        list(iter_endpoints(china))
 
 
 def test_they_are_printed_a_line_each():

@@ -16,16 +16,16 @@ from pathlib import Path
 from pipelines import definition
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
-from pipelines.delivery.budget import changed_files, with_budget
+from pipelines.delivery.budget import describe_changed_files, with_budget
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.foresight.interval import Spread
-from trainyard.language.expressions import values
+from trainyard.language.expressions import resolve_parameters
 from trainyard.plan.cache_prediction import History, Run, StepRun
 from trainyard.plan.definition_diff import compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
 from trainyard.plan.pipeline_plan import Drift, Plan, complete
-from trainyard.plan.plan_display import picture
+from trainyard.plan.plan_display import render_plan
 from trainyard.plan.prices import load as load_prices
 from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
 
@@ -191,7 +191,7 @@ class Studio:
         return replace(with_budget(wanted, plan), drift=drift)
 
     def draw(self, change: Change) -> str:
-        return "".join(f"{line.plain.rstrip()}\n" for line in picture(self.plan(change)))
+        return "".join(f"{line.plain.rstrip()}\n" for line in render_plan(self.plan(change)))
 
     def _note(self, wanted: CompiledPipeline) -> Callable[[str, str], str]:
         """As ``plan`` does it, with the old folder's files from here and not from S3."""
@@ -200,7 +200,7 @@ class Studio:
 
         def note(old: str, new: str) -> str:
             there = {n: (len(b), hashlib.md5(b).hexdigest()) for n, b in folders[old].files.items()}
-            return changed_files(there, folders[new].files, None)
+            return describe_changed_files(there, folders[new].files, None)
 
         return note
 
@@ -220,7 +220,7 @@ def _run(document: dict) -> Run:
         done[name] = StepRun(start_time=clock, end_time=end, source=None, job="")
         clock = end
     arn = f"{ARN}/execution/k3vq8d1m0xzt"
-    given = values(document, {})
+    given = resolve_parameters(document, {})
     return Run(arn=arn, start_time=clock, document=document, parameters=given, steps=done)
 
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.plan.pictures import Change, Studio
-from trainyard.plan.definition_diff import compare, fields, flat, label, reference, steps, text
+from trainyard.plan.definition_diff import (
+    compare,
+    flatten_fields,
+    format_path,
+    format_reference,
+    index_steps,
+    list_fields,
+    render_value,
+)
 from trainyard.plan.deployed_pipeline import State
 
 pytestmark = pytest.mark.long
@@ -166,8 +174,8 @@ def test_a_parameter_tells_where_it_lands():
     ],
 )
 def test_references_read_like_words(get: str, read: str):
-    assert reference(get) == read
-    assert text({"Std:Join": {"On": "/", "Values": ["a", {"Get": get}]}}) == f"a/{read}"
+    assert format_reference(get) == read
+    assert render_value({"Std:Join": {"On": "/", "Values": ["a", {"Get": get}]}}) == f"a/{read}"
 
 
 JSON = st.recursive(
@@ -179,12 +187,12 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from("abc"), JSON, max_size=2))
 def test_any_json_has_fields_and_equal_json_equal_ones(values: dict):
-    assert flat(values) == flat(copy.deepcopy(values))
-    for path, field in flat(values).items():
-        assert isinstance(label(path), str) and isinstance(field.text, str)
+    assert flatten_fields(values) == flatten_fields(copy.deepcopy(values))
+    for path, field in flatten_fields(values).items():
+        assert isinstance(format_path(path), str) and isinstance(field.text, str)
 
 
 def test_nested_steps_are_steps_of_their_own(studio: Studio):
-    found = steps(studio.base.state.document)
+    found = index_steps(studio.base.state.document)
     assert list(found) == ["Shard", "Train", "Evaluate", "Gate", "Verdict", "Register", "Rejected"]
-    assert fields(found["Verdict"])["IfSteps"].text == "Register"
+    assert list_fields(found["Verdict"])["IfSteps"].text == "Register"

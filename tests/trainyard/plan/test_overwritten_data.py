@@ -12,7 +12,7 @@ from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, train
 from tests.trainyard.plan.test_cache_prediction import EXECUTION, cache, join, output, step
 from trainyard.plan import pipeline_plan as looking
 from trainyard.plan.cache_prediction import History, predict
-from trainyard.plan.pipeline_plan import overwritten, started_with
+from trainyard.plan.pipeline_plan import apply_parameters, find_overwritten
 
 pytestmark = pytest.mark.long
 
@@ -52,10 +52,10 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 
 def found(aws: Cloud, body: dict | None = None, name: str = NAME, **given: str) -> list[str]:
-    started = started_with(body or document(), given)
+    started = apply_parameters(body or document(), given)
     outcomes = predict(started, name, History(aws.sm, name), datetime.now(UTC))
     assert body is None or {each.answer for each in outcomes} == {"cached"}
-    return [str(each) for each in overwritten(aws.s3, started, outcomes)]
+    return [str(each) for each in find_overwritten(aws.s3, started, outcomes)]
 
 
 def test_what_nobody_wrote_to_since_is_as_it_was_read(aws: Cloud):
@@ -85,7 +85,7 @@ def test_what_cannot_be_listed_is_said_and_stops_nobody(aws: Cloud):
     body = document()
     outcomes = predict(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
     body["Parameters"][0]["DefaultValue"] = "s3://no-such-bucket/raw"
-    (said,) = [str(each) for each in overwritten(aws.s3, body, outcomes) if each.list_error]
+    (said,) = [str(each) for each in find_overwritten(aws.s3, body, outcomes) if each.list_error]
     assert said.endswith("read: it cannot be listed (NoSuchBucket)")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.trainyard.plan.pictures import CHANGES, PICTURES, Studio, without_hashes
-from trainyard.plan.plan_display import picture
+from trainyard.plan.plan_display import render_plan
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +26,7 @@ def test_every_picture_is_of_a_change():
 
 def test_on_a_narrow_terminal_the_reasons_stand_below(studio: Studio):
     plan = studio.plan(CHANGES["learning-rate"])
-    wide, narrow = picture(plan), picture(plan, 100)
+    wide, narrow = render_plan(plan), render_plan(plan, 100)
     assert max(line.cell_len for line in narrow) <= 100 < max(line.cell_len for line in wide)
     said = "\n".join(line.plain for line in narrow)
     assert "  Train: learning_rate 0.0006 → 0.0008" in said

@@ -25,12 +25,12 @@ def test_every_price_of_the_repository_names_its_source():
 
 def test_a_price_is_marked_where_it_was_derived():
     prices = load("us-east-1")
-    assert (prices.hourly("training", "ml.m5.xlarge").usd, prices.date) == (0.23, "2026-09-25")
-    assert not prices.hourly("training", "ml.m5.xlarge").is_estimated
-    assert prices.hourly("training", "ml.p4d.24xlarge").is_estimated
-    assert prices.hourly("training", "ml.unheard.of") is None
+    assert (prices.find_hourly("training", "ml.m5.xlarge").usd, prices.date) == (0.23, "2026-09-25")
+    assert not prices.find_hourly("training", "ml.m5.xlarge").is_estimated
+    assert prices.find_hourly("training", "ml.p4d.24xlarge").is_estimated
+    assert prices.find_hourly("training", "ml.unheard.of") is None
     assert load("mars-north-1").date is None
-    assert load("mars-north-1").hourly("training", "ml.m5.large") is None
+    assert load("mars-north-1").find_hourly("training", "ml.m5.large") is None
 
 
 def product(usage: str, usd: str, storage: str = "") -> str:
@@ -105,10 +105,13 @@ def test_a_refresh_replaces_the_prices_of_a_region_and_no_others(tmp_path: Path,
     assert refresh("eu-west-1", table) == 5
     assert [each["ServiceCode"] for each in price_list] == ["AmazonSageMaker"] * 2
     prices = load("eu-west-1", table)
-    assert prices.hourly("training", "ml.p4d.24xlarge").usd == 27.7
-    assert not prices.hourly("processing", "ml.m5.xlarge").is_estimated
-    assert prices.hourly("training", "ml.g5.xlarge") is None  # it is listed no more
-    assert (prices.storage("training").usd, prices.storage("processing").usd) == (0.154, 0.11)
+    assert prices.find_hourly("training", "ml.p4d.24xlarge").usd == 27.7
+    assert not prices.find_hourly("processing", "ml.m5.xlarge").is_estimated
+    assert prices.find_hourly("training", "ml.g5.xlarge") is None  # it is listed no more
+    assert (prices.find_storage("training").usd, prices.find_storage("processing").usd) == (
+        0.154,
+        0.11,
+    )
     after = table.read_text()
     assert json.loads(after)["regions"]["us-east-1"] == before["regions"]["us-east-1"]
     assert '"ml.m5.xlarge": {"usd": 0.257, "source": "GetProducts"}' in after

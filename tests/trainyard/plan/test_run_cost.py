@@ -21,9 +21,9 @@ from trainyard.plan.run_cost import (
     Jobs,
     NotForeseen,
     Range,
+    compute_total,
     estimate,
-    jobs_of,
-    total,
+    parse_tuning_jobs,
 )
 
 pytestmark = pytest.mark.long
@@ -50,7 +50,7 @@ def costs(
         history.runs.append(replace(run, arn=f"{run.arn}{number}", steps=steps))
     outcomes = predict(made.document, made.name, history, datetime.now(UTC))
     found = estimate(made.document, outcomes, history, prices, foresight)
-    return {cost.step: cost for cost in found}, total(made.document, found), found
+    return {cost.step: cost for cost in found}, compute_total(made.document, found), found
 
 
 DISKS = 2 * 200 * 0.14 / HOURS_A_MONTH
@@ -216,4 +216,4 @@ def test_a_grid_has_as_many_jobs_as_combinations():
         "ResourceLimits": {"MaxParallelTrainingJobs": 4},
         "ParameterRanges": {"CategoricalParameterRanges": ranges},
     }
-    assert jobs_of(config) == Jobs(6, 4, math.inf)
+    assert parse_tuning_jobs(config) == Jobs(6, 4, math.inf)

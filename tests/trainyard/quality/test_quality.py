@@ -126,7 +126,7 @@ def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
     assert table(tmp_path, '[{"a": 1}, {"a": 2}]', {"json": {"lines": False}}).rows == 2
     bare = table(tmp_path, "1,x\n,y\n", {"csv": {"header": False}})
     assert bare.columns == {"_c0": ["1", None], "_c1": ["x", "y"]}
-    assert bare.column("1") == bare.column("_c1")
+    assert bare.find_column("1") == bare.find_column("_c1")
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,24 @@ def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: 
 )
 def test_the_distance_is_kolmogorov_and_smirnovs(one: list[int], other: list[int]) -> None:
     a, b = (constraints.make(np.array(values, float)) for values in (one, other))
-    assert constraints.distance(a, b, robust=False) == pytest.approx(ks_2samp(one, other).statistic)
-    assert constraints.distance(a, b, robust=True) <= constraints.distance(a, b, robust=False)
+    assert constraints.measure_sketch_distance(a, b, robust=False) == pytest.approx(
+        ks_2samp(one, other).statistic
+    )
+    assert constraints.measure_sketch_distance(
+        a, b, robust=True
+    ) <= constraints.measure_sketch_distance(a, b, robust=False)
 
 
 def test_equal_populations_seldom_drift_and_another_does() -> None:
     random = np.random.default_rng(1)
     one, same = (constraints.make(random.normal(size=60)) for _ in range(2))
-    assert constraints.distance(one, same, robust=True) < 0.1
-    assert constraints.distance(one, constraints.make(random.normal(3, size=60)), robust=True) > 0.5
+    assert constraints.measure_sketch_distance(one, same, robust=True) < 0.1
+    assert (
+        constraints.measure_sketch_distance(
+            one, constraints.make(random.normal(3, size=60)), robust=True
+        )
+        > 0.5
+    )
 
 
 # a model
@@ -209,9 +218,9 @@ def test_regression_and_its_deviation_from_200_rows(tmp_path: Path) -> None:
     assert few["regression_metrics"]["mae"]["standard_deviation"] == "NaN"
     limits = model_quality.suggest(document)
     assert limits["regression_constraints"]["r2"]["comparison_operator"] == "LessThanThreshold"
-    assert model_quality.violations(document, limits) == []
+    assert model_quality.find_violations(document, limits) == []
     worse = model_quality.describe(two_columns(truth, said + 1), "Regression", ATTRIBUTES)
-    broken = model_quality.violations(worse, limits)
+    broken = model_quality.find_violations(worse, limits)
     assert {entry["metric_name"] for entry in broken} == {"mae", "mse", "rmse", "r2"}
     assert "was GreaterThanThreshold '0.0" in broken[0]["description"]
 

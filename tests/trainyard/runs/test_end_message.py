@@ -11,7 +11,7 @@ from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, taken_for_aws, 
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import ServiceError
 from trainyard.permissions.role_template import read
-from trainyard.runs.end_message import announce, package
+from trainyard.runs.end_message import announce, build_function_zip
 
 pytestmark = pytest.mark.long
 
@@ -49,8 +49,8 @@ def test_the_packed_function_tells_a_topic_of_a_run_that_failed(aws: Cloud):
     sns, sqs, events, functions = (
         make_client(aws.endpoint, name) for name in ("sns", "sqs", "events", "lambda")
     )
-    code = package()
-    assert package() == code and len(code) < 200_000
+    code = build_function_zip()
+    assert build_function_zip() == code and len(code) < 200_000
     topic = sns.create_topic(Name="failures")["TopicArn"]
     url = sqs.create_queue(QueueName="read")["QueueUrl"]
     attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainyard.runs.run_values import in_report
+from trainyard.runs.run_values import read_report_numbers
 
 WRITTEN = datetime(2026, 11, 23, 10, tzinfo=UTC)
 
@@ -24,4 +24,4 @@ def test_a_report_that_was_written_again_is_another_versions(registered, found):
     text = b'{"regression_metrics": {"mse": {"value": 1.5}}}'
     answer = {"LastModified": WRITTEN, "ContentLength": len(text)}
     s3 = SimpleNamespace(get_object=lambda **where: {**answer, "Body": io.BytesIO(text)})
-    assert in_report(s3, "s3://b/evaluation.json", registered) == found
+    assert read_report_numbers(s3, "s3://b/evaluation.json", registered) == found

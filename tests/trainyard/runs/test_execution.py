@@ -32,7 +32,7 @@ def test_each_log_of_a_transform_has_a_host_that_leads_to_it():
         name="Score", title="Score", status="Failed", started=None, ended=None, reason="",
         cached=False, metadata={"TransformJob": {"Arn": "arn:aws:sagemaker:::transform-job/j"}},
     )  # fmt: skip
-    found = Execution(ARN, None, client).last_events(step, 10)
+    found = Execution(ARN, None, client).read_last_events(step, 10)
     assert list(found) == ["algo-1", "algo-1-1795398686/data-log", "algo-2"]
     streams = [Stream("/aws/sagemaker/TransformJobs", name, 0) for name in STREAMS]
     for host, [event] in found.items():

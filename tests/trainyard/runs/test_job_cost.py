@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from trainyard.plan.prices import HOURS_A_MONTH, Prices
-from trainyard.runs.job_cost import spent
+from trainyard.runs.job_cost import compute_job_cost
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -37,15 +37,15 @@ ENDED["TrainingEndTime"] = NOON + HOUR
 
 
 def test_what_runs_is_charged_until_now_what_ended_to_its_end_and_spot_as_it_was_billed():
-    found = spent("TrainingJob", TRAINING, PRICES, NOON + HOUR)
+    found = compute_job_cost("TrainingJob", TRAINING, PRICES, NOON + HOUR)
     assert found.machines == "2 × ml.g5.xlarge"
     assert found.usd == pytest.approx(2 * (1.5 + 0.14 * 100 / HOURS_A_MONTH))
     assert found.usd_a_second == pytest.approx(found.usd / 3600)
     over = TRAINING | ENDED
-    found = spent("TrainingJob", over, PRICES, NOON + 5 * HOUR)
+    found = compute_job_cost("TrainingJob", over, PRICES, NOON + 5 * HOUR)
     assert (found.seconds, found.usd_a_second) == (3600, 0)
     spot = over | {"EnableManagedSpotTraining": True, "BillableTimeInSeconds": 900}
-    assert spent("TrainingJob", spot, PRICES, NOON).seconds == 900
+    assert compute_job_cost("TrainingJob", spot, PRICES, NOON).seconds == 900
 
 
 def test_groups_of_machines_add_up():
@@ -54,7 +54,7 @@ def test_groups_of_machines_add_up():
         {"InstanceType": "ml.m5.large", "InstanceCount": 3, "InstanceGroupName": "b"},
     ]
     job = TRAINING | {"ResourceConfig": {"InstanceGroups": groups}}
-    found = spent("TrainingJob", job, PRICES, NOON + HOUR)
+    found = compute_job_cost("TrainingJob", job, PRICES, NOON + HOUR)
     assert found.machines == "1 × ml.g5.xlarge + 3 × ml.m5.large"
     assert (found.usd, found.estimated) == (pytest.approx(1.8), True)
 
@@ -70,7 +70,7 @@ def test_groups_of_machines_add_up():
     ],
 )
 def test_what_is_not_known_is_not_made_up(kind: str, job: dict, usd: float | None):
-    assert spent(kind, job, PRICES, NOON).usd == usd
+    assert compute_job_cost(kind, job, PRICES, NOON).usd == usd
 
 
 def test_a_search_is_charged_for_each_of_its_trainings():
@@ -79,15 +79,18 @@ def test_a_search_is_charged_for_each_of_its_trainings():
     begun = {"TrainingJobStatus": "InProgress", "TrainingStartTime": NOON}
     definition = {"ResourceConfig": where}
     job = {"TrainingJobDefinition": definition, "TrainingJobSummaries": [over, begun, {}]}
-    found = spent("TuningJob", job, PRICES, NOON + 2 * HOUR)
-    each = spent("TrainingJob", TRAINING, PRICES, NOON + HOUR)
+    found = compute_job_cost("TuningJob", job, PRICES, NOON + 2 * HOUR)
+    each = compute_job_cost("TrainingJob", TRAINING, PRICES, NOON + HOUR)
     assert (found.seconds, found.usd) == (3 * 3600, pytest.approx(3 * each.usd))
     assert found.usd_a_second == pytest.approx(each.usd_a_second) and not found.estimated
     assert found.machines == "3 trainings on 2 × ml.g5.xlarge"
     spot = {"TrainingJobDefinition": definition | {"EnableManagedSpotTraining": True}}
-    assert spent("TuningJob", job | spot, PRICES, NOON).estimated
+    assert compute_job_cost("TuningJob", job | spot, PRICES, NOON).estimated
     other = {"ResourceConfig": {"InstanceType": "ml.unknown.large", "InstanceCount": 1}}
-    assert spent("TuningJob", job | {"TrainingJobDefinition": other}, PRICES, NOON).usd is None
+    assert (
+        compute_job_cost("TuningJob", job | {"TrainingJobDefinition": other}, PRICES, NOON).usd
+        is None
+    )
 
 
 @pytest.mark.parametrize("member", ["ResourceConfig", "HyperParameterTuningResourceConfig"])
@@ -97,6 +100,6 @@ def test_a_search_over_several_algorithms_is_charged_by_each_ones_machines(membe
              {"DefinitionName": "b", member: small}]  # fmt: skip
     trainings = [ENDED | {"TrainingJobDefinitionName": name} for name in "ab"]
     job = {"TrainingJobDefinitions": named, "TrainingJobSummaries": trainings}
-    found = spent("TuningJob", job, PRICES, NOON)
+    found = compute_job_cost("TuningJob", job, PRICES, NOON)
     assert found.machines == "2 trainings on 2 × ml.g5.xlarge or 1 × ml.m5.large"
     assert found.usd == pytest.approx(2 * (1.5 + 14 / HOURS_A_MONTH) + 0.1)

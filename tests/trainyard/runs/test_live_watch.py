@@ -68,7 +68,9 @@ def test_a_run_is_stopped_and_the_report_says_by_what(cloud: Cloud, watched):
     assert said[0].startswith("Ctrl-C: stopping the run"), said
     assert said[-1].startswith("run Stopped after ") and said[-1].endswith(": stopped by Ctrl-C")
     with taken_for_aws(cloud):
-        page = frozen_page.page(arn).partition("</style>")[2]  # whose classes are statuses, too
+        page = frozen_page.render_page(arn).partition("</style>")[
+            2
+        ]  # whose classes are statuses, too
     assert "stopped by Ctrl-C" in page and "Executing" not in page
 
 
@@ -90,4 +92,4 @@ def test_a_file_is_looked_for_in_a_step_that_has_no_outputs(cloud: Cloud):
     with apply_environment(cloud.endpoint.env):
         execution = Execution(arn)
         [gate] = execution.steps()
-        assert execution.output_json(gate, "gate", "gate.json") is None
+        assert execution.read_output_json(gate, "gate", "gate.json") is None

@@ -73,7 +73,7 @@ RUNS = {"first": Run(LINES), "second": Run(LINES), "none": Run(LINES[:2])}
 def learn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Learns of RUNS into tmp_path; the second has the first one's job, from the cache."""
     monkeypatch.setattr(training_speed, "Execution", lambda arn, region: RUNS[arn])
-    monkeypatch.setattr(training_speed, "all_executions", lambda region: [*RUNS])
+    monkeypatch.setattr(training_speed, "list_executions", lambda region: [*RUNS])
     place = tmp_path / "calibration.json"
     return lambda which: list(training_speed.calibrate(which, lambda job: SETTING, place=place))
 

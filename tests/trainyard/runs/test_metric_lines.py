@@ -4,12 +4,19 @@ import math
 
 import pytest
 
-from trainyard.runs.metric_lines import LineMetrics, definitions, hint, metrics_in
+from trainyard.runs.metric_lines import (
+    LineMetrics,
+    compile_definitions,
+    find_literal_prefix,
+    parse_line_metrics,
+)
 
 
 def read(regexes: dict[str, str], line: str) -> LineMetrics | None:
     entries = [{"Name": name, "Regex": regex} for name, regex in regexes.items()]
-    return metrics_in(definitions({"AlgorithmSpecification": {"MetricDefinitions": entries}}), line)
+    return parse_line_metrics(
+        compile_definitions({"AlgorithmSpecification": {"MetricDefinitions": entries}}), line
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,7 @@ def read(regexes: dict[str, str], line: str) -> LineMetrics | None:
     ],
 )
 def test_a_hint_is_in_every_line_that_the_expression_finds(regex: str, text: str):
-    assert hint(regex) == text
+    assert find_literal_prefix(regex) == text
 
 
 RMSE = r".*\[[0-9]+\].*#011train-rmse:([-+]?[0-9]*\.?[0-9]+).*"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.language.definition_document import steps_of
-from trainyard.language.expressions import values
+from trainyard.language.definition_document import iter_steps
+from trainyard.language.expressions import resolve_parameters
 from trainyard.runs import run_differences
 from trainyard.runs.run_differences import (
-    diff,
-    key,
-    parameter_fields,
+    build_parameter_fields,
+    compare_versions,
+    make_comparison_key,
     split_code_and_data,
     step_inputs,
 )
@@ -55,7 +55,7 @@ def test_only_regular_files_of_an_archive_count_and_none_reaches_the_disk(tmp_pa
     link, device = tarfile.TarInfo("link.py"), tarfile.TarInfo("tty")
     link.type, link.linkname, device.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.CHRTYPE
     members = [(tarfile.TarInfo("./a.py"), b"1"), (tarfile.TarInfo("../../evil.py"), b"2")]
-    found = run_differences.contents(packed(*members, (link, b""), (device, b"")))
+    found = run_differences.read_archive(packed(*members, (link, b""), (device, b"")))
     assert list(found.files) == ["a.py", "../../evil.py"]
     assert found.fault == "" and list(tmp_path.iterdir()) == []
 
@@ -63,12 +63,15 @@ def test_only_regular_files_of_an_archive_count_and_none_reaches_the_disk(tmp_pa
 def test_an_archive_that_unpacks_to_too_much_is_read_no_further(monkeypatch):
     monkeypatch.setattr(run_differences, "UNPACKED", 200_000)
     bomb = packed((tarfile.TarInfo("a.py"), b"x"), (tarfile.TarInfo("zeros"), bytes(10_000_000)))
-    found = run_differences.contents(bomb)
+    found = run_differences.read_archive(bomb)
     assert list(found.files) == ["a.py"]
     assert "200,000" in found.fault
     monkeypatch.setattr(run_differences, "MOST_FILES", 1)
     two = packed((tarfile.TarInfo("a"), b""), (tarfile.TarInfo("b"), b""))
-    assert len(run_differences.contents(two).files) == 1 and run_differences.contents(two).fault
+    assert (
+        len(run_differences.read_archive(two).files) == 1
+        and run_differences.read_archive(two).fault
+    )
 
 
 @given(st.binary(max_size=2_000), st.booleans(), st.data())
@@ -76,12 +79,12 @@ def test_no_bytes_break_the_reading_and_a_damaged_archive_says_so(
     content: bytes, zipped: bool, data
 ):
     archive = gzip.compress(content) if zipped else content
-    run_differences.contents(archive)
-    run_differences.file(archive, "a.py")
+    run_differences.read_archive(archive)
+    run_differences.read_archive_file(archive, "a.py")
     whole = bytearray(packed((tarfile.TarInfo("a.py"), b"print(1)\n" * 50)))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= data.draw(st.integers(1, 255))
-    found = run_differences.contents(bytes(whole))
+    found = run_differences.read_archive(bytes(whole))
     assert found.fault or len(found.files) <= 1
 
 
@@ -92,7 +95,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "", "  c", "\x1b[1m", "<b>"]), max_s
 def test_a_diff_holds_the_old_file_and_the_new_one(old: list[str], new: list[str]):
     before, after = "\n".join(old), "\n".join(new)
     with mock.patch.object(run_differences, "CONTEXT", 100):
-        found = diff(before.encode(), after.encode())
+        found = compare_versions(before.encode(), after.encode())
     if before == after:
         assert found.lines == ()
     else:
@@ -103,18 +106,18 @@ def test_a_diff_holds_the_old_file_and_the_new_one(old: list[str], new: list[str
 
 @pytest.mark.parametrize("content", [b"\0", b"\xff\xfe", b"x" * (run_differences.LARGEST_TEXT + 1)])
 def test_what_is_no_text_has_no_lines(content: bytes):
-    found = diff(content, b"text")
+    found = compare_versions(content, b"text")
     assert found.lines == () and found.note
 
 
 def test_a_diff_is_not_longer_than_a_page_and_a_reader_bear(monkeypatch):
     monkeypatch.setattr(run_differences, "MOST_LINES", 3)
     monkeypatch.setattr(run_differences, "LONGEST_LINE", 5)
-    found = diff(None, b"123456789\n2\n3\n4")
+    found = compare_versions(None, b"123456789\n2\n3\n4")
     assert len(found.lines) == 3 and "2 further lines" in found.note
     assert found.lines[1] == "+1234"
     monkeypatch.setattr(run_differences, "MOST_PAIRS", 10)  # to be lined up
-    found = diff(b"same\n1\n2\n3\n4\nend", b"same\n5\n6\n7\n8\nend")
+    found = compare_versions(b"same\n1\n2\n3\n4\nend", b"same\n5\n6\n7\n8\nend")
     assert found.lines == () and "too long" in found.note
 
 
@@ -126,13 +129,13 @@ def test_names_of_the_run_say_nothing():
         ("job pipelines-abc123def456-Train-x1 died", "job pipelines-zzz999yyy888-Train-q7 died"),
         ("s3://b/p-2026-11-22-21-43-03-123/x", "s3://b/p-2025-01-02-03-04-05-006/x"),
     ):
-        assert key(one, mine) == key(other, yours)
-    assert key("2026-11-22", mine) != key("2026-11-23", yours)
+        assert make_comparison_key(one, mine) == make_comparison_key(other, yours)
+    assert make_comparison_key("2026-11-22", mine) != make_comparison_key("2026-11-23", yours)
 
 
 def _given(document: dict[str, Any], texts: dict[str, str], job: dict[str, Any]):
-    step = next(steps_of(document["Steps"]))
-    return step_inputs(step, values(document, texts), job)
+    step = next(iter_steps(document["Steps"]))
+    return step_inputs(step, resolve_parameters(document, texts), job)
 
 
 def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():
@@ -168,7 +171,7 @@ def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():
 
 def test_a_parameter_that_looks_like_a_secret_differs_and_is_hidden():
     one, other = (
-        parameter_fields({"api_key": text})["api_key"] for text in ("hunter2x", "hunter3x")
+        build_parameter_fields({"api_key": text})["api_key"] for text in ("hunter2x", "hunter3x")
     )
-    assert key(one.raw, {}) != key(other.raw, {})
+    assert make_comparison_key(one.raw, {}) != make_comparison_key(other.raw, {})
     assert "hunter" not in one.text + other.text

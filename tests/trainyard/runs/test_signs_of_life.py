@@ -41,7 +41,10 @@ def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
     execution, lines = Training(), []
     alive = SignsOfLife(Display(progress=done), clock=lambda: execution.now)
     while execution.now < 5 * INTERVAL_S:
-        lines += [(execution.now, text) for _, text in alive.lines(execution, [running("Train")])]
+        lines += [
+            (execution.now, text)
+            for _, text in alive.iter_quiet_steps(execution, [running("Train")])
+        ]
         execution.now += poll
     times = [now for now, _ in lines]
     assert len(times) >= 2  # where it looks each 59 s, the line comes after two looks
@@ -54,9 +57,9 @@ def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
 def test_a_training_without_metrics_shows_the_end_of_its_log():
     execution = Training()
     alive = SignsOfLife(Display(progress=done), clock=lambda: execution.now)
-    assert list(alive.lines(execution, [running("Train")])) == []
+    assert list(alive.iter_quiet_steps(execution, [running("Train")])) == []
     alive._printed_at["Train"] = -INTERVAL_S
-    [(_, text)] = alive.lines(execution, [running("Train")])
+    [(_, text)] = alive.iter_quiet_steps(execution, [running("Train")])
     assert text == "Installing requirements"
 
 
@@ -68,9 +71,9 @@ def test_another_job_of_the_emulator_shows_the_end_of_its_log(emulator, tmp_path
     alive = SignsOfLife(Display(), clock=lambda: now)
     with apply_environment(emulator.env):
         execution = Execution(arn)
-        list(alive.lines(execution, execution.steps()))
+        list(alive.iter_quiet_steps(execution, execution.steps()))
         now, texts = INTERVAL_S, []
         while not texts or texts[-1] != "counted 7 rows":
             now += INTERVAL_S
-            texts += [text for _, text in alive.lines(execution, execution.steps())]
+            texts += [text for _, text in alive.iter_quiet_steps(execution, execution.steps())]
     cloud.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="0" * 32)

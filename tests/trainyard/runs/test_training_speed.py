@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.runs.training_speed import SLACK, STEP, ExpectedTime, Pace, earlier
+from trainyard.runs.training_speed import SLACK, STEP, ExpectedTime, Pace, estimate_expected_time
 from trainyard.terminal import console
 
 USUAL = {STEP: 1.0, "data": 0.1, "forward_backward": 0.7, "communication": 0.1, "optimizer": 0.1}
@@ -32,19 +32,19 @@ def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_t
 
 
 def test_the_first_expectation_counts_and_all_are_shown():
-    mine, other = earlier([USUAL | {STEP: 3.0}]), expected()
+    mine, other = estimate_expected_time([USUAL | {STEP: 3.0}]), expected()
     assert mine and mine.most == pytest.approx(SLACK * 3)
     pace = Pace(found=USUAL | {STEP: 2.0}, expected=(mine, other))
     assert not pace.is_slow
     with console.capture() as capture:
-        console.print(pace.table())
+        console.print(pace.build_table())
     head, first, *_ = capture.get().splitlines()
     assert head.split() == "seconds of this run 1 earlier run took is foreseen".split()
     assert first.split() == ["step", "2", "3", "1"]
 
 
 def test_of_several_runs_the_median_counts_and_the_longest_is_no_surprise():
-    found = earlier([USUAL, USUAL | {STEP: 2.0}, {STEP: 1.1, "data": 0.2}])
+    found = estimate_expected_time([USUAL, USUAL | {STEP: 2.0}, {STEP: 1.1, "data": 0.2}])
     assert found and found.seconds == {STEP: 1.1, "data": 0.1}
     assert found.most == pytest.approx(SLACK * 2) and found.grounds == "3 earlier runs took"
-    assert earlier([]) is None and earlier([{"data": 1.0}]) is None
+    assert estimate_expected_time([]) is None and estimate_expected_time([{"data": 1.0}]) is None

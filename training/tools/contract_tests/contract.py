@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
-from training.data.shard_writer import count_of, part
+from training.data.shard_writer import count_of, slice_samples
 from training.defaults.default_scores import Batches
-from training.workloads import Workload, WorkloadSpec, load, spec
+from training.workloads import Workload, WorkloadSpec, load, load_spec
 
 # A workload on its sample data, for use by the contract's rules.
 
@@ -40,7 +40,7 @@ class Trial:
 
     @cached_property
     def spec(self) -> WorkloadSpec:
-        return spec(self.name)
+        return load_spec(self.name)
 
     @cached_property
     def train(self) -> Dataset:
@@ -54,7 +54,7 @@ class Trial:
     def test(self) -> Dataset:
         return Dataset(self.folder / "test")
 
-    def workload(self) -> Workload:
+    def create_workload(self) -> Workload:
         """Create a new workload, as the train job does."""
         workload = load(self.name, self.settings, self.folder / "train")
         workload.fit(self.train)
@@ -63,9 +63,9 @@ class Trial:
     @cached_property
     def shared_workload(self) -> Workload:
         """A workload that all rules share which do not change it."""
-        return self.workload()
+        return self.create_workload()
 
-    def model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
+    def create_model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
         """Create a model with fresh weights."""
         torch.manual_seed(seed)
         return (workload or self.shared_workload).model()
@@ -75,19 +75,19 @@ class Trial:
         """SAMPLES samples of the training split, spread evenly over it."""
         return self.train.read(np.linspace(0, len(self.train) - 1, SAMPLES).astype(np.int64))
 
-    def batch(self, start: int = 0, stop: int = SAMPLES) -> Batch:
+    def make_batch(self, start: int = 0, stop: int = SAMPLES) -> Batch:
         """Return some of ``samples`` as a separate batch."""
         return self._batches.make_batch(
-            copy_samples(part(self.samples, self.train.fields, start, stop))
+            copy_samples(slice_samples(self.samples, self.train.fields, start, stop))
         )
 
     @cached_property
     def _batches(self) -> Batches:
         return Batches(self.shared_workload)
 
-    def batches(self, dataset: Dataset, size: int = SAMPLES) -> Iterator[tuple[int, Batch]]:
+    def iter_batches(self, dataset: Dataset, size: int = SAMPLES) -> Iterator[tuple[int, Batch]]:
         """Yield (number of samples, batch) over a whole split."""
-        for samples in dataset.batches(size):
+        for samples in dataset.iter_batches(size):
             yield count_of(samples, dataset.fields), self._batches.make_batch(samples)
 
 
@@ -96,7 +96,7 @@ def copy_samples(samples: Samples) -> Samples:
     return {name: array.copy() for name, array in samples.items()}
 
 
-def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+def compute_loss(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return (outputs in float32 or wider, loss), computed as a strategy does."""
     outputs = model(*workload.inputs(batch))
     wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
@@ -104,7 +104,7 @@ def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, 
 
 
 @contextmanager
-def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+def switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Context in which the model is in evaluation mode if not ``training``; each module's mode
     is restored.
     """
@@ -181,36 +181,38 @@ def rule(
     return add
 
 
-def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
+def check_rules(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
     """Check each rule, unless a rule that it needs is broken; yield the verdicts."""
     broken: set[str] = set()
     for rule in rules:
         if missing := sorted(broken & set(rule.needs)):
             verdict = Verdict(rule, (), f"{', '.join(missing)} is broken")
         else:
-            verdict = _judge_rule(trial, rule)
+            verdict = _check_rule(trial, rule)
         if verdict.faults or missing:
             broken.add(rule.name)
         yield verdict
 
 
-def method_location(workload: Any, *methods: str) -> str:
+def locate_method(workload: Any, *methods: str) -> str:
     """Return where a method of the workload is defined.
 
     Of several ``methods`` the first one in the user's own code is used, or the first of all if none
     is.
     """
-    own_methods = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
+    own_methods = [
+        name for name in methods if _is_own(_find_source_file(getattr(type(workload), name, None)))
+    ]
     method = (own_methods or methods)[0]
     try:
         function = inspect.unwrap(getattr(type(workload), method))
         line = inspect.getsourcelines(function)[1]
-        return f"{short(inspect.getfile(function))}:{line} {method}()"
+        return f"{shorten_path(inspect.getfile(function))}:{line} {method}()"
     except (AttributeError, TypeError, OSError):
         return f"{type(workload).__module__}: {method}()"
 
 
-def raised_at(error: BaseException) -> str:
+def locate_error(error: BaseException) -> str:
     """Return the innermost line of the user's own code in an error's traceback.
 
     If there is none, return the innermost line of all.
@@ -218,22 +220,22 @@ def raised_at(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own_frames = [frame for frame in frames if _is_own(frame.filename)]
     frame = (own_frames or list(frames))[-1]
-    return f"{short(frame.filename)}:{frame.lineno} {frame.name}()"
+    return f"{shorten_path(frame.filename)}:{frame.lineno} {frame.name}()"
 
 
-def error_line(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return an error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def short(file: str) -> str:
+def shorten_path(file: str) -> str:
     """Return a path relative to the current folder if it is in it, otherwise the path itself."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _judge_rule(trial: Trial, rule: Rule) -> Verdict:
+def _check_rule(trial: Trial, rule: Rule) -> Verdict:
     try:
         return Verdict(rule, list(rule.check(trial)))
     except NotChecked as reason:
@@ -241,7 +243,7 @@ def _judge_rule(trial: Trial, rule: Rule) -> Verdict:
     except Exception as error:  # any exception of the workload's code is a fault
         if _is_ours(error.__traceback__):
             raise
-        return Verdict(rule, [Fault(error_line(error), raised_at(error), rule.fix)])
+        return Verdict(rule, [Fault(format_error(error), locate_error(error), rule.fix)])
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
@@ -252,7 +254,7 @@ def _is_ours(trace: TracebackType | None) -> bool:
     return all(name.is_relative_to(Path(__file__).parent) for name in names)
 
 
-def _file(function: Any) -> str:
+def _find_source_file(function: Any) -> str:
     return getattr(getattr(function, "__code__", None), "co_filename", "")
 
 

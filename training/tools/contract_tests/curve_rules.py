@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.microbatches import by_batch
-from training.tools.contract_tests.contract import Fault, NotChecked, Trial, method_location, rule
-from training.tools.contract_tests.packing_rules import environment
+from training.microbatches import depends_on_micro_batch
+from training.tools.contract_tests.contract import Fault, NotChecked, Trial, locate_method, rule
+from training.tools.contract_tests.packing_rules import build_environment
 from training.tools.contract_tests.trial_rank import Case
 
 STEPS, SAVED_STEP = 6, 3
@@ -49,7 +49,7 @@ Results = Mapping[str, Any]
 
 @rule("trains", "a training of six steps comes to its end", fix="see the line that raised")
 def check_training(trial: Trial) -> Iterator[Fault]:
-    yield from _errors(_run_first(trial))
+    yield from _check_errors(_run_first(trial))
 
 
 @rule(
@@ -59,13 +59,13 @@ def check_training(trial: Trial) -> Iterator[Fault]:
 )
 def check_determinism(trial: Trial) -> Iterator[Fault]:
     first, second = _run_first(trial), _run_second(trial)
-    yield from _errors(second)
+    yield from _check_errors(second)
     if not second.get("again") or second["again"]["error"]:
         return
-    if difference := _difference(first["whole"], second["again"]):
+    if difference := _describe_difference(first["whole"], second["again"]):
         yield Fault(
             f"the same training is another one in another process: {difference}",
-            method_location(trial.shared_workload, "loss"),
+            locate_method(trial.shared_workload, "loss"),
             "draw from torch's generator alone; keep nothing outside of the model",
         )
 
@@ -77,10 +77,10 @@ def check_determinism(trial: Trial) -> Iterator[Fault]:
 )
 def check_resume(trial: Trial) -> Iterator[Fault]:
     full_run, resumed_run = _run_first(trial)["whole"], _run_second(trial)["resumed"]
-    if difference := _difference(full_run, resumed_run):
+    if difference := _describe_difference(full_run, resumed_run):
         yield Fault(
             f"resumed after step {SAVED_STEP} it is another training: {difference}",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "keep what a step changes in persistent buffers, and nothing in attributes or modules",
         )
 
@@ -93,7 +93,7 @@ def check_resume(trial: Trial) -> Iterator[Fault]:
 def check_strategies(trial: Trial) -> Iterator[Fault]:
     names = _list_supported(trial)
     results = _run_ranks(trial, tuple(names))
-    yield from _errors(results)
+    yield from _check_errors(results)
     single_losses = _run_first(trial)["whole"]["losses"]
     for name in names:
         if name not in results or results[name]["error"]:
@@ -110,7 +110,7 @@ def check_strategies(trial: Trial) -> Iterator[Fault]:
             yield Fault(
                 f"{name} on two ranks: the loss of step {step} is {losses[step]:g}, one process's "
                 f"{single_losses[step]:g}",
-                method_location(
+                locate_method(
                     trial.shared_workload, "loss" if name in ("ddp", "fsdp") else "tensor_parallel"
                 ),
                 "loss and units are sums over samples, whichever rank has them",
@@ -121,7 +121,7 @@ def _list_supported(trial: Trial) -> list[str]:
     """Return the strategies that the workload says it supports."""
     config = trial.spec.config.model_validate(dict(trial.settings))
     # If the training depends on the micro-batch, a split changes it.
-    depends_on_batch = by_batch(trial.shared_workload, trial.model())
+    depends_on_batch = depends_on_micro_batch(trial.shared_workload, trial.create_model())
     splits = {"tensor_parallel": (2, 1), "pipeline_parallel": (1, 2)}
     return [
         name
@@ -135,8 +135,13 @@ def _list_supported(trial: Trial) -> list[str]:
 def _run_first(trial: Trial) -> Results:
     """Run one process: the whole training, and one that is interrupted."""
     cases = [
-        Case("whole", SETTINGS, str(_work(trial) / "whole")),
-        Case("interrupted", SETTINGS, str(_work(trial) / "interrupted"), stop_at=SAVED_STEP),
+        Case("whole", SETTINGS, str(_create_work_folder(trial) / "whole")),
+        Case(
+            "interrupted",
+            SETTINGS,
+            str(_create_work_folder(trial) / "interrupted"),
+            stop_at=SAVED_STEP,
+        ),
     ]
     return _run(trial, "first", cases, [{}])
 
@@ -145,8 +150,8 @@ def _run_first(trial: Trial) -> Results:
 def _run_second(trial: Trial) -> Results:
     """Run another process: the interrupted training goes on, and the whole one runs again."""
     cases = [
-        Case("resumed", SETTINGS, str(_work(trial) / "interrupted")),
-        Case("again", SETTINGS, str(_work(trial) / "again")),
+        Case("resumed", SETTINGS, str(_create_work_folder(trial) / "interrupted")),
+        Case("again", SETTINGS, str(_create_work_folder(trial) / "again")),
     ]
     return _run(trial, "second", cases, [{}], seed=2)
 
@@ -155,7 +160,12 @@ def _run_second(trial: Trial) -> Results:
 def _run_ranks(trial: Trial, names: Sequence[str]) -> Results:
     """Run the trainings ``names`` on two ranks."""
     cases = [
-        Case(name, SETTINGS | STRATEGIES[name], str(_work(trial) / name), port=_find_free_port())
+        Case(
+            name,
+            SETTINGS | STRATEGIES[name],
+            str(_create_work_folder(trial) / name),
+            port=_find_free_port(),
+        )
         for name in names
     ]
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2"}
@@ -172,17 +182,20 @@ def _run(
     seed: int = 1,
 ) -> Results:
     """Run the cases; return rank 0's results, or another rank's error if rank 0 raised none."""
-    out = _work(trial) / f"{name}.json"
+    out = _create_work_folder(trial) / f"{name}.json"
     plan = {"workload": trial.name, "settings": dict(trial.settings), "data": str(trial.folder),
             "cases": [asdict(case) for case in cases], "out": str(out)}  # fmt: skip
-    path = _work(trial) / f"{name}-plan.json"
+    path = _create_work_folder(trial) / f"{name}-plan.json"
     path.write_text(json.dumps(plan))
     command = [sys.executable, "-m", "training.tools.contract_tests.trial_rank", str(path)]
-    log = _work(trial) / f"{name}.log"
+    log = _create_work_folder(trial) / f"{name}.log"
     with log.open("w") as output:
         processes = [
             subprocess.Popen(
-                command, env=environment(seed) | variables, stdout=output, stderr=subprocess.STDOUT
+                command,
+                env=build_environment(seed) | variables,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
             for variables in ranks
         ]
@@ -210,13 +223,13 @@ def _run(
     return (own_causes or causes or results)[0]
 
 
-def _errors(results: Results) -> Iterator[Fault]:
+def _check_errors(results: Results) -> Iterator[Fault]:
     for name, result in results.items():
         if result.get("error"):
             yield Fault(f"{name}: {result['error']}", result["where"], "see the line that raised")
 
 
-def _difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _describe_difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Describe the difference in words; empty if there is none."""
     for kind in ("losses", "validation"):
         for step, value in other[kind].items():
@@ -225,7 +238,7 @@ def _difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return "" if first["weights"] == other["weights"] else "the trained weights differ"
 
 
-def _work(trial: Trial) -> Path:
+def _create_work_folder(trial: Trial) -> Path:
     work = trial.folder.parent / "trainings"
     work.mkdir(exist_ok=True)
     return work

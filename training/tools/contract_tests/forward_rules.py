@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.microbatches import MicroBatches, by_batch
+from training.microbatches import MicroBatches, depends_on_micro_batch
 from training.tools.contract_tests.contract import (
     SAMPLES,
     SEED,
     Fault,
     NotChecked,
     Trial,
-    losses,
-    method_location,
-    mode,
+    compute_loss,
+    locate_method,
     rule,
+    switch_mode,
 )
 
 CLOSE = 1e-4
@@ -38,13 +38,13 @@ def check_fit(trial: Trial) -> Iterator[Fault]:
 
 
 def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
-    workload, batch = trial.shared_workload, trial.batch(0, count)
-    model = trial.model()
+    workload, batch = trial.shared_workload, trial.make_batch(0, count)
+    model = trial.create_model()
     inputs = workload.inputs(batch)
     if not isinstance(inputs, tuple) or not all(isinstance(value, Tensor) for value in inputs):
         yield Fault(
             f"inputs() gives {type(inputs).__name__}, expected a tuple of tensors",
-            method_location(workload, "inputs"),
+            locate_method(workload, "inputs"),
             "return (tensor,), with the comma, also for one",
         )
         return
@@ -53,41 +53,41 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
         *(("an input", value, "inputs") for value in inputs),
         ("the outputs", outputs, "model"),
     ]:
-        yield from _first_dimension(trial, label, tensor, method, count)
+        yield from _check_first_dimension(trial, label, tensor, method, count)
     if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) != count:
         return
     if not outputs.is_floating_point():
         yield Fault(
             f"the outputs are {outputs.dtype}",
-            method_location(workload, "model"),
+            locate_method(workload, "model"),
             "give floating-point ones",
         )
         return
-    _, loss = losses(workload, model, batch)
-    yield from _loss(trial, loss)
+    _, loss = compute_loss(workload, model, batch)
+    yield from _check_loss(trial, loss)
     if count == SAMPLES:  # one sample may have no units
-        yield from _units(trial, workload.units(batch))
+        yield from _check_units(trial, workload.units(batch))
 
 
-def _first_dimension(
+def _check_first_dimension(
     trial: Trial, label: str, tensor: object, method: str, count: int
 ) -> Iterator[Fault]:
     if not isinstance(tensor, Tensor):
         yield Fault(
             f"{label} are {type(tensor).__name__}, expected one tensor",
-            method_location(trial.shared_workload, method),
+            locate_method(trial.shared_workload, method),
             "join several by torch.cat or torch.stack, and take them apart in loss()",
         )
     elif not tensor.dim() or len(tensor) != count:
         yield Fault(
             f"the shape of {label} of {count} sample{'s' * (count > 1)} is {tuple(tensor.shape)}",
-            method_location(trial.shared_workload, method),
+            locate_method(trial.shared_workload, method),
             "let the first dimension be the sample; give squeeze() the dimension that it removes",
         )
 
 
-def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
-    location = method_location(trial.shared_workload, "loss")
+def _check_loss(trial: Trial, loss: object) -> Iterator[Fault]:
+    location = locate_method(trial.shared_workload, "loss")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
         description = (
             f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
@@ -111,38 +111,40 @@ def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
         )
 
 
-def _units(trial: Trial, units: object) -> Iterator[Fault]:
+def _check_units(trial: Trial, units: object) -> Iterator[Fault]:
     if not isinstance(units, Tensor) or units.dim():
         yield Fault(
             f"units() gives {units!r:.80}, expected a tensor of one number, 0-dim",
-            method_location(trial.shared_workload, "units"),
+            locate_method(trial.shared_workload, "units"),
             "return torch.tensor(n, device=…), or a .sum()",
         )
     elif not float(units) > 0:
         yield Fault(
             f"units() counts {float(units):g} in {SAMPLES} samples",
-            method_location(trial.shared_workload, "units"),
+            locate_method(trial.shared_workload, "units"),
             "count what the loss is summed over",
         )
 
 
 @rule("loss is a sum", "loss and units of samples add up over them")
 def check_additivity(trial: Trial) -> Iterator[Fault]:
-    workload, model = trial.shared_workload, trial.model()
-    with mode(model, training=False), torch.no_grad():
-        outputs, full_loss = losses(workload, model, trial.batch())
+    workload, model = trial.shared_workload, trial.create_model()
+    with switch_mode(model, training=False), torch.no_grad():
+        outputs, full_loss = compute_loss(workload, model, trial.make_batch())
         cut = 3  # The parts are unequal, because with halves a mean would look like half a sum.
         parts = [
-            workload.loss(outputs[start:stop], trial.batch(start, stop))
+            workload.loss(outputs[start:stop], trial.make_batch(start, stop))
             for start, stop in ((0, cut), (cut, SAMPLES))
         ]
-    counts = [float(workload.units(trial.batch(*bounds))) for bounds in ((0, cut), (cut, SAMPLES))]
-    units = float(workload.units(trial.batch()))
+    counts = [
+        float(workload.units(trial.make_batch(*bounds))) for bounds in ((0, cut), (cut, SAMPLES))
+    ]
+    units = float(workload.units(trial.make_batch()))
     if abs(sum(counts) - units) > CLOSE * units:
         yield Fault(
             f"{SAMPLES} samples have {units:g} units, {cut} and {SAMPLES - cut} of them "
             f"{counts[0]:g} and {counts[1]:g}",
-            method_location(workload, "units"),
+            locate_method(workload, "units"),
             "count the units of each sample by itself, and add them up",
         )
     total, (first, second) = float(full_loss), map(float, parts)
@@ -162,34 +164,35 @@ def check_additivity(trial: Trial) -> Iterator[Fault]:
     yield Fault(
         f"the loss of {SAMPLES} samples is {total:g}, those of {cut} and {SAMPLES - cut} of them "
         f"are {first:g} and {second:g}",
-        method_location(workload, "loss"),
+        locate_method(workload, "loss"),
         fix,
     )
 
 
 @rule("evaluation is calm", "in evaluation the same sample gives the same outputs")
 def check_evaluation(trial: Trial) -> Iterator[Fault]:
-    model, passes = trial.model(), []
-    with mode(model, training=False), torch.no_grad():
+    model, passes = trial.create_model(), []
+    with switch_mode(model, training=False), torch.no_grad():
         for seed in (SEED, SEED + 1):
             torch.manual_seed(seed)
-            passes.append(losses(trial.shared_workload, model, trial.batch())[0])
+            passes.append(compute_loss(trial.shared_workload, model, trial.make_batch())[0])
     if not torch.equal(*passes):
         difference = float((passes[0] - passes[1]).abs().max())
         yield Fault(
             f"two passes in evaluation differ by {difference:g}",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "give functional.dropout training=self.training; draw nothing where not self.training",
         )
 
 
 @rule("samples stand alone", "in evaluation no sample's outputs depend on its neighbours")
 def check_independence(trial: Trial) -> Iterator[Fault]:
-    model = trial.model()
-    with mode(model, training=False), torch.no_grad():
-        together, _ = losses(trial.shared_workload, model, trial.batch())
+    model = trial.create_model()
+    with switch_mode(model, training=False), torch.no_grad():
+        together, _ = compute_loss(trial.shared_workload, model, trial.make_batch())
         single = [
-            losses(trial.shared_workload, model, trial.batch(n, n + 1))[0] for n in range(SAMPLES)
+            compute_loss(trial.shared_workload, model, trial.make_batch(n, n + 1))[0]
+            for n in range(SAMPLES)
         ]
     if any(outputs.shape[1:] != together.shape[1:] for outputs in single):
         raise NotChecked("the shape of the outputs depends on the batch")
@@ -197,7 +200,7 @@ def check_independence(trial: Trial) -> Iterator[Fault]:
     if not difference <= 1e-3 * max(1e-3, float(together.abs().max())):
         yield Fault(
             f"outputs of a sample alone and among {SAMPLES} differ by {float(difference):g}",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "normalise, softmax and pool over a sample's own dimensions; a BatchNorm obeys eval()",
         )
 
@@ -205,24 +208,24 @@ def check_independence(trial: Trial) -> Iterator[Fault]:
 @rule("random numbers are torch's", "what is drawn is drawn from torch's generator, and said")
 def check_generators(trial: Trial) -> Iterator[Fault]:
     states = _read_foreign_states()
-    model = trial.model()
+    model = trial.create_model()
     micro = MicroBatches(model, SEED, SAMPLES)
     micro.step(0, torch.device("cpu"))
     micro.begin(0)
     before = torch.get_rng_state()
-    losses(trial.shared_workload, model, trial.batch())
+    compute_loss(trial.shared_workload, model, trial.make_batch())
     drew = not torch.equal(torch.get_rng_state(), before)
     for name, state in _read_foreign_states().items():
         if state != states[name]:
             yield Fault(
                 f"model or loss draws from {name}, which the training's seed does not reach",
-                method_location(trial.shared_workload, "model"),
+                locate_method(trial.shared_workload, "model"),
                 "draw by torch.rand, torch.randn, torch.randperm",
             )
-    if drew and not by_batch(trial.shared_workload, model):
+    if drew and not depends_on_micro_batch(trial.shared_workload, model):
         yield Fault(
             "the forward pass draws torch's random numbers by no module that is known to",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "take training.dropout.Dropout, or set by_batch = True in the Workload",
         )
 
@@ -240,8 +243,8 @@ def check_units(trial: Trial) -> Iterator[Fault]:
     """Compare the units with the number of outputs that the loss depends on, found by its
     gradient.
     """
-    workload, model, batch = trial.shared_workload, trial.model(), trial.batch()
-    outputs = losses(workload, model, batch)[0].detach().requires_grad_()
+    workload, model, batch = trial.shared_workload, trial.create_model(), trial.make_batch()
+    outputs = compute_loss(workload, model, batch)[0].detach().requires_grad_()
     gradient = torch.autograd.grad(workload.loss(outputs, batch), outputs)[0] != 0
     units = float(workload.units(batch))
     if units != int(units):
@@ -256,20 +259,20 @@ def check_units(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"{SAMPLES} samples have {units:g} units, but the loss looks at "
             f"{' or '.join(map(str, sorted(counts)))} places of outputs {tuple(outputs.shape)}",
-            method_location(workload, "units"),
+            locate_method(workload, "units"),
             "count with the very mask that the loss is masked with",
         )
 
 
 @rule("gradients reach all weights", "each weight that is trained has a gradient")
 def check_gradients(trial: Trial) -> Iterator[Fault]:
-    model = trial.model()
+    model = trial.create_model()
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     solver, missing = torch.optim.Adam(trainable.values(), 1e-3), set(trainable)
     # Several steps, because weights that begin at zero pass gradients on only after a step.
     for _ in range(3):
         solver.zero_grad()
-        losses(trial.shared_workload, model, trial.batch())[1].backward()
+        compute_loss(trial.shared_workload, model, trial.make_batch())[1].backward()
         missing -= {n for n, p in trainable.items() if p.grad is not None and p.grad.any()}
         solver.step()
     if missing:
@@ -277,6 +280,6 @@ def check_gradients(trial: Trial) -> Iterator[Fault]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield Fault(
             f"no gradient for {', '.join(names[:3])}{more}",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "use them, freeze them by requires_grad_(False), or leave them out; look for detach()",
         )

@@ -22,7 +22,7 @@ load_packing(sys.argv[1], read_settings(sys.argv[2]))
 """
 
 
-def environment(seed: int) -> dict[str, str]:
+def build_environment(seed: int) -> dict[str, str]:
     """Return the environment of a subprocess: the same Python path, with another seed of
     ``hash`` (and so another order of sets).
     """
@@ -48,7 +48,7 @@ def shard(
         jobs[folder] = subprocess.Popen(
             command,
             cwd=CHECKOUT,
-            env=environment(seed),
+            env=build_environment(seed),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -61,7 +61,7 @@ def shard(
 def check_imports(trial: Trial) -> Iterator[Fault]:
     process = subprocess.run(
         [sys.executable, "-c", TORCHLESS_SCRIPT, trial.name, json.dumps(dict(trial.settings))],
-        env=environment(0),
+        env=build_environment(0),
         capture_output=True,
         text=True,
         check=False,

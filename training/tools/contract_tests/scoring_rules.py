@@ -13,10 +13,10 @@ from training.tools.contract_tests.contract import (
     Fault,
     NotChecked,
     Trial,
-    losses,
-    method_location,
-    mode,
+    compute_loss,
+    locate_method,
     rule,
+    switch_mode,
 )
 from training.tools.contract_tests.forward_rules import CLOSE
 
@@ -24,11 +24,11 @@ from training.tools.contract_tests.forward_rules import CLOSE
 @rule("scores", "each example of the test split has a finite row, and the same one each time")
 def check_scores(trial: Trial) -> Iterator[Fault]:
     model, location = (
-        trial.model().eval(),
-        method_location(trial.shared_workload, "scores", "measure"),
+        trial.create_model().eval(),
+        locate_method(trial.shared_workload, "scores", "measure"),
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    first = _table(trial, model)
+    first = _build_score_table(trial, model)
     if changed_names := [n for n, t in model.state_dict().items() if not torch.equal(t, before[n])]:
         yield Fault(
             f"scores() changes the model's {changed_names[0]}", location, "score under eval()"
@@ -36,10 +36,10 @@ def check_scores(trial: Trial) -> Iterator[Fault]:
     for name, column in first.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             yield Fault(f"column {name} is not finite", location, "look for log(0) and 0 / 0")
-    if missing := [name for name in _columns(trial) if name not in first]:
+    if missing := [name for name in _list_score_columns(trial) if name not in first]:
         yield Fault(f"the rows have no {', '.join(missing)}", location, "see training/scores.py")
         return
-    other = _table(trial, trial.model(seed=SEED + 1).eval())
+    other = _build_score_table(trial, trial.create_model(seed=SEED + 1).eval())
     for name in ("example", "group"):
         if not np.array_equal(first[name], other[name]):
             yield Fault(
@@ -48,7 +48,7 @@ def check_scores(trial: Trial) -> Iterator[Fault]:
                 "let rows, their order and names follow from the split alone",
             )
     torch.manual_seed(SEED + 2)
-    repeat = _table(trial, model)
+    repeat = _build_score_table(trial, model)
     if differ := [n for n in first if not np.array_equal(first[n], repeat[n])]:
         yield Fault(
             f"the same model scores {differ[0]} in another way the second time",
@@ -59,23 +59,23 @@ def check_scores(trial: Trial) -> Iterator[Fault]:
 
 @rule("scores agree with the loss", "a metric's sums are the loss", needs=("scores",))
 def check_agreement(trial: Trial) -> Iterator[Fault]:
-    model = trial.model().eval()
-    table = _table(trial, model)
+    model = trial.create_model().eval()
+    table = _build_score_table(trial, model)
     total, units = 0.0, 0.0
-    with mode(model, training=False), torch.no_grad():
-        for _, batch in trial.batches(trial.test):
-            total += float(losses(trial.shared_workload, model, batch)[1])
+    with switch_mode(model, training=False), torch.no_grad():
+        for _, batch in trial.iter_batches(trial.test):
+            total += float(compute_loss(trial.shared_workload, model, batch)[1])
             units += float(trial.shared_workload.units(batch))
     sums = {n.removesuffix(".sum"): table[n].sum() for n in table if n.endswith(".sum")}
     weights = {name: table[f"{name}.weight"].sum() for name in sums}
-    if any(_near(sums[n], total) and _near(weights[n], units) for n in sums):
+    if any(_is_close(sums[n], total) and _is_close(weights[n], units) for n in sums):
         return
     if "loss" not in sums:
         raise NotChecked(f"none of {', '.join(sums)} is the loss itself")
     yield Fault(
         f"over the test split the metric loss is {sums['loss']:g} / {weights['loss']:g}, loss() "
         f"and units() say {total:g} / {units:g}",
-        method_location(trial.shared_workload, "scores", "measure"),
+        locate_method(trial.shared_workload, "scores", "measure"),
         "give each example's own loss as its sum, and its units as its weight",
     )
 
@@ -83,9 +83,9 @@ def check_agreement(trial: Trial) -> Iterator[Fault]:
 @rule("metrics", "the metrics are those of the SPEC, and finite", needs=("scores",))
 def check_metrics(trial: Trial) -> Iterator[Fault]:
     metrics = trial.shared_workload.metrics(
-        list(trial.shared_workload.scores(trial.model().eval(), trial.test))
+        list(trial.shared_workload.scores(trial.create_model().eval(), trial.test))
     )
-    location = method_location(trial.shared_workload, "metrics", "measure")
+    location = locate_method(trial.shared_workload, "metrics", "measure")
     if metrics.keys() != trial.spec.metrics.keys():
         yield Fault(
             f"metrics() gives {', '.join(metrics)}; the SPEC names {', '.join(trial.spec.metrics)}",
@@ -97,7 +97,7 @@ def check_metrics(trial: Trial) -> Iterator[Fault]:
             yield Fault(f"{name} is {entry['value']}", location, "look at its sums and weights")
 
 
-def _table(trial: Trial, model: nn.Module) -> dict[str, np.ndarray]:
+def _build_score_table(trial: Trial, model: nn.Module) -> dict[str, np.ndarray]:
     """Return the scores of the test split as one table."""
     return join_blocks(list(trial.shared_workload.scores(model, trial.test)))
 
@@ -107,7 +107,7 @@ def join_blocks(blocks: list[Block]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def _columns(trial: Trial) -> list[str]:
+def _list_score_columns(trial: Trial) -> list[str]:
     """Return the names of the columns that a row of scores must have."""
     spec = trial.spec
     metric_names = spec.metrics if spec.compared_in is None else spec.compared_in
@@ -118,5 +118,5 @@ def _columns(trial: Trial) -> list[str]:
     ]
 
 
-def _near(value: float, other: float) -> bool:
+def _is_close(value: float, other: float) -> bool:
     return abs(value - other) <= 10 * CLOSE * max(abs(other), 1e-6)

@@ -14,10 +14,10 @@ from training.tools.contract_tests.contract import (
     SEED,
     Fault,
     Trial,
-    losses,
-    method_location,
-    mode,
+    compute_loss,
+    locate_method,
     rule,
+    switch_mode,
 )
 
 INTERNAL = {"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
@@ -26,19 +26,19 @@ INSERT = "register it: nn.Parameter, nn.ModuleList, nn.ModuleDict, self.register
 
 @rule("fresh weights", "the same seed gives the same model")
 def check_fresh_weights(trial: Trial) -> Iterator[Fault]:
-    first, other = (trial.model().state_dict() for _ in range(2))
+    first, other = (trial.create_model().state_dict() for _ in range(2))
     if first.keys() != other.keys():
         names = ", ".join(sorted(first.keys() ^ other.keys())[:3])
         yield Fault(
             f"two models have other weights: {names}",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "build the same layers in the same order each time",
         )
         return
     if differ := [name for name in first if not torch.equal(first[name], other[name])]:
         yield Fault(
             f"{differ[0]} differs between two models of one seed",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "initialise by torch's generator: nn.init, torch.randn; no numpy, no generator of its "
             "own, no time",
         )
@@ -46,7 +46,7 @@ def check_fresh_weights(trial: Trial) -> Iterator[Fault]:
 
 @rule("weights are registered", "every weight and layer is in state_dict()")
 def check_registration(trial: Trial) -> Iterator[Fault]:
-    model = trial.model()
+    model = trial.create_model()
     registered_ids = {
         id(member) for member in (*model.parameters(), *model.buffers(), *model.modules())
     }
@@ -60,7 +60,7 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
                 kind = "layer" if isinstance(member, nn.Module) else "weight"
                 yield Fault(
                     f"{f'{path}.{name}'.lstrip('.')} holds a {kind} that state_dict() has not",
-                    method_location(trial.shared_workload, "model"),
+                    locate_method(trial.shared_workload, "model"),
                     INSERT,
                 )
                 break
@@ -78,20 +78,20 @@ def _find_hidden(value: Any) -> Iterator[nn.Module | Tensor]:
 
 @rule("state is saved", "what a training step changes is in state_dict()")
 def check_saved_state(trial: Trial) -> Iterator[Fault]:
-    workload = trial.workload()
-    model = trial.model(workload)
+    workload = trial.create_workload()
+    model = trial.create_model(workload)
     before = _copy_unsaved(model, workload)
     solver = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 1e-3)
     for _ in range(2):
         torch.manual_seed(SEED)
-        losses(workload, model, trial.batch())[1].backward()
+        compute_loss(workload, model, trial.make_batch())[1].backward()
         solver.step()
     after = _copy_unsaved(model, workload)
     for name in after:
-        if name not in before or not _equal(before[name], after[name]):
+        if name not in before or not _is_equal(before[name], after[name]):
             yield Fault(
                 f"a training step changes {name}, which no checkpoint has",
-                method_location(workload, "model" if name.startswith("model") else "loss"),
+                locate_method(workload, "model" if name.startswith("model") else "loss"),
                 "make it a persistent buffer (self.register_buffer), or a function of the step's "
                 "samples alone",
             )
@@ -114,7 +114,7 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def _equal(value: Any, other: Any) -> bool:
+def _is_equal(value: Any, other: Any) -> bool:
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         return value.shape == other.shape and bool(torch.equal(value, other))
     return type(value) is type(other) and bool(value == other)
@@ -122,7 +122,7 @@ def _equal(value: Any, other: Any) -> bool:
 
 @rule("export and restore", "the exported model is the one that was trained")
 def check_export(trial: Trial) -> Iterator[Fault]:
-    model = trial.model()
+    model = trial.create_model()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     weights, _ = trial.shared_workload.export(dict(state))
     back = trial.shared_workload.restore(dict(weights))
@@ -131,7 +131,7 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         names = ", ".join(sorted(wrong or back.keys() - state.keys())[:3])
         yield Fault(
             f"restore(export(weights)) has other {names}",
-            method_location(trial.shared_workload, "restore", "export"),
+            locate_method(trial.shared_workload, "restore", "export"),
             "let restore undo all that export does",
         )
         return
@@ -139,13 +139,13 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         description = {"workload": trial.name, "workload_config": dict(trial.settings)}
         artifact.save(Path(name), LocalWeights(state), trial.shared_workload, description, [])
         workload, reopened_model, _ = artifact.open_artifact(Path(name))
-    with mode(model, training=False), torch.no_grad():
-        before, _ = losses(trial.shared_workload, model, trial.batch())
-        after, _ = losses(workload, reopened_model, trial.batch())
+    with switch_mode(model, training=False), torch.no_grad():
+        before, _ = compute_loss(trial.shared_workload, model, trial.make_batch())
+        after, _ = compute_loss(workload, reopened_model, trial.make_batch())
     if not torch.equal(before, after):
         difference = float((before - after).abs().max())
         yield Fault(
             f"the model that is read from its archive gives outputs that differ by {difference:g}",
-            method_location(trial.shared_workload, "model"),
+            locate_method(trial.shared_workload, "model"),
             "keep all that shapes outputs in state_dict(), or in files() as fit() learned it",
         )

@@ -21,7 +21,7 @@ from training.config import TrainConfig
 from training.export.weight_location import gather_weights
 from training.loop import Loop
 from training.strategies import start_strategy
-from training.tools.contract_tests.contract import Trial, error_line, raised_at
+from training.tools.contract_tests.contract import Trial, format_error, locate_error
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Result:
     where: str = ""
 
 
-def weights(state: dict[str, torch.Tensor]) -> str:
+def hash_weights(state: dict[str, torch.Tensor]) -> str:
     """Return the SHA-256 of a model's state, independent of the order of its names."""
     digest = hashlib.sha256()
     for name in sorted(state):
@@ -80,8 +80,8 @@ def main() -> None:
             except _TrainingInterrupt:
                 pass
             except Exception as error:
-                results[case.name].error = error_line(error)
-                results[case.name].where = raised_at(error)
+                results[case.name].error = format_error(error)
+                results[case.name].where = locate_error(error)
                 raise
     finally:
         summary = {name: asdict(result) for name, result in results.items()}
@@ -90,7 +90,7 @@ def main() -> None:
 
 def _train(trial: Trial, case: Case, result: Result) -> None:
     config = TrainConfig(**case.config)
-    workload = trial.workload()
+    workload = trial.create_workload()
     with start_strategy(config, workload) as strategy:
         ranks, keep = strategy.ranks, config.keep_checkpoints
         checkpoints = Checkpoints(Path(case.folder), "trial", keep, ranks)
@@ -106,7 +106,7 @@ def _train(trial: Trial, case: Case, result: Result) -> None:
 
         loop = Loop(config, workload, strategy, checkpoints, report)
         loop.train(trial.train, trial.validation)
-        result.weights = weights(gather_weights(strategy))
+        result.weights = hash_weights(gather_weights(strategy))
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from training.tools.contract_tests import (
     scoring_rules,
     state_rules,
 )
-from training.tools.contract_tests.contract import RULES, Rule, Trial, Verdict, judge
+from training.tools.contract_tests.contract import RULES, Rule, Trial, Verdict, check_rules
 from training.tools.contract_tests.packing_rules import TWICE, shard
-from training.workloads import read_settings, spec
-from trainyard.common.errors import TrainyardError, nearest
+from training.workloads import load_spec, read_settings
+from trainyard.common.errors import TrainyardError, suggest_nearest
 
 ORDER = (packing_rules, forward_rules, state_rules, scoring_rules, curve_rules)
 """The modules that define rules, in the order in which they are checked."""
@@ -30,7 +30,7 @@ ORDER = (packing_rules, forward_rules, state_rules, scoring_rules, curve_rules)
 console = Console()
 
 
-def rules() -> list[Rule]:
+def list_rules() -> list[Rule]:
     """Return all rules, in the order of their modules."""
     names = [module.__name__ for module in ORDER]
     return sorted(RULES, key=lambda rule: names.index(rule.check.__module__))
@@ -42,20 +42,21 @@ def select_rules(only: Sequence[str]) -> list[Rule]:
     Raises:
         TrainyardError: there is no rule with one of these names.
     """
-    rules_by_name = {rule.name: rule for rule in rules()}
+    rules_by_name = {rule.name: rule for rule in list_rules()}
     selection, waiting = set[str](), list(only or ())
     while waiting:
         name = waiting.pop()
         if name not in rules_by_name:
             raise TrainyardError(
-                f"--only {name!r}: there is no such rule; {nearest(name, list(rules_by_name))}"
+                f"--only {name!r}: there is no such rule; "
+                f"{suggest_nearest(name, list(rules_by_name))}"
             )
         selection.add(name)
         waiting += rules_by_name[name].needs
-    return [rule for rule in rules() if not only or rule.name in selection]
+    return [rule for rule in list_rules() if not only or rule.name in selection]
 
 
-def attempt(
+def check_workload(
     name: str, settings: str, raw: Path, work: Path, only: Sequence[str] = ()
 ) -> Iterator[Verdict]:
     """Check the rules of the contract on the data in ``raw``; ``work`` must be an empty folder.
@@ -63,17 +64,17 @@ def attempt(
     Raises:
         TrainyardError: the workload is unknown, a setting is wrong, or its data cannot be read.
     """
-    config = spec(name).config.model_validate(read_settings(settings))
+    config = load_spec(name).config.model_validate(read_settings(settings))
     imports = [rule for rule in select_rules(only) if rule.name == "imports"]
     other_rules = [rule for rule in select_rules(only) if rule not in imports]
     trial = Trial(name, config.model_dump(mode="json"), work / TWICE[0])
-    yield from judge(trial, imports)
+    yield from check_rules(trial, imports)
     needs_second = any(rule.check is packing_rules.check_packing for rule in other_rules)
     folders = TWICE if needs_second else TWICE[:1]
     for reason in shard(name, settings, raw, work, folders=folders).values():
         if reason:
             raise TrainyardError(f"{raw}: the shard step fails on it:\n{reason[-2000:]}")
-    yield from judge(trial, other_rules)
+    yield from check_rules(trial, other_rules)
 
 
 def main(
@@ -91,7 +92,7 @@ def main(
     began, faults = time.monotonic(), 0
     try:
         with tempfile.TemporaryDirectory() as work:
-            for verdict in attempt(workload, config, data.resolve(), Path(work), only or ()):
+            for verdict in check_workload(workload, config, data.resolve(), Path(work), only or ()):
                 _show(verdict)
                 faults += len(verdict.faults)
     except TrainyardError as error:

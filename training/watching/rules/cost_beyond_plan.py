@@ -42,13 +42,13 @@ class CostBeyondPlan(RuleSettings):
 
 def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | None:
     """Compare this process's minutes of training, spent and estimated, with the plan."""
-    recent = history.last("step_seconds", RECENT)
+    recent = history.list_last_values("step_seconds", RECENT)
     if settings.planned_minutes is None or not plan.max_steps or len(history.lines) % LEAST:
         return None
     if not recent:
         return None
     now, usual = history.lines[-1]["step"], median(recent)
-    minutes = _spent(history, plan) + (plan.max_steps - now) * usual / 60
+    minutes = _compute_spent_minutes(history, plan) + (plan.max_steps - now) * usual / 60
     if minutes <= settings.planned_minutes:
         return None
     price = settings.usd_an_hour
@@ -63,7 +63,7 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
     )
 
 
-def _spent(history: History, plan: Plan) -> float:
+def _compute_spent_minutes(history: History, plan: Plan) -> float:
     """Return the minutes of training that this process's lines cover."""
     seconds, before = 0.0, float(plan.start_step)
     for line in history.lines:

@@ -76,7 +76,7 @@ least SHARE of the first value.
 def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
     """Return a finding if the loss fell by too small a share, or rose again by too large a one."""
     lines, count = history.lines, LINES
-    if len(lines) < 2 * count or not history.warm(count, plan):
+    if len(lines) < 2 * count or not history.has_warm_lines(count, plan):
         return None
     late = [line["loss"] for line in lines[-count:]]
     finding = _find_rise(lines[0]["loss"], late, plan)
@@ -96,7 +96,7 @@ def _find_rise(first: float, late: list[float], plan: Plan) -> Finding | None:
     # line.
     sure = SURE_OF_RISE if plan.fine_tuning else SURE
     rise = fmean(late) - first
-    if share <= RISE or min(late) <= first or rise < sure * _noise(late):
+    if share <= RISE or min(late) <= first or rise < sure * _estimate_noise(late):
         return None
     return Finding(
         share,
@@ -107,7 +107,7 @@ def _find_rise(first: float, late: list[float], plan: Plan) -> Finding | None:
     )
 
 
-def _noise(values: list[float]) -> float:
+def _estimate_noise(values: list[float]) -> float:
     """Return the standard deviation about a trend, computed from differences (von Neumann et al.
     1941).
     """
@@ -122,7 +122,7 @@ def _find_missing_fall(lines: list[Line], plan: Plan) -> Finding | None:
     falls = [_fall(losses, late) for losses in (early[:FIRST], early)]
     if any(fall >= SURE * error for fall, error in falls):
         return None
-    if underway(lines, MOVED, plan.max_steps) or falls_steadily(
+    if is_underway(lines, MOVED, plan.max_steps) or falls_steadily(
         [line["loss"] for line in lines[-LATE:]]
     ):
         return None
@@ -141,7 +141,7 @@ def _find_missing_fall(lines: list[Line], plan: Plan) -> Finding | None:
     )
 
 
-def underway(lines: list[Line], enough: float, max_steps: int) -> bool:
+def is_underway(lines: list[Line], enough: float, max_steps: int) -> bool:
     """Return whether the weights move, but not yet far enough for the loss to show it."""
     ratios = [line["update_ratio"] for line in lines if "update_ratio" in line]
     if not ratios or max(ratios) < STILL or max_steps and max(ratios) * max_steps < NEVER:

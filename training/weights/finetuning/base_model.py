@@ -19,7 +19,7 @@ from training.export.weight_location import retie_weights
 from training.weights.finetuning import hugging_face_folder, lora
 from training.weights.finetuning.hugging_face_folder import ARCHIVE
 from training.weights.initial import build_model
-from training.workloads import Workload, spec
+from training.workloads import Workload, load_spec
 from trainyard.common.errors import DataError, TrainingError
 
 IGNORED_WEIGHTS = ("lm_head.weight", "rotary_emb.inv_freq")
@@ -85,7 +85,7 @@ def read(
 
 
 def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
-    files = _members(archive)
+    files = _read_members(archive)
     description = _read_description(
         name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri
     )
@@ -105,11 +105,13 @@ def _read_unpacked(
     config = folder / hugging_face_folder.CONFIG
     content = config.read_bytes() if config.is_file() else None
     description = _read_description(
-        name, folder, [*hugging_face_folder.files(folder)], content, uri
+        name, folder, [*hugging_face_folder.list_files(folder)], content, uri
     )
     if asked_as_folder:
         _check_same_model(workload, name, description, uri)
-    return retie_weights(build_model.read(model, hugging_face_folder.weights(folder)), description)
+    return retie_weights(
+        build_model.read(model, hugging_face_folder.list_weight_files(folder)), description
+    )
 
 
 def _read_description(
@@ -151,7 +153,7 @@ def _check_same_model(
     Raises:
         DataError: they describe different models.
     """
-    differences = spec(name).base_differences
+    differences = load_spec(name).base_differences
     if differences is None:
         raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
     try:
@@ -165,10 +167,10 @@ def _check_same_model(
 def _read_folder(
     workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
 ) -> dict[str, Tensor]:
-    description = hugging_face_folder.description(folder)
+    description = hugging_face_folder.read_config(folder)
     _check_same_model(workload, name, description, uri)
-    tensors = build_model.read(model, hugging_face_folder.weights(folder))
-    with build_model.changing(model):
+    tensors = build_model.read(model, hugging_face_folder.list_weight_files(folder))
+    with build_model.record_changes(model):
         used = {*workload.export(workload.restore(tensors))[0]}
         # A weight that does not exist in the model would be lost silently.
         if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
@@ -183,7 +185,7 @@ def _read_folder(
     return tensors
 
 
-def _members(archive: Path) -> dict[str, bytes]:
+def _read_members(archive: Path) -> dict[str, bytes]:
     """Read weights and settings from a tar.gz; nothing is unpacked onto the disk.
 
     Raises:

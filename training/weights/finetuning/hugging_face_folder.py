@@ -21,7 +21,7 @@ def is_folder(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def description(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
     """Return the folder's config.json.
 
     Raises:
@@ -41,7 +41,7 @@ def has_weights(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
 
 
-def weights(folder: Path) -> list[Path]:
+def list_weight_files(folder: Path) -> list[Path]:
     """Return the files with the weights: one, or those that the index names.
 
     Raises:
@@ -50,11 +50,11 @@ def weights(folder: Path) -> list[Path]:
     return [folder / name for name in _list_files(folder) if name.endswith(SUFFIX)]
 
 
-def sha256(folder: Path) -> str:
+def hash_folder(folder: Path) -> str:
     """Return one hash of config.json, the weights and the tokenizer, by their names and contents.
 
     Raises:
-        DataError: as ``weights``.
+        DataError: as ``list_weight_files``.
     """
     return files_sha256({name: file_sha256(folder / name) for name in _list_files(folder)})
 
@@ -114,23 +114,25 @@ TRAINYARD_FILES = ("history.jsonl", "packages.txt")
 """Files that every model of a train step has, and no folder in Hugging Face's layout."""
 
 
-def archive_in(folder: Path) -> Path | None:
+def find_archive(folder: Path) -> Path | None:
     """Return the path of the folder's model.tar.gz, or None."""
     return archive if (archive := folder / ARCHIVE).is_file() else None
 
 
 def is_unpacked(folder: Path) -> bool:
     """Return whether the folder contains a train step's model as plain files."""
-    return archive_in(folder) is None and any((folder / name).is_file() for name in TRAINYARD_FILES)
+    return find_archive(folder) is None and any(
+        (folder / name).is_file() for name in TRAINYARD_FILES
+    )
 
 
-def files(folder: Path) -> dict[str, Path]:
+def list_files(folder: Path) -> dict[str, Path]:
     """Return every file of an unpacked model, by its name relative to the folder."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {name: path for name, path in paths.items() if path.is_file()}
 
 
-def model_files_sha256(folder: Path) -> str:
+def hash_model_files(folder: Path) -> str:
     """Return the model's identity: the hash of its archive, or of all files of a train step's
     model.
 
@@ -140,12 +142,12 @@ def model_files_sha256(folder: Path) -> str:
     Raises:
         DataError: the folder contains no model.
     """
-    if archive := archive_in(folder):
+    if archive := find_archive(folder):
         return file_sha256(archive)
     if is_unpacked(folder):
         return measure_model(folder)[1]
     if is_folder(folder):
-        return sha256(folder)
+        return hash_folder(folder)
     raise DataError(f"{folder}: holds neither a {ARCHIVE} nor the files of a model")
 
 
@@ -154,8 +156,8 @@ def measure_model(folder: Path) -> tuple[int, str]:
 
     A model package records them.
     """
-    if archive := archive_in(folder):
+    if archive := find_archive(folder):
         return archive.stat().st_size, file_sha256(archive)
-    paths = files(folder)
+    paths = list_files(folder)
     hashes = {name: file_sha256(path) for name, path in paths.items()}
     return sum(path.stat().st_size for path in paths.values()), files_sha256(hashes)

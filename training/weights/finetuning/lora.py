@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from training.dropout import Dropout
 from training.export.weight_location import SafeFile
 from training.weights.finetuning.adapters import Adapters, Tuning
-from training.weights.initial.build_model import changing
+from training.weights.initial.build_model import record_changes
 from training.workloads import Workload
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, TrainingError
@@ -33,7 +33,7 @@ NAME = "default"
 T = TypeVar("T")
 
 
-def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> None:
+def apply_tuning(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> None:
     """Freeze what is not trained, and add adapters, in place; adapters draw their weights from
     ``seed``.
 
@@ -42,7 +42,7 @@ def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> Non
     """
     freeze(model, tuning.freeze)
     if tuning.adapters:
-        inject(model, workload, tuning.adapters, seed)
+        inject_adapters(model, workload, tuning.adapters, seed)
 
 
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
@@ -57,13 +57,13 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
         if not matches:
             raise TrainingError(
                 f"train.freeze: {pattern!r} matches none of the model's weights, which are "
-                f"{_some(parameters)}; * stands for any characters, as in blocks.0.*"
+                f"{_format_some_names(parameters)}; * stands for any characters, as in blocks.0.*"
             )
         for name in matches:
             parameters[name].requires_grad_(False)
 
 
-def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
+def inject_adapters(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
     """Add adapters to the targets, and freeze everything else.
 
     A is drawn, B is 0 (Hu et al., 4.1). ``model.from_base`` then contains the names of the base's
@@ -72,7 +72,7 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
-    target_names = targets(model, workload, adapters.targets)
+    target_names = find_target_layers(model, workload, adapters.targets)
     config = LoraConfig(
         r=adapters.rank,
         lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # any number
@@ -80,7 +80,7 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
         target_modules=target_names,
     )
     torch.manual_seed(seed)  # for a real model; on meta the draws depend on the training's seed
-    with changing(model):
+    with record_changes(model):
         inject_adapter_in_model(config, model, NAME)
     for module in model.modules():
         if isinstance(module, LoraLayer) and adapters.dropout:
@@ -90,7 +90,7 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
     model.from_base = base  # type: ignore[assignment]  # torch's modules take any attribute
 
 
-def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list[str]:
+def find_target_layers(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list[str]:
     """Return the names of the linear layers that get adapters.
 
     Raises:
@@ -103,12 +103,12 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
         if isinstance(module, nn.Linear) and id(module) in block_ids
     ]
     for end in ends or ("",):
-        if not any(_ends(name, end) for name in linear):
+        if not any(_matches_ending(name, end) for name in linear):
             raise TrainingError(
                 f"train.adapters.targets: {end!r} is not a linear layer of the model's blocks; "
-                f"theirs are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
+                f"theirs are {_format_some_names({name.rpartition('.')[2]: 0 for name in linear})}"
             )
-    return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
+    return [name for name in linear if not ends or any(_matches_ending(name, end) for end in ends)]
 
 
 def split_adapters(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
@@ -195,14 +195,14 @@ def read(folder: Path) -> tuple[dict[str, Tensor], float]:
     return {names[n]: tensor for n, tensor in tensors.items()}, content["lora_alpha"] / content["r"]
 
 
-def _ends(name: str, end: str) -> bool:
+def _matches_ending(name: str, end: str) -> bool:
     """Return whether ``end`` is the whole name or its last parts; an empty one matches every
     name.
     """
     return not end or name == end or name.endswith(f".{end}")
 
 
-def _some(names: Mapping[str, object], most: int = 8) -> str:
+def _format_some_names(names: Mapping[str, object], most: int = 8) -> str:
     """List the first names for a message, and count the others."""
     head = list(names)[:most]
     return ", ".join(head) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -20,14 +20,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from training.weights.initial.element_values import ByElement, obstacle
+from training.weights.initial.element_values import ByElement, explain_obstacle
 from training.weights.initial.initial_values import (
     ExistingValue,
     Part,
     Value,
     fill,
+    list_named_tensors,
     list_values,
-    named_tensors,
     replace,
 )
 from training.weights.initial.recorder import NotRecordable, Recorder
@@ -62,9 +62,11 @@ class JoinedValue:
                 rows.value.write(source_part, into[first - begin : last - begin])
 
 
-def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> Value | None:
+def find_copied_value(
+    recorder: RecorderProtocol, target: View, steps: Sequence[Step]
+) -> Value | None:
     """Return the value that ``steps`` copy or join by rows, or None if they do anything else."""
-    source, other_steps = _source(recorder, target, steps)
+    source, other_steps = _trace_source(recorder, target, steps)
     if not other_steps:
         leaf = recorder.leaves.get(source.storage)
         is_whole = leaf is not None and _has_matching_rows(recorder, source, leaf, target)
@@ -76,7 +78,7 @@ def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]
     return _join_rows(recorder, target, cat)
 
 
-def _source(
+def _trace_source(
     recorder: RecorderProtocol, target: View, steps: Sequence[Step]
 ) -> tuple[View, Sequence[Step]]:
     """Return the view that the whole target is copied from, and the steps that make that view.
@@ -94,7 +96,7 @@ def _source(
 
 def _join_rows(recorder: RecorderProtocol, target: View, cat: Step) -> JoinedValue | None:
     """Return the result of torch.cat if it joins whole rows of the target, otherwise None."""
-    arguments = cat.named_arguments()
+    arguments = cat.map_arguments_by_name()
     pieces: list[View] = arguments["tensors"]
     leaves = [recorder.leaves.get(piece.storage) for piece in pieces]
     if not all(
@@ -135,7 +137,7 @@ def _has_matching_rows(
 
 
 def _covers_storage(recorder: RecorderProtocol, view: View) -> bool:
-    return view.is_all(recorder.bytes_of(view.storage))
+    return view.is_all(recorder.count_bytes(view.storage))
 
 
 log = logging.getLogger(__name__)
@@ -151,10 +153,10 @@ def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
     torch.manual_seed(seed)
     recorder = Recorder(seed)
     try:
-        with recorder.recording():
+        with recorder.record_operations():
             model = make()
         setattr(model, ATTRIBUTE, recorder)
-        _settle(model)
+        _finish_recording(model)
         return model
     except Exception as error:  # noqa: BLE001  errors of the model itself are raised below
         failure = error
@@ -172,50 +174,55 @@ def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 @contextmanager
-def changing(model: nn.Module | None) -> Iterator[None]:
+def record_changes(model: nn.Module | None) -> Iterator[None]:
     """Context in which the model may be changed and weights written; on meta the changes are
     recorded.
 
     Raises:
         NotRecordable: a change cannot be recorded.
     """
-    recorder = recorder_of(model)
+    recorder = find_recorder(model)
     if recorder is None or model is None:
         yield
         return
-    with recorder.recording():
+    with recorder.record_operations():
         yield
-    _settle(model)
+    _finish_recording(model)
 
 
 def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
-    """Return the tensors of safetensors files, to be written into ``model`` within ``changing``.
+    """Return the tensors of safetensors files, to be written into ``model`` within
+    ``record_changes``.
 
     For a model on meta they are on meta: a rank reads its part of them when it fills the model.
     """
-    recorder, paths = recorder_of(model), [*paths]
+    recorder, paths = find_recorder(model), [*paths]
     if recorder is not None:
         entries = [entry for path in paths for entry in list_values(path)]
-        return {value.name: recorder.leaf(value, size, dtype) for value, size, dtype in entries}
+        return {
+            value.name: recorder.create_leaf(value, size, dtype) for value, size, dtype in entries
+        }
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}
 
 
-def values(model: nn.Module) -> dict[str, Value] | None:
+def find_initial_values(model: nn.Module) -> dict[str, Value] | None:
     """Return a mapping of name to initial value of every tensor on meta, or None for a real
     model.
     """
-    recorder = recorder_of(model)
+    recorder = find_recorder(model)
     if recorder is None:
         return None
-    tensors = named_tensors(model)
+    tensors = list_named_tensors(model)
     return {
-        name: _value(recorder, name, tensor) for name, tensor in tensors.items() if tensor.is_meta
+        name: _derive_value(recorder, name, tensor)
+        for name, tensor in tensors.items()
+        if tensor.is_meta
     }
 
 
-def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+def materialize_model(model: nn.Module, device: torch.device | None = None) -> nn.Module:
     """Return the model with all its initial values in memory, by default on the CPU."""
-    initial_values = values(model)
+    initial_values = find_initial_values(model)
     if initial_values is not None:
         fill(model, initial_values, device or torch.device("cpu"))
         delattr(model, ATTRIBUTE)
@@ -243,12 +250,12 @@ def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
     )
 
 
-def recorder_of(model: nn.Module | None) -> Recorder | None:
+def find_recorder(model: nn.Module | None) -> Recorder | None:
     """Return the recorder of a model on meta, or None for a real model."""
     return getattr(model, ATTRIBUTE, None)
 
 
-def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
+def _derive_value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
     """Return the initial value of a tensor on meta, in the form that needs the least memory."""
     view = recorder.view(tensor)
     steps = recorder.find_steps(view.storage)
@@ -256,10 +263,10 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
         value, lies = recorder.leaves[view.storage]
         if lies == view:
             return value
-    if read := copied_value(recorder, view, steps):
+    if read := find_copied_value(recorder, view, steps):
         return read
     name_draws(steps, name)
-    reason = obstacle(recorder, view, steps)
+    reason = explain_obstacle(recorder, view, steps)
     return (
         ByElement(recorder, view, steps)
         if reason is None
@@ -267,25 +274,25 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
     )
 
 
-def _settle(model: nn.Module) -> None:
+def _finish_recording(model: nn.Module) -> None:
     """Finish recording: registered tensors are on meta, and all others become real.
 
     Raises:
         NotRecordable: two tensors share memory, or a tensor is referenced where it cannot be found.
     """
-    recorder = recorder_of(model)
+    recorder = find_recorder(model)
     assert recorder is not None  # noqa: S101
     replace(
         model,
         lambda tensor: (
             tensor
             if tensor.is_meta
-            else recorder.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
+            else recorder.create_leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
         ),
     )
     places: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in named_tensors(model).items():
-        if not recorder.knows(tensor):
+    for name, tensor in list_named_tensors(model).items():
+        if not recorder.has_recorded(tensor):
             raise NotRecordable(f"{name} was made on meta by the model itself")
         first, other = places.setdefault(recorder.view(tensor).storage, (name, tensor))
         if other is not tensor:
@@ -303,11 +310,11 @@ def _make_real(
 ) -> Any:
     """Return an attribute's value with its unregistered tensors made real."""
     if isinstance(value, Tensor):
-        if id(value) in registered_ids or not recorder.knows(value):
+        if id(value) in registered_ids or not recorder.has_recorded(value):
             return value
         if recorder.view(value).storage in places:
             raise NotRecordable("an attribute is a view of a weight")
-        return recorder.real(value)
+        return recorder.materialize_tensor(value)
     if type(value) in (list, tuple):
         inner = [_make_real(recorder, item, registered_ids, places) for item in value]
         return value if all(map(operator.is_, inner, value)) else type(value)(inner)
@@ -326,7 +333,7 @@ def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
         NotRecordable: one is left.
     """
 
-    def strays() -> list[Tensor]:
+    def find_strays() -> list[Tensor]:
         live_tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
         # A buffer that is a view (``tril(ones).view(…)``) keeps its base alive.
         bases = {id(tensor._base) for tensor in live_tensors if id(tensor) in registered_ids}
@@ -334,16 +341,16 @@ def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
         suspects = [
             tensor
             for tensor in live_tensors
-            if id(tensor) not in known_ids and recorder.knows(tensor)
+            if id(tensor) not in known_ids and recorder.has_recorded(tensor)
         ]
         return [
             tensor for tensor in suspects if recorder.view(tensor).storage not in recorder.leaves
         ]
 
-    if strays():
+    if find_strays():
         # Free what only a cycle of references keeps alive.
         gc.collect()
-        if stray_tensors := strays():
+        if stray_tensors := find_strays():
             raise NotRecordable(
                 f"a tensor {tuple(stray_tensors[0].shape)} is kept where no module has it: "
                 "register it"

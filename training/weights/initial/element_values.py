@@ -19,8 +19,8 @@ from training.weights.initial.replay import (
     Runs,
     Step,
     View,
-    bits,
-    key_of,
+    derive_key,
+    draw_bits,
 )
 
 aten = torch.ops.aten
@@ -36,7 +36,7 @@ CONSTANT = {
 COPIES = {aten.clone.default, aten._to_copy.default, aten.copy_.default}
 
 
-def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> str | None:
+def explain_obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> str | None:
     """Return what prevents computing the steps element by element, or None if nothing does."""
     lies = {view.storage: view for _, view in recorder.leaves.values()}
     if not _is_whole(recorder, target, target):
@@ -55,7 +55,7 @@ def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) ->
                 return f"{step.func} with a tensor of another shape"
             # An operation may write a part of the target: ``_compute_chunk`` keeps the other
             # elements.
-            if operand in step.writes and _region(recorder, operand, target) is not None:
+            if operand in step.writes and _find_region(recorder, operand, target) is not None:
                 continue
             if not _is_whole(recorder, operand, target):
                 return f"{step.func} with a tensor of another shape"
@@ -63,12 +63,12 @@ def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) ->
 
 
 def _is_whole(recorder: RecorderProtocol, view: View, target: View) -> bool:
-    return view.count == target.count and view.is_all(recorder.bytes_of(view.storage))
+    return view.count == target.count and view.is_all(recorder.count_bytes(view.storage))
 
 
-def _region(recorder: RecorderProtocol, view: View, target: View) -> list[range] | None:
+def _find_region(recorder: RecorderProtocol, view: View, target: View) -> list[range] | None:
     """Return a view's index range in each dimension of the target, or None if it is not a box."""
-    if recorder.bytes_of(view.storage) != target.count * view.dtype.itemsize:
+    if recorder.count_bytes(view.storage) != target.count * view.dtype.itemsize:
         return None
     ranges, remaining_offset = [], view.offset
     for stride, size in zip(target.stride, target.size, strict=True):
@@ -91,7 +91,7 @@ def _region(recorder: RecorderProtocol, view: View, target: View) -> list[range]
     return ranges
 
 
-def runs_of(size: Sequence[int], part: Part) -> Runs:
+def build_runs(size: Sequence[int], part: Part) -> Runs:
     """Return the indices of a part's elements in the whole tensor, in the order of the part."""
     length, starts = 1, np.zeros(1, np.int64)
     dense, is_joined = 1, True  # is_joined: the part has the dimensions after this one completely
@@ -115,9 +115,9 @@ class ByElement:
 
     @torch.no_grad()
     def write(self, part: Part, into: Tensor) -> None:
-        leaves, offset = self._leaves(part), 0
+        leaves, offset = self._collect_leaves(part), 0
         flat = into.view(-1) if into.is_contiguous() else torch.empty_like(into).flatten()
-        for chunk in runs_of(self._view.size, part).chunks():
+        for chunk in build_runs(self._view.size, part).iter_chunks():
             end = offset + chunk.count
             pieces = {
                 n: _pad_piece(t[offset:end] if t.dim() else t, chunk) for n, t in leaves.items()
@@ -129,7 +129,7 @@ class ByElement:
         if not into.is_contiguous():
             into.copy_(flat.view(into.shape))
 
-    def _leaves(self, part: Part) -> dict[int, Tensor]:
+    def _collect_leaves(self, part: Part) -> dict[int, Tensor]:
         """Return this part of the values that come from outside of the steps, flat; a number is
         whole.
         """
@@ -157,7 +157,9 @@ class ByElement:
                 before = torch.zeros(chunk.padded_count, dtype=target.dtype)
             pieces[target.storage] = result = self._step(step, target, chunk, {**pieces}, before)
             if step.writes and not _is_whole(self._recorder, target, self._view):
-                pieces[target.storage] = torch.where(self._mask(target, chunk), result, before)
+                pieces[target.storage] = torch.where(
+                    self._build_mask(target, chunk), result, before
+                )
         return pieces[self._view.storage]
 
     def _step(
@@ -166,23 +168,23 @@ class ByElement:
         if step.func in EMPTY:
             return before
         if step.func in CONSTANT:
-            return torch.full_like(before, CONSTANT[step.func](step.named_arguments()))
+            return torch.full_like(before, CONSTANT[step.func](step.map_arguments_by_name()))
         if step.func in DRAW_FUNCTIONS:
-            words = bits(key_of(self._recorder.seed, str(step.key)), chunk)
-            return DRAW_FUNCTIONS[step.func](step.named_arguments())(words, target.dtype)
+            words = draw_bits(derive_key(self._recorder.seed, str(step.key)), chunk)
+            return DRAW_FUNCTIONS[step.func](step.map_arguments_by_name())(words, target.dtype)
         if step.writes:  # the elements outside of the view are needed afterwards
             pieces[target.storage] = before.clone()
         flat = [pieces[x.storage] if isinstance(x, View) else x for x in step.flat]
-        args, kwargs = step.arguments(flat)
+        args, kwargs = step.bind_arguments(flat)
         result = step.func(*args, **kwargs)
         return result[0] if isinstance(result, list | tuple) else result
 
-    def _mask(self, view: View, chunk: Runs) -> Tensor:
+    def _build_mask(self, view: View, chunk: Runs) -> Tensor:
         """Return which of the chunk's elements are in a view of the target."""
         indices = np.zeros(chunk.padded_count, np.int64)
-        indices[: chunk.count] = chunk.indices()
+        indices[: chunk.count] = chunk.list_indices()
         is_inside = np.ones(chunk.padded_count, bool)
-        region = _region(self._recorder, view, self._view) or []
+        region = _find_region(self._recorder, view, self._view) or []
         for places, stride, size in zip(region, self._view.stride, self._view.size, strict=True):
             coordinates = indices // stride % size
             is_inside &= (coordinates >= places.start) & (coordinates < places.stop)

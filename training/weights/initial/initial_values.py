@@ -16,12 +16,12 @@ Part = tuple[slice, ...]
 """Range that is held along each dimension of the whole tensor: contiguous, step 1."""
 
 
-def whole_part(shape: Sequence[int]) -> Part:
+def make_whole_part(shape: Sequence[int]) -> Part:
     """Return the part that is the whole tensor."""
     return tuple(slice(0, size) for size in shape)
 
 
-def local_part(tensor: Tensor) -> Part:
+def find_local_part(tensor: Tensor) -> Part:
     """Return the part of a tensor that this rank holds: all of it if it is not distributed.
 
     Raises:
@@ -29,10 +29,10 @@ def local_part(tensor: Tensor) -> Part:
     """
     placements = getattr(tensor, "placements", None)
     if placements is None:
-        return whole_part(tensor.shape)
+        return make_whole_part(tensor.shape)
     dtensor: Any = tensor  # a DTensor, whose module takes long to import
     mesh = dtensor.device_mesh
-    part = part_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
+    part = compute_part_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
     shape = tuple(bounds.stop - bounds.start for bounds in part)
     if shape != tuple(dtensor.to_local().shape):
         raise TrainingError(
@@ -43,13 +43,13 @@ def local_part(tensor: Tensor) -> Part:
     return part
 
 
-def part_at(
+def compute_part_at(
     shape: torch.Size, placements: Sequence, sizes: Sequence[int], coordinate: Sequence[int]
 ) -> Part:
     """Return the part of a DTensor that the rank at ``coordinate`` holds, on a mesh of these
     sizes.
     """
-    part = [*whole_part(shape)]
+    part = [*make_whole_part(shape)]
     for dimension in _order(placements):
         cut, index = placements[dimension].dim, coordinate[dimension]
         # Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty.
@@ -72,7 +72,7 @@ def _order(placements: Sequence) -> list[int]:
     return [n for n in shards if n not in strided_shards] + strided_shards[::-1]
 
 
-def local(tensor: Tensor) -> Tensor:
+def to_local_tensor(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, or any other tensor whole.
 
     DTensor is not imported for this: evaluation and serving do not use it, and it imports SymPy,
@@ -173,7 +173,7 @@ def fill(
     Raises:
         TrainingError: a tensor on meta has a name that does not exist in the whole model.
     """
-    waiting = {name: tensor for name, tensor in named_tensors(model).items() if tensor.is_meta}
+    waiting = {name: tensor for name, tensor in list_named_tensors(model).items() if tensor.is_meta}
     # Reversed, so that a tied tensor has the first of its names.
     places = {id(tensor): name for name, tensor in reversed(waiting.items())}
     for name in places.values():
@@ -188,13 +188,13 @@ def fill(
         return torch.empty_like(tensor, device=target_device) if tensor.is_meta else tensor
 
     replace(model, allocate_tensor)
-    real_tensors = named_tensors(model)
+    real_tensors = list_named_tensors(model)
     for name in places.values():
         tensor = real_tensors[name]
-        values[name].write(local_part(tensor), getattr(tensor, "_local_tensor", tensor))
+        values[name].write(find_local_part(tensor), getattr(tensor, "_local_tensor", tensor))
 
 
-def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+def list_named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers under all their names, including those that are not saved."""
     parameters = model.named_parameters(remove_duplicate=False)
     return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}

@@ -24,9 +24,9 @@ from training.weights.initial.replay import (
     Step,
     View,
     flatten_arguments,
+    iter_tensors,
     name_draws,
     replay_steps,
-    tensors,
 )
 
 aten = torch.ops.aten
@@ -77,14 +77,14 @@ class Recorder:
         self.busy = False
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def record_operations(self) -> Iterator[None]:
         """Context in which weights are created on meta, and operations on them are recorded.
 
         Raises:
             NotRecordable: a real tensor was changed after its value was recorded.
         """
         own_function = nn.init._no_grad_trunc_normal_
-        nn.init._no_grad_trunc_normal_ = _trunc_normal
+        nn.init._no_grad_trunc_normal_ = _fill_trunc_normal
         try:
             with _RealAppearance(self), _Operations(self):
                 yield
@@ -94,7 +94,7 @@ class Recorder:
         if any(tensor._version != version for tensor, version in self._real_inputs):
             raise NotRecordable("a tensor was changed after a weight was set from it")
 
-    def leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
+    def create_leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
         """Return a tensor on meta that has this value."""
         meta = torch.empty(size, dtype=dtype, device=META)
         lies = self.view(meta)
@@ -110,11 +110,11 @@ class Recorder:
         size, stride = tuple(tensor.shape), tensor.stride()
         return View(number, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
-    def knows(self, tensor: Tensor) -> bool:
+    def has_recorded(self, tensor: Tensor) -> bool:
         """Return whether the tensor's content was recorded."""
         return tensor.is_meta and tensor.untyped_storage()._cdata in self._numbers
 
-    def bytes_of(self, storage: int) -> int:
+    def count_bytes(self, storage: int) -> int:
         """Return the size of a recorded storage in bytes."""
         return self._storages[storage].nbytes()
 
@@ -135,14 +135,14 @@ class Recorder:
             if (numbers and numbers[-1] == number) or not step.changed_storages & live:
                 continue
             numbers.append(number)
-            read = step.needs(self.bytes_of)
+            read = step.needs(self.count_bytes)
             live = (live - step.changed_storages) | read
             for source in read:
                 waiting += [-n for n in self._writers.get(source, ()) if n < number]
             heapq.heapify(waiting)
         return [self.steps[number] for number in reversed(numbers)]
 
-    def real(self, tensor: Tensor) -> Tensor:
+    def materialize_tensor(self, tensor: Tensor) -> Tensor:
         """Return the current content of a tensor on meta."""
         view = self.view(tensor)
         steps = self.find_steps(view.storage)
@@ -172,7 +172,7 @@ class Recorder:
         """Run an operation really if it concerns only real tensors, otherwise record it."""
         if func in TO_META:
             kwargs = {**kwargs, "device": META}
-        inputs = list(tensors((args, kwargs)))
+        inputs = list(iter_tensors((args, kwargs)))
         # Tables, and what is computed from them alone, stay real.
         if kwargs.get("device") != META and not any(tensor.is_meta for tensor in inputs):
             return func(*args, **kwargs)
@@ -194,7 +194,9 @@ class Recorder:
         if any(target.is_meta for target in _find_targets(func, args, kwargs)):
             raise NotRecordable(f"{func} changes a weight by what depends on numbers")
         flat, spec = flatten_arguments(args, kwargs)
-        flat = [self.real(x) if isinstance(x, Tensor) and x.is_meta else x for x in flat]
+        flat = [
+            self.materialize_tensor(x) if isinstance(x, Tensor) and x.is_meta else x for x in flat
+        ]
         args, kwargs = tree_unflatten(flat, spec)
         if kwargs.get("device") == META:
             kwargs["device"] = torch.device("cpu")
@@ -209,11 +211,11 @@ class Recorder:
             self._lift_to_meta(x) if isinstance(x, Tensor) and not x.is_meta else x for x in flat
         ]
         args, kwargs = tree_unflatten(flat, spec)
-        for tensor in tensors(flat):
+        for tensor in iter_tensors(flat):
             self.view(tensor)  # register the arguments before the results
         storage_count = len(self._storages)
         out = func(*args, **kwargs)
-        results = [self.view(output) for output in tensors(out)]
+        results = [self.view(output) for output in iter_tensors(out)]
         makes = [view if view.storage >= storage_count else None for view in results]
         writes = [self.view(target) for target in _find_targets(func, args, kwargs)]
         if writes or any(makes):
@@ -229,7 +231,7 @@ class Recorder:
     def _lift_to_meta(self, tensor: Tensor) -> Tensor:
         """Return a tensor on meta that has a real tensor's value."""
         self._real_inputs.append((tensor, tensor._version))
-        return self.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
+        return self.create_leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
 
 
 def _find_targets(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
@@ -238,7 +240,7 @@ def _find_targets(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor
     for number, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[number] if number < len(args) else kwargs.get(argument.name)
-            targets += tensors(value)
+            targets += iter_tensors(value)
     return targets
 
 
@@ -275,15 +277,20 @@ class _RealAppearance(TorchFunctionMode):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         recorder = self._recorder
-        if not recorder.busy and args and isinstance(args[0], Tensor) and recorder.knows(args[0]):
+        if (
+            not recorder.busy
+            and args
+            and isinstance(args[0], Tensor)
+            and recorder.has_recorded(args[0])
+        ):
             if func in FAKE_PROPERTIES:
                 return FAKE_PROPERTIES[func]
             if func in READS:
-                args = (recorder.real(args[0].detach()), *args[1:])
+                args = (recorder.materialize_tensor(args[0].detach()), *args[1:])
         return func(*args, **(kwargs or {}))
 
 
-def _trunc_normal(
+def _fill_trunc_normal(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
 ) -> Tensor:
     """Replace torch's trunc_normal_, using the inverse distribution function.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from training.weights.initial.initial_values import Part, Value, whole_part
+from training.weights.initial.initial_values import Part, Value, make_whole_part
 
 # A tensor is identified by its storage, size, strides and offset. So views need no steps of their
 # own, and an operation that writes into a view writes into the tensor that it is a view of.
@@ -87,13 +87,13 @@ class Step:
         """True if the operation draws random numbers."""
         return torch.Tag.nondeterministic_seeded in self.func.tags
 
-    def arguments(self, flat: list[Any]) -> tuple[tuple, dict[str, Any]]:
+    def bind_arguments(self, flat: list[Any]) -> tuple[tuple, dict[str, Any]]:
         """Return the call's arguments, with ``flat`` instead of the recorded ones."""
         return tree_unflatten(flat, self.spec)
 
-    def named_arguments(self) -> dict[str, Any]:
+    def map_arguments_by_name(self) -> dict[str, Any]:
         """Return the arguments by the operation's names for them."""
-        args, kwargs = self.arguments(self.flat)
+        args, kwargs = self.bind_arguments(self.flat)
         names = [argument.name for argument in self.func._schema.arguments]
         return dict(zip(names, args, strict=False)) | kwargs
 
@@ -133,7 +133,7 @@ def name_draws(steps: Iterable[Step], name: str) -> None:
         step.key = step.key or (f"{name}#{number}" if number else name)
 
 
-def tensors(structure: Any) -> Iterator[Tensor]:
+def iter_tensors(structure: Any) -> Iterator[Tensor]:
     """Yield the tensors in any nested structure."""
     yield from (leaf for leaf in tree_flatten(structure)[0] if isinstance(leaf, Tensor))
 
@@ -147,7 +147,7 @@ class RecorderProtocol(Protocol):
     @property
     def leaves(self) -> Mapping[int, tuple[Value, View]]: ...
 
-    def bytes_of(self, storage: int) -> int: ...
+    def count_bytes(self, storage: int) -> int: ...
 
 
 @torch.no_grad()
@@ -155,14 +155,14 @@ def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) 
     """Return the tensor at ``view`` after ``steps``, which are all the steps that it depends on."""
     memory: dict[int, torch.UntypedStorage] = {}
 
-    def real(location: View) -> Tensor:
+    def materialize_view(location: View) -> Tensor:
         if location.storage not in memory:
             # Zeros, so that values that are never set are the same on every rank.
-            zeros = torch.zeros(recorder.bytes_of(location.storage), dtype=torch.uint8)
+            zeros = torch.zeros(recorder.count_bytes(location.storage), dtype=torch.uint8)
             memory[location.storage] = zeros.untyped_storage()
             if location.storage in recorder.leaves:
                 value, lies = recorder.leaves[location.storage]
-                value.write(whole_part(lies.size), lies.as_tensor(memory[location.storage]))
+                value.write(make_whole_part(lies.size), lies.as_tensor(memory[location.storage]))
         return location.as_tensor(memory[location.storage])
 
     for step in steps:
@@ -171,24 +171,26 @@ def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) 
         if step.func in DRAW_FUNCTIONS:
             target = step.writes[0] if step.writes else step.makes[0]
             assert target is not None  # random numbers are drawn into new storages
-            _draw(recorder, step, target, real(target))
+            _draw(recorder, step, target, materialize_view(target))
             continue
-        for output, result in zip(step.makes, _run_step(recorder, step, real), strict=True):
+        for output, result in zip(
+            step.makes, _run_step(recorder, step, materialize_view), strict=True
+        ):
             if output is not None:
-                real(output).copy_(result)
-    return real(view)
+                materialize_view(output).copy_(result)
+    return materialize_view(view)
 
 
 def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]:
     """Run a step on real tensors; return its results that are tensors."""
     flat = [real(x) if isinstance(x, View) else x for x in step.flat]
-    args, kwargs = step.arguments(flat)
+    args, kwargs = step.bind_arguments(flat)
     if not step.draws:
         results = step.func(*args, **kwargs)
     else:
         # The random state that the training draws from must not change.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key_of(recorder.seed, str(step.key)) % 2**63)
+            torch.manual_seed(derive_key(recorder.seed, str(step.key)) % 2**63)
             results = step.func(*args, **kwargs)
     outputs = results if isinstance(results, list | tuple) else [results]
     return [output for output in outputs if isinstance(output, Tensor)]
@@ -196,18 +198,20 @@ def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]
 
 def _draw(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> None:
     """Draw numbers into a view; an element's number depends only on its index in the storage."""
-    key = key_of(recorder.seed, str(step.key))
-    numbers = DRAW_FUNCTIONS[step.func](step.named_arguments())
-    if not lies.is_all(recorder.bytes_of(lies.storage)):
-        count = recorder.bytes_of(lies.storage) // lies.dtype.itemsize
-        words = bits(key, Runs(np.zeros(1, np.int64), count))
+    key = derive_key(recorder.seed, str(step.key))
+    numbers = DRAW_FUNCTIONS[step.func](step.map_arguments_by_name())
+    if not lies.is_all(recorder.count_bytes(lies.storage)):
+        count = recorder.count_bytes(lies.storage) // lies.dtype.itemsize
+        words = draw_bits(key, Runs(np.zeros(1, np.int64), count))
         places = torch.arange(count).as_strided(lies.size, lies.stride, lies.offset).flatten()
         draws = numbers(words[places.numpy()], lies.dtype)
         into.copy_(draws.view(lies.size))
         return
     flat, offset = into.view(-1), 0
-    for chunk in Runs(np.zeros(1, np.int64), lies.count).chunks():
-        flat[offset : offset + chunk.count] = numbers(bits(key, chunk), lies.dtype)[: chunk.count]
+    for chunk in Runs(np.zeros(1, np.int64), lies.count).iter_chunks():
+        flat[offset : offset + chunk.count] = numbers(draw_bits(key, chunk), lies.dtype)[
+            : chunk.count
+        ]
         offset += chunk.count
 
 
@@ -263,11 +267,11 @@ class Runs:
     def padded_count(self) -> int:
         return -(-self.count // PADDING) * PADDING
 
-    def indices(self) -> np.ndarray:
+    def list_indices(self) -> np.ndarray:
         """Return the index of each element, int64 (count,)."""
         return (self.starts[:, None] + np.arange(self.length)).ravel()
 
-    def chunks(self) -> Iterator["Runs"]:
+    def iter_chunks(self) -> Iterator["Runs"]:
         """Yield the runs in order, in chunks of at most CHUNK elements each."""
         if self.length > CHUNK:
             for start in self.starts:
@@ -279,12 +283,12 @@ class Runs:
                 yield Runs(self.starts[offset : offset + rows], self.length)
 
 
-def key_of(seed: int, name: str) -> int:
+def derive_key(seed: int, name: str) -> int:
     """Return 128 bits of a hash of the seed and the name."""
     return int.from_bytes(hashlib.sha256(f"initial {seed} {name}".encode()).digest()[:16])
 
 
-def bits(key: int, runs: Runs) -> np.ndarray:
+def draw_bits(key: int, runs: Runs) -> np.ndarray:
     """Return 64 random bits per element, uint64 (padded,); the padding after the last one is
     zeros.
     """
@@ -294,7 +298,7 @@ def bits(key: int, runs: Runs) -> np.ndarray:
         span = int(runs.starts[-1]) + runs.length - first
         # The bits between the runs are computed, too, so the span is limited.
         if span < 64 * CHUNK:
-            words[: runs.count] = _read(key, first, span)[runs.indices() - first]
+            words[: runs.count] = _read(key, first, span)[runs.list_indices() - first]
             return words
     for offset, start in zip(range(0, runs.count, runs.length or 1), runs.starts, strict=False):
         words[offset : offset + runs.length] = _read(key, int(start), runs.length)
@@ -307,7 +311,7 @@ def _read(key: int, start: int, count: int) -> np.ndarray:
     return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skip)[skip:]
 
 
-def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
+def convert_to_uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
     """Return uniform numbers in [low, high)."""
     # Use the upper 53 bits, which is the precision of a float64.
     numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
@@ -318,7 +322,7 @@ def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> T
     return result
 
 
-def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
+def convert_to_normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
     """Return normal numbers, from 53 bits in the middle of their intervals, so that all are
     finite.
     """
@@ -330,26 +334,26 @@ def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Te
 Numbers = Callable[[np.ndarray, torch.dtype], Tensor]
 
 
-def _normal(arguments: Mapping[str, Any]) -> Numbers:
+def _parse_normal(arguments: Mapping[str, Any]) -> Numbers:
     """Return a function that turns random words into normally distributed numbers."""
     mean, std = arguments.get("mean", 0.0), arguments.get("std", 1.0)
-    return lambda words, dtype: normal(words, mean, std, dtype)
+    return lambda words, dtype: convert_to_normal(words, mean, std, dtype)
 
 
-def _uniform(arguments: Mapping[str, Any]) -> Numbers:
+def _parse_uniform(arguments: Mapping[str, Any]) -> Numbers:
     """Return a function that turns random words into numbers between ``from`` and ``to``."""
     low, high = arguments.get("from", 0.0), arguments.get("to", 1.0)
-    return lambda words, dtype: uniform(words, low, high, dtype)
+    return lambda words, dtype: convert_to_uniform(words, low, high, dtype)
 
 
 DRAW_FUNCTIONS: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
-    aten.normal_.default: _normal,
-    aten.normal.float_float: _normal,
-    aten.randn.default: _normal,
-    aten.randn_like.default: _normal,
-    aten.uniform_.default: _uniform,
-    aten.rand.default: _uniform,
-    aten.rand_like.default: _uniform,
+    aten.normal_.default: _parse_normal,
+    aten.normal.float_float: _parse_normal,
+    aten.randn.default: _parse_normal,
+    aten.randn_like.default: _parse_normal,
+    aten.uniform_.default: _parse_uniform,
+    aten.rand.default: _parse_uniform,
+    aten.rand_like.default: _parse_uniform,
 }
 """Mapping of an operation to a function that takes its arguments by name and returns a function
 from 64 bits per element to the elements' numbers.

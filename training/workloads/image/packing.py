@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Samples, no_samples
+from training.data.manifest import Field, Samples, create_empty_samples
 from training.data.shard_writer import sample_hashes
 from training.workloads import Column
 from training.workloads.column_packing import Codes
@@ -86,7 +86,7 @@ class ImagePacker:
 
     def flush(self) -> Samples:
         """Return no samples."""
-        return no_samples(FIELDS)
+        return create_empty_samples(FIELDS)
 
     def statistics(self) -> dict[str, Any]:
         """Return the number of images of each label."""

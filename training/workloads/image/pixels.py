@@ -35,7 +35,7 @@ def refuse(content: bytes) -> str | None:
     return None
 
 
-def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
+def read_crop(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
     """Return a crop of the image, uint8 (size, size, channels).
 
     It is drawn at random from ``seed``, or is the middle of the image if ``seed`` is None.
@@ -47,7 +47,11 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
     with Image.open(io.BytesIO(content)) as image:
         draw = None if seed is None else random.Random(seed)
         full_size = image.size
-        box = middle(full_size, config) if draw is None else part(full_size, config, draw)
+        box = (
+            find_middle_box(full_size, config)
+            if draw is None
+            else draw_box(full_size, config, draw)
+        )
         # A JPEG is decoded at half, a quarter or an eighth of its size if that suffices for the
         # crop.
         scale = min(size / (box[2] - box[0]), size / (box[3] - box[1]))
@@ -61,14 +65,14 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
     return np.asarray(crop).reshape(size, size, config.channels)
 
 
-def middle(full_size: tuple[int, int], config: ImageConfig) -> Box:
+def find_middle_box(full_size: tuple[int, int], config: ImageConfig) -> Box:
     """Return the square in the middle of the image, which is used for evaluation."""
     side = min(full_size) * config.evaluated_part
     left_edge, upper = (full_size[0] - side) / 2, (full_size[1] - side) / 2
     return left_edge, upper, left_edge + side, upper + side
 
 
-def part(full_size: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
+def draw_box(full_size: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
     """Draw a crop of random area and aspect ratio, or return the middle if no draw fits.
 
     As in Szegedy et al. 2015, "Going deeper with convolutions".

@@ -25,10 +25,10 @@ from training.data.manifest import Samples
 from training.data.shard_writer import sample_hashes
 from training.scores import Block
 from training.workloads import Column
-from training.workloads.column_packing import value_hashes
+from training.workloads.column_packing import hash_values
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.packing import IMAGE, Packing
-from training.workloads.image.pixels import pixels, refuse
+from training.workloads.image.pixels import read_crop, refuse
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
@@ -37,7 +37,7 @@ from trainyard.common.errors import DataError, TrainingError
 FILE = "classes.json"
 
 
-def labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
+def count_labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
     """Return label to number of images, from the statistics of units."""
     total: Counter[str] = Counter()
     for part in parts:
@@ -59,7 +59,7 @@ class Classes(BaseModel):
         Raises:
             TrainingError: there are fewer than two classes.
         """
-        counts = labels(parts)
+        counts = count_labels(parts)
         if len(counts) < 2:
             raise TrainingError(
                 f"the training split's images have {len(counts)} labels ({', '.join(counts)}): "
@@ -83,14 +83,14 @@ class Classes(BaseModel):
                 f"{path}: is damaged ({error.errors()[0]['msg']}); train the model again"
             ) from None
 
-    def content(self) -> bytes:
+    def render_json(self) -> bytes:
         """Return the content of classes.json."""
         return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False).encode()
 
     @cached_property
     def numbers(self) -> dict[int, int]:
         """Return the hash of a label, as stored in samples, to the index of its logit."""
-        codes = value_hashes(list(self.names)).tolist()
+        codes = hash_values(list(self.names)).tolist()
         return {code: number for number, code in enumerate(codes)}
 
     @property
@@ -104,7 +104,7 @@ class Classes(BaseModel):
         Raises:
             DataError: there are labels that no training image has.
         """
-        if unknown := sorted(labels(parts).keys() - set(self.names)):
+        if unknown := sorted(count_labels(parts).keys() - set(self.names)):
             raise DataError(
                 f"the test split has labels that no training image has: {', '.join(unknown[:10])}; "
                 "give more images of these, leave them out, or lower shard.test_share"
@@ -126,7 +126,7 @@ def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
         raise DataError(f"image: is {text[:40]!r}, expected base64: {error}") from None
     if reason := refuse(content):
         raise DataError(f"image: {reason}")
-    return torch.from_numpy(pixels(content, config, None).copy())
+    return torch.from_numpy(read_crop(content, config, None).copy())
 
 
 AT_ONCE = 64  # number of images that are scored together
@@ -165,7 +165,7 @@ class Workload(Simple):
 
     def files(self) -> Mapping[str, bytes]:
         """Return classes.json."""
-        return {FILE: self.classes.content()}
+        return {FILE: self.classes.render_json()}
 
     def model(self) -> nn.Module:
         return ResNet(self.config, len(self.classes.names))
@@ -174,7 +174,7 @@ class Workload(Simple):
         """Return ``pixels``, uint8 (size, size, channels), and ``target``, the class's index."""
         content = sample["image"].tobytes()
         try:
-            pixel_values = pixels(content, self.config, seed)
+            pixel_values = read_crop(content, self.config, seed)
         except OSError as error:
             name = hashlib.sha256(content).hexdigest()
             raise DataError(
@@ -222,11 +222,11 @@ class Workload(Simple):
         preparation = Preparation.from_workload(self)
 
         @torch.inference_mode()
-        def logits(samples: Samples) -> np.ndarray:
-            batch = preparation.batch(samples)["pixels"].to(device)
+        def compute_logits(samples: Samples) -> np.ndarray:
+            batch = preparation.make_batch(samples)["pixels"].to(device)
             return model(batch).double().cpu().numpy()
 
-        yield from self._score_images(logits, test, slices, share)
+        yield from self._score_images(compute_logits, test, slices, share)
 
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
@@ -282,17 +282,17 @@ class Workload(Simple):
             slice_columns = {
                 f"slice.{name}": np.array(self.classes.names, object)[targets]
                 if name == "label"
-                else test.folders(passage.sources)
+                else test.find_folders(passage.sources)
                 for name in slices
             }
             yield (
                 {"example": hashes, "group": hashes}
                 | slice_columns
-                | columns(logits(passage.samples), targets)
+                | build_score_columns(logits(passage.samples), targets)
             )
 
 
-def columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+def build_score_columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     """Return the score columns for logits (n, classes).
 
     log_loss is −ln p(class) in nats; accuracy is whether the class is the most likely one.
@@ -425,7 +425,7 @@ def fit_baselines(
     for start in range(0, count, 1024):
         samples = train.read(indices[start : start + 1024])
         stop = start + len(samples["label"])
-        design[start:stop] = rows(small, samples)
+        design[start:stop] = build_regression_rows(small, samples)
         targets[start:stop] = [classes.numbers[code] for code in samples["label"].tolist()]
     seen_count, class_count = len(np.unique(targets)), len(classes.names)
     if seen_count < class_count:
@@ -433,39 +433,43 @@ def fit_baselines(
             f"the {count} training images that the baselines may see have {seen_count} of "
             f"{class_count} classes; raise evaluate.baseline_units"
         )
-    model = _fit(design, targets, _best_strength(design, targets))
+    model = _fit(design, targets, _find_best_strength(design, targets))
     shares = np.log(classes.shares)
     return {
-        "logistic_regression": lambda samples: _logits(model, rows(small, samples)),
+        "logistic_regression": lambda samples: _compute_logits(
+            model, build_regression_rows(small, samples)
+        ),
         "majority": lambda samples: np.tile(shares, (len(samples["label"]), 1)),
     }
 
 
-def rows(config: ImageConfig, samples: Samples) -> np.ndarray:
+def build_regression_rows(config: ImageConfig, samples: Samples) -> np.ndarray:
     """Return the regression's inputs for images, float64 (n, pixels), from 0 to 1."""
-    images = [pixels(sample["image"].tobytes(), config, None) for sample in split(samples)]
+    images = [read_crop(sample["image"].tobytes(), config, None) for sample in split(samples)]
     return np.stack(images).reshape(len(images), -1) / 255
 
 
-def _logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray:
+def _compute_logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray:
     """Return a logit per class. If there are two, scikit-learn itself returns only the second."""
     logits = model.decision_function(design)
     return logits if logits.ndim == 2 else np.stack((np.zeros_like(logits), logits), axis=1)
 
 
-def _best_strength(design: np.ndarray, targets: np.ndarray) -> float:
+def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
     """Return the value of STRENGTHS that predicts a held-out fifth of the rows best."""
     held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
         log.warning("%d images are too few to choose C on: it is 1", len(targets))
         return 1.0
 
-    def loss(strength: float) -> float:
-        logits = _logits(_fit(design[~held_out], targets[~held_out], strength), design[held_out])
+    def compute_loss(strength: float) -> float:
+        logits = _compute_logits(
+            _fit(design[~held_out], targets[~held_out], strength), design[held_out]
+        )
         total = np.logaddexp.reduce(logits, axis=1)
         return float((total - logits[np.arange(len(logits)), targets[held_out]]).mean())
 
-    best = min(STRENGTHS, key=loss)
+    best = min(STRENGTHS, key=compute_loss)
     log.info("logistic regression: C = %g, of %s", best, STRENGTHS)
     return best
 

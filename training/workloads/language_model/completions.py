@@ -141,7 +141,7 @@ class CompletionPacker:
         )
         samples = []
         for pair in zip(prompts, completions, strict=True):
-            example = self._example(*pair)
+            example = self._build_example(*pair)
             used = sum(len(tokens) for tokens, _ in self._waiting)
             fits = self._together and self._width - used >= len(example[0])
             if self._waiting and not fits:
@@ -156,7 +156,9 @@ class CompletionPacker:
         """Return the sample of the waiting examples, or none if there are none."""
         return self._make_samples(self._pop_waiting())
 
-    def _example(self, prompt: np.ndarray, completion: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _build_example(
+        self, prompt: np.ndarray, completion: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return an example's tokens and a mask of its targets with a loss.
 
         The example's last token has no target.
@@ -195,7 +197,7 @@ class CompletionPacker:
         return [part[:-1] for part in np.split(tokens, ends + 1)[:-1]]
 
 
-def examples(
+def iter_completions(
     dataset: Dataset,
     end: int,
     size: int,
@@ -205,7 +207,7 @@ def examples(
     """Yield the examples that have targets with a loss, grouped by unit.
 
     Each item is (unit, hash of each example, int64 (d,), sums over the targets with a loss,
-    (d, columns)). ``measure`` is as in ``scores.documents``.
+    (d, columns)). ``measure`` is as in ``scores.iter_documents``.
     """
     for passage in dataset.stream(size, share):
         tokens, target_masks = (passage.samples[name] for name in ("tokens", COUNTED_FIELD))

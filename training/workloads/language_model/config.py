@@ -38,7 +38,7 @@ ONE_WAY: Mapping[str, tuple[Any, ...]] = {
 """Fields of config.json, each with the values that our decoder supports. A field may be missing."""
 
 
-def settings(description: Mapping[str, Any]) -> dict[str, Any]:
+def derive_settings(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of LanguageModelConfig that produce the model of a config.json.
 
     ``tokenizer`` is not among them. ``context_length`` is the longest that the model supports.
@@ -71,13 +71,13 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
             # Qwen2 always has biases of these three (transformers: modeling_qwen2.py).
             "attention_bias": "qkv" if family == "qwen2" else bias,
             "qk_norm": family == "qwen3",
-            **_rope(description),
+            **_read_rope(description),
         }
     except KeyError as error:
         raise TrainingError(f"config.json of the base: {error.args[0]} is missing") from None
 
 
-def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
+def list_differences(config: Any, description: Mapping[str, Any]) -> list[str]:
     """Return the differences between a recipe's model settings and a config.json, as messages.
 
     Args:
@@ -88,9 +88,9 @@ def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
         TrainingError: the config.json is of a model that our decoder does not support.
     """
     base_config = type(config).model_validate(
-        {"tokenizer": config.tokenizer, **settings(description)}
+        {"tokenizer": config.tokenizer, **derive_settings(description)}
     )
-    own_shape, base_shape = _shape(config), _shape(base_config)
+    own_shape, base_shape = _derive_shape(config), _derive_shape(base_config)
     mismatches = [
         f"workload.config.{name} is {own_shape[name]}, the base has {base_shape[name]}"
         for name in own_shape
@@ -104,7 +104,7 @@ def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
     return mismatches
 
 
-def _shape(config: Any) -> dict[str, Any]:
+def _derive_shape(config: Any) -> dict[str, Any]:
     """Return all settings that affect the model, with defaults computed."""
     derived_fields = {
         "kv_heads": config.groups,
@@ -117,7 +117,7 @@ def _shape(config: Any) -> dict[str, Any]:
     return fields
 
 
-def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
+def _read_rope(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotary settings, which transformers 5 has moved to ``rope_parameters``."""
     rope = description.get("rope_parameters") or description.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -138,7 +138,7 @@ def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 def main(path: str) -> None:
     """Print the settings as YAML (JSON is valid YAML)."""
-    fields = settings(json.loads(Path(path).read_bytes()))
+    fields = derive_settings(json.loads(Path(path).read_bytes()))
     print("\n".join(f"{name}: {json.dumps(value)}" for name, value in fields.items()))
 
 
@@ -311,10 +311,14 @@ def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
     tensor = layout.tensor_parallel if layout.sequence_parallel else 1
     if layout.context_parallel > 1:
         return refuse_context(config, layout.context_parallel, tensor)
-    return uneven(config.context_length, tensor) if config.context_length % tensor else None
+    return (
+        explain_uneven_split(config.context_length, tensor)
+        if config.context_length % tensor
+        else None
+    )
 
 
-def uneven(length: int, ranks: int) -> str:
+def explain_uneven_split(length: int, ranks: int) -> str:
     """Return the error message for positions that ``ranks`` cannot share evenly."""
     return (
         f"context_length {length} / tensor_parallel {ranks} = {length / ranks:.2f} positions per "
@@ -341,7 +345,7 @@ SPEC = WorkloadSpec(
     slices=lambda config: ("source",),
     has_summary=True,
     folder_slice="source",
-    base_differences=differences,
+    base_differences=list_differences,
 )
 
 

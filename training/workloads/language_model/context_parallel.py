@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from training.workloads.language_model.config import LanguageModelConfig
 
 
-def places(length: int, index: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+def assign_positions(
+    length: int, index: int, count: int, device: torch.device | str = "cpu"
+) -> Tensor:
     """Return the positions in the sequence of rank ``index``'s tokens, (length / count,)."""
     chunk = length // (2 * count)
     front = torch.arange(index * chunk, (index + 1) * chunk, device=device)
@@ -38,7 +40,7 @@ class Sharing:
     @classmethod
     def from_mesh(cls, mesh: DeviceMesh, length: int) -> "Sharing":
         device, count = mesh.device_type, mesh.size()
-        parts = [places(length, index, count, device) for index in range(count)]
+        parts = [assign_positions(length, index, count, device) for index in range(count)]
         return cls(mesh, parts[mesh.get_local_rank()], torch.cat(parts))
 
     def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,14 +83,14 @@ class Documents:
             return None
         return cls(end, behind=config.records == "completions")
 
-    def number(self, tokens: Tensor) -> Tensor:
+    def number_documents(self, tokens: Tensor) -> Tensor:
         """Return the number of each token's document in its sample, int32; both (n, t)."""
         ends = (tokens == self.end).int()
         numbers = ends.cumsum(1, dtype=torch.int32)
         return numbers - ends if self.behind else numbers
 
 
-def positions(documents: Tensor) -> Tensor:
+def compute_positions(documents: Tensor) -> Tensor:
     """Return each token's position within its document, from 0; both (n, t)."""
     places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     begins = torch.ones_like(documents, dtype=torch.bool)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.workloads.language_model.context_parallel import Documents, positions
+from training.workloads.language_model.context_parallel import Documents, compute_positions
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -30,7 +30,7 @@ Mask = Union[Tensor, "BlockMask", None]
 """Attention mask. None: causal, and queries and keys are of the same tokens."""
 
 
-def mask(
+def build_mask(
     queries: Tensor, keys: Tensor, documents: Tensor | None, *, wide: bool = False
 ) -> "Tensor | BlockMask":
     """Return the mask between queries of some tokens and keys of some tokens, in any order.
@@ -40,10 +40,10 @@ def mask(
         documents: document of each token of the sample, (n, t); None if there is only one.
         wide: True if attention is computed in float64.
     """
-    is_visible = rule(queries, keys, documents)
+    is_visible = build_mask_rule(queries, keys, documents)
     samples, device = None if documents is None else len(documents), queries.device
     if device.type == "cuda" and not wide:
-        make = _flexible("create_block_mask", device.type)
+        make = _load_flex_function("create_block_mask", device.type)
         return make(is_visible, samples, None, len(queries), len(keys), device=device)
     sizes = (samples or 1, 1, len(queries), len(keys))
     axes = [torch.arange(size, device=device) for size in sizes]
@@ -51,12 +51,12 @@ def mask(
     return is_visible(*(axis.view(shape) for axis, shape in zip(axes, shapes, strict=True)))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def compute_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Compute attention, (n, heads, t, width). Groups of neighbouring heads may share k and v."""
     if not (mask is None or isinstance(mask, Tensor)):
         # Not every torch applies autocast to FlexAttention. v has autocast's type, as the output of
         # a matrix product.
-        flex = _flexible("flex_attention", q.device.type)
+        flex = _load_flex_function("flex_attention", q.device.type)
         return flex(q.type_as(v), k.type_as(v), v, block_mask=mask, enable_gqa=True)
     group_size = q.shape[1] // k.shape[1]
     if group_size > 1:
@@ -64,8 +64,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
 
 
-def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..., Tensor]:
-    """Return ``mask`` as a function of (sample, head, index of the query, index of the key)."""
+def build_mask_rule(
+    queries: Tensor, keys: Tensor, documents: Tensor | None
+) -> Callable[..., Tensor]:
+    """Return the mask as a function of (sample, head, index of the query, index of the key)."""
 
     def is_visible(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         before = keys[key] <= queries[query]
@@ -78,7 +80,7 @@ def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..
 
 
 @cache
-def _flexible(name: str, device: str) -> Callable[..., Any]:
+def _load_flex_function(name: str, device: str) -> Callable[..., Any]:
     """Return torch's function. It is compiled on GPUs, so that it allocates no score matrix."""
     from torch.nn.attention import flex_attention
 
@@ -86,7 +88,7 @@ def _flexible(name: str, device: str) -> Callable[..., Any]:
     return torch.compile(function) if device == "cuda" else function
 
 
-def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
+def compute_rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
     """Return cosine and sine of position × frequency, each of shape (context_length, width / 2).
 
     The frequencies are theta^(-2i / width) (Su et al. 2021, RoFormer, section 3.2.2).
@@ -139,7 +141,7 @@ class Attention(nn.Module):
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
         if self.sharing is not None:
             k, v = self.sharing.gather(k, v)
-        y = attend(q, k, v, mask)
+        y = compute_attention(q, k, v, mask)
         return self.out(y.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -204,21 +206,21 @@ class Transformer(nn.Module):
         tied = config.tie_embeddings
         self.unembedding = None if tied else nn.Linear(config.dim, vocabulary, bias=False)
         self.head: Callable[..., Tensor] = F.linear
-        cos, sin = rotary_angles(config)
+        cos, sin = compute_rotary_angles(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self._initialise(config.layers)
+        self._initialise_weights(config.layers)
 
     def forward(self, x: Tensor, documents: Tensor | None = None) -> Tensor:
         """Run the model.
 
-        ``documents`` is ``Documents.number`` of the whole samples, (batch, whole t). It is needed
-        for stages and ranks that do not have the samples' tokens.
+        ``documents`` is ``Documents.number_documents`` of the whole samples, (batch, whole t). It
+        is needed for stages and ranks that do not have the samples' tokens.
         """
         if self.documents is not None and documents is None:
-            documents = self.documents.number(x)
+            documents = self.documents.number_documents(x)
         length = x.shape[1] if self.first else x.shape[1] * self.parts
-        cos, sin, attention_mask = self._places(length, documents)
+        cos, sin, attention_mask = self._prepare_positions(length, documents)
         if self.first:
             x = self.embedding(x)
         for block in self.blocks.values():
@@ -229,7 +231,9 @@ class Transformer(nn.Module):
         output_embedding = self.embedding if self.unembedding is None else self.unembedding
         return self.head(self.norm(x), output_embedding.weight)
 
-    def _places(self, length: int, documents: Tensor | None) -> tuple[Tensor, Tensor, Mask]:
+    def _prepare_positions(
+        self, length: int, documents: Tensor | None
+    ) -> tuple[Tensor, Tensor, Mask]:
         """Return cosine and sine of this rank's ``length`` positions, and the attention mask."""
         if documents is None and self.sharing is None:
             return self.cos[:length, None], self.sin[:length, None], None
@@ -237,15 +241,15 @@ class Transformer(nn.Module):
             own_places = all_places = torch.arange(length, device=self.cos.device)
         else:
             own_places, all_places = self.sharing.own_places, self.sharing.all_places
-        attention_mask = mask(
+        attention_mask = build_mask(
             own_places, all_places, documents, wide=self.cos.dtype == torch.float64
         )
         if documents is None:
             return self.cos[own_places, None], self.sin[own_places, None], attention_mask
-        token_positions = positions(documents)[:, own_places, None]
+        token_positions = compute_positions(documents)[:, own_places, None]
         return self.cos[token_positions], self.sin[token_positions], attention_mask
 
-    def _initialise(self, layers: int) -> None:
+    def _initialise_weights(self, layers: int) -> None:
         """Draw weights from normal(0, 0.02), as in GPT-2.
 
         The deviation is divided by √(2 × layers) for layers that add to the stream.

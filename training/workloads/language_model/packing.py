@@ -13,7 +13,7 @@ from training.workloads import Column, Packer
 from training.workloads.language_model import completions
 from training.workloads.language_model.completions import ByteTokenizer, FileTokenizer
 from training.workloads.language_model.config import LanguageModelConfig
-from training.workloads.language_model.scores import iterate_examples
+from training.workloads.language_model.scores import iter_examples
 
 if TYPE_CHECKING:
     import pyarrow as pa  # not needed by a training
@@ -71,7 +71,7 @@ class Packing:
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
         """Yield a hash of each document; each document is its own group."""
-        for _, hashes, _ in iterate_examples(dataset, self.tokenizer.end, READ):
+        for _, hashes, _ in iter_examples(dataset, self.tokenizer.end, READ):
             yield {"example": hashes}
 
     def packer(self) -> Packer:

@@ -18,15 +18,15 @@ from torch.distributed.tensor.placement_types import Placement
 
 from training.workloads.language_model.config import (
     LanguageModelConfig,
+    explain_uneven_split,
     refuse_context,
-    uneven,
 )
 from training.workloads.language_model.context_parallel import Sharing
 from training.workloads.language_model.model import Block, Transformer
 from trainyard.common.errors import TrainingError
 
 
-def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
+def apply_tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     """Give each rank of the mesh its heads, its hidden units and its part of the vocabulary.
 
     As in Shoeybi et al. 2019 (Megatron-LM), section 3: a layer's first matrix is split by columns,
@@ -36,9 +36,9 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     _split(model, mesh, Replicate())
 
 
-def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
-    """Split like ``tensor_parallel``, but keep only the rank's positions of the stream between
-    layers.
+def apply_sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
+    """Split like ``apply_tensor_parallel``, but keep only the rank's positions of the stream
+    between layers.
 
     As in Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
     reduce-scatter. Together they move as much data as the all-reduce.
@@ -47,7 +47,7 @@ def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
         TrainingError: the ranks cannot share the positions evenly.
     """
     if len(model.cos) % mesh.size():
-        raise TrainingError(uneven(len(model.cos), mesh.size()))
+        raise TrainingError(explain_uneven_split(len(model.cos), mesh.size()))
     model.parts = mesh.size()
     _split(model, mesh, Shard(1))
 
@@ -65,7 +65,7 @@ def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
     for block in model.blocks.values():
         assert isinstance(block, Block)
         _split_block(block, mesh, stream)
-    model.head = vocabulary_parallel(stream)
+    model.head = make_parallel_head(stream)
 
 
 def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
@@ -100,13 +100,13 @@ def _cast_input(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     return (cast_to_autocast(inputs[0]),)
 
 
-def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], Tensor]:
+def make_parallel_head(stream: Placement) -> Callable[[Tensor, DTensor], Tensor]:
     """Return a head whose logits (batch, t, vocabulary) stay sharded over the vocabulary.
 
     ``stream`` is the placement of the head's input.
     """
 
-    def head(x: Tensor, weight: DTensor) -> Tensor:
+    def compute_logits(x: Tensor, weight: DTensor) -> Tensor:
         mesh = weight.device_mesh
         if not isinstance(x, DTensor):
             x = DTensor.from_local(x, mesh, [stream], run_check=False)
@@ -114,10 +114,12 @@ def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], Tensor
         assert isinstance(narrow, DTensor)  # because x is one
         return narrow.redistribute(placements=[Replicate()]) @ weight.T
 
-    return head
+    return compute_logits
 
 
-def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig) -> Tensor:
+def apply_context_parallel(
+    model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig
+) -> Tensor:
     """Give each rank of the mesh its part of every sequence; return its tokens' positions.
 
     Raises:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from training.data.dataset import Dataset, Passage, Share
-from training.scores import Block, Metrics, ratios
+from training.scores import Block, Metrics, compute_ratios
 from training.workloads.language_model.completions import (
     COUNTED_FIELD,
     Tokenizer,
-    examples,
+    iter_completions,
 )
 from trainyard.common.errors import DataError
 
@@ -27,7 +27,7 @@ Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 likely token), both (n, width - 1)."""
 
 
-def padding(samples: Any, end: int) -> Any:
+def find_padding(samples: Any, end: int) -> Any:
     """Return which targets (samples[:, 1:]) are padding: an end token after an end token.
 
     It works on arrays and tensors of shape (n, width); the result has shape (n, width - 1).
@@ -35,7 +35,7 @@ def padding(samples: Any, end: int) -> Any:
     return (samples[:, :-1] == end) & (samples[:, 1:] == end)
 
 
-def scores(
+def score_documents(
     test: Dataset,
     tokenizer: Tokenizer,
     predict: Predictions,
@@ -53,16 +53,16 @@ def scores(
 
     def measure_samples(samples: np.ndarray) -> np.ndarray:
         nats, hits = predict(samples)
-        target_mask = ~padding(samples, tokenizer.end)
+        target_mask = ~find_padding(samples, tokenizer.end)
         columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, target_mask)
         return np.where(target_mask[..., None], np.stack(columns, axis=-1), 0.0)
 
-    for source, hashes, sums in iterate_examples(test, tokenizer.end, size, measure_samples, share):
+    for source, hashes, sums in iter_examples(test, tokenizer.end, size, measure_samples, share):
         nats, size_, hits, tokens = sums.T
         yield {
             "example": hashes,
             "group": hashes,
-            **{f"slice.{name}": test.folders(np.full(len(hashes), source)) for name in slices},
+            **{f"slice.{name}": test.find_folders(np.full(len(hashes), source)) for name in slices},
             "bits_per_byte.sum": nats / math.log(2),
             "bits_per_byte.weight": size_,
             "loss.sum": nats,
@@ -72,7 +72,7 @@ def scores(
         }
 
 
-def metrics(blocks: Iterable[Block]) -> Metrics:
+def compute_metrics(blocks: Iterable[Block]) -> Metrics:
     """Return metric to ``value`` and ``standard_error``, over groups (documents).
 
     bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens), with its standard
@@ -81,7 +81,7 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
     Raises:
         DataError: no token represents text.
     """
-    results = ratios(blocks)
+    results = compute_ratios(blocks)
     has_loss = bool(results) and math.isfinite(results["loss"]["value"])
     if not results or (math.isnan(results["bits_per_byte"]["value"]) and has_loss):
         raise DataError("the test split holds no text: every token in it stands for 0 bytes")
@@ -90,20 +90,22 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
     return results | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
 
 
-def iterate_examples(
+def iter_examples(
     dataset: Dataset,
     end: int,
     size: int,
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the dataset's examples, as ``documents`` or, for completions, ``examples`` does."""
+    """Yield the dataset's examples, as ``iter_documents`` or, for completions,
+    ``iter_completions`` does.
+    """
     if COUNTED_FIELD in dataset.fields:
-        return examples(dataset, end, size, measure, share)
-    return documents(dataset, end, size, measure, share)
+        return iter_completions(dataset, end, size, measure, share)
+    return iter_documents(dataset, end, size, measure, share)
 
 
-def documents(
+def iter_documents(
     dataset: Dataset,
     end: int,
     size: int,
@@ -126,7 +128,7 @@ def documents(
         if passage.is_past_share and not (cutter.open and passage.sources[0] == cutter.source):
             return
         columns = np.empty((*tokens[:, 1:].shape, 0)) if measure is None else measure(tokens)
-        for source, start, stop in runs(passage):
+        for source, start, stop in iter_runs(passage):
             if source != cutter.source:
                 if passage.is_past_share:
                     return
@@ -194,7 +196,7 @@ class _Cutter:
         self._length += len(tokens)
 
 
-def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
+def iter_runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
     """Yield (unit, start, stop) of each run of consecutive samples from the same unit."""
     sources = passage.sources
     cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]

@@ -15,10 +15,10 @@ from training.scores import Block, Metrics
 from training.workloads import Column
 from training.workloads.language_model.completions import COUNTED_FIELD, Tokenizer
 from training.workloads.language_model.config import LanguageModelConfig
-from training.workloads.language_model.context_parallel import Documents, places
+from training.workloads.language_model.context_parallel import Documents, assign_positions
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
-from training.workloads.language_model.scores import metrics, padding, scores
+from training.workloads.language_model.scores import compute_metrics, find_padding, score_documents
 from trainyard.common.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class Workload:
         return self.packing.files()
 
     def model(self) -> nn.Module:
-        return Transformer(self.config, self._rows(), self.documents)
+        return Transformer(self.config, self._count_embedding_rows(), self.documents)
 
-    def _rows(self) -> int:
+    def _count_embedding_rows(self) -> int:
         """Return the number of the embedding's rows: the tokenizer's tokens, or more if set."""
         size, vocabulary = self.tokenizer.size, self.config.vocabulary
         if vocabulary is not None and vocabulary < size:
@@ -60,16 +60,16 @@ class Workload:
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the number of predicted tokens, without padding and prompts."""
-        return (self._targets(batch) != IGNORED_TARGET).sum()
+        return (self._select_targets(batch) != IGNORED_TARGET).sum()
 
-    def _targets(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def _select_targets(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the tokens to predict, (n, t), with IGNORED_TARGET for those without a loss."""
         if "targets" in batch:  # the part of a context-parallel rank
             return batch["targets"]
         if COUNTED_FIELD in batch:
             target_mask = batch[COUNTED_FIELD].bool()
         else:
-            target_mask = ~padding(batch["tokens"].long(), self.tokenizer.end)
+            target_mask = ~find_padding(batch["tokens"].long(), self.tokenizer.end)
         return batch["tokens"][:, 1:].long().where(target_mask, IGNORED_TARGET)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -81,12 +81,12 @@ class Workload:
             return {}
         if "documents" in batch:
             return {"documents": batch["documents"]}
-        return {"documents": self.documents.number(batch["tokens"][:, :-1].long())}
+        return {"documents": self.documents.number_documents(batch["tokens"][:, :-1].long())}
 
     def part(self, batch: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
         """Return a context-parallel rank's inputs and targets, and the whole samples' documents."""
-        inputs, targets = batch["tokens"][:, :-1].long(), self._targets(batch)
-        own_places = places(inputs.shape[1], index, count, inputs.device)
+        inputs, targets = batch["tokens"][:, :-1].long(), self._select_targets(batch)
+        own_places = assign_positions(inputs.shape[1], index, count, inputs.device)
         return {
             "inputs": inputs[:, own_places],
             "targets": targets[:, own_places],
@@ -95,7 +95,7 @@ class Workload:
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the cross-entropy in nats, summed over the tokens."""
-        targets = self._targets(batch).flatten()
+        targets = self._select_targets(batch).flatten()
         flat = logits.flatten(0, 1)
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED_TARGET)
 
@@ -127,17 +127,19 @@ class Workload:
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel  # here, because it takes 0.7 s
 
-        parallel.tensor_parallel(self._require_transformer(model, "tensor_parallel"), mesh)
+        parallel.apply_tensor_parallel(self._require_transformer(model, "tensor_parallel"), mesh)
 
     def sequence_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel
 
-        parallel.sequence_parallel(self._require_transformer(model, "sequence_parallel"), mesh)
+        parallel.apply_sequence_parallel(
+            self._require_transformer(model, "sequence_parallel"), mesh
+        )
 
     def context_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Tensor:
         from training.workloads.language_model import parallel
 
-        return parallel.context_parallel(
+        return parallel.apply_context_parallel(
             self._require_transformer(model, "context_parallel"), mesh, self.config
         )
 
@@ -164,7 +166,7 @@ class Workload:
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """Return the weights in the format of Hugging Face's Llama, Qwen2 or Qwen3."""
-        description = describe(self.config, self._rows(), self.tokenizer.end)
+        description = describe(self.config, self._count_embedding_rows(), self.tokenizer.end)
         return export(self.config, weights), description
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -192,14 +194,14 @@ class Workload:
             batch = torch.from_numpy(samples).to(device).long()
             targets = batch[:, 1:]
             logits = model(batch[:, :-1]).float()
-            nats, hits = token_costs(logits, targets), logits.argmax(-1) == targets
+            nats, hits = compute_token_costs(logits, targets), logits.argmax(-1) == targets
             return nats.cpu().numpy(), hits.cpu().numpy()
 
-        return scores(test, self.tokenizer, predict, EVALUATION_BATCH, slices, share)
+        return score_documents(test, self.tokenizer, predict, EVALUATION_BATCH, slices, share)
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
         """Return bits per byte, loss, next-token accuracy and perplexity."""
-        return metrics(blocks)
+        return compute_metrics(blocks)
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Yield a hash of each document; each document is its own group."""
@@ -220,8 +222,8 @@ class Workload:
     def answers(
         self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
     ) -> Sequence[dict[str, float]]:
-        """Return the loss of predicting each request's text, as ``answers`` of this module does."""
-        return answers(self.packing, model, requests)
+        """Return the loss of predicting each request's text, as ``answer_requests`` does."""
+        return answer_requests(self.packing, model, requests)
 
 
 # Baselines that a model must beat: frequencies of tokens, and of pairs of tokens.
@@ -245,20 +247,21 @@ class Bigram:
         self._count(tokens[:-held_out] if len(tokens) > 1 else tokens)
         previous, targets = tokens[-held_out:, :-1], tokens[-held_out:, 1:]
         self.concentration = min(
-            CONCENTRATIONS, key=lambda k: float(self._bigram(previous, targets, k).sum())
+            CONCENTRATIONS,
+            key=lambda k: float(self._compute_smoothed_cost(previous, targets, k).sum()),
         )
         # After k is chosen, the held-out samples are counted too.
         self._count(tokens)
 
-    def unigram(self, targets: np.ndarray) -> np.ndarray:
+    def compute_unigram_cost(self, targets: np.ndarray) -> np.ndarray:
         """Return −ln p(target) for targets of any shape."""
         return -np.log(self._unigram[targets])
 
-    def bigram(self, previous: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    def compute_bigram_cost(self, previous: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return −ln p(target | previous) for arrays of the same shape."""
-        return self._bigram(previous, targets, self.concentration)
+        return self._compute_smoothed_cost(previous, targets, self.concentration)
 
-    def likeliest(self, previous: np.ndarray) -> np.ndarray:
+    def predict_likeliest(self, previous: np.ndarray) -> np.ndarray:
         """Return the most likely token after each of ``previous``."""
         return self._best[previous]
 
@@ -275,7 +278,9 @@ class Bigram:
         self._best = np.full(self._vocabulary, self.commonest)
         self._best[pairs[order] // self._vocabulary] = pairs[order] % self._vocabulary
 
-    def _bigram(self, previous: np.ndarray, targets: np.ndarray, k: float) -> np.ndarray:
+    def _compute_smoothed_cost(
+        self, previous: np.ndarray, targets: np.ndarray, k: float
+    ) -> np.ndarray:
         """Return −ln p(target | previous) with concentration ``k``."""
         code = previous.astype(np.int64) * self._vocabulary + targets
         # A pair after the last known one has index len(pairs). It is replaced by the last index,
@@ -288,22 +293,26 @@ class Bigram:
 def evaluate(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of ``unigram`` and ``bigram``, from at most ``limit`` train tokens."""
+    """Return the metrics of ``measure_unigram`` and ``measure_bigram``, from at most ``limit``
+    train tokens.
+    """
     [width] = train.fields["tokens"].shape or ()
     count = min(len(train), max(1, limit // width))
     model = Bigram(train.read(np.arange(count))["tokens"], tokenizer.size)
 
-    def unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def measure_unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         targets = samples[:, 1:]
-        return model.unigram(targets), targets == model.commonest
+        return model.compute_unigram_cost(targets), targets == model.commonest
 
-    def bigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def measure_bigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         previous, targets = samples[:, :-1], samples[:, 1:]
-        return model.bigram(previous, targets), targets == model.likeliest(previous)
+        return model.compute_bigram_cost(previous, targets), targets == model.predict_likeliest(
+            previous
+        )
 
     results = {}
-    for name, predict in (("unigram", unigram), ("bigram", bigram)):
-        metric_values = metrics(scores(test, tokenizer, predict, SCORED_SAMPLES))
+    for name, predict in (("unigram", measure_unigram), ("bigram", measure_bigram)):
+        metric_values = compute_metrics(score_documents(test, tokenizer, predict, SCORED_SAMPLES))
         results[name] = {metric: entry["value"] for metric, entry in metric_values.items()}
     return results
 
@@ -326,7 +335,7 @@ QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
 NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
 
 
-def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
+def iter_weight_names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
     """Yield (our name, Hugging Face's) of each weight that is a single one in both formats."""
     yield "embedding.weight", "model.embed_tokens.weight"
     yield "norm.weight", "model.norm.weight"
@@ -343,7 +352,7 @@ def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
         yield "unembedding.weight", "lm_head.weight"
 
 
-def joined_names(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+def iter_joined_names(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield (our name of ``attention.qkv``'s weight or bias, Hugging Face's of q, k and v)."""
     kinds = ("weight",) if config.attention_bias == "none" else ("weight", "bias")
     for block in range(config.layers):
@@ -369,10 +378,10 @@ def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[s
     """Return the given weights under Hugging Face's names, with ``attention.qkv`` split."""
     tensors = {
         their_name: weights[our_name]
-        for our_name, their_name in names(config)
+        for our_name, their_name in iter_weight_names(config)
         if our_name in weights
     }
-    for our_name, their_names in joined_names(config):
+    for our_name, their_names in iter_joined_names(config):
         if our_name in weights:
             tensors |= zip(their_names, split_qkv(config, weights[our_name]), strict=True)
     return tensors
@@ -384,8 +393,8 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
     Raises:
         KeyError: a weight is missing.
     """
-    tensors = {our_name: weights[their_name] for our_name, their_name in names(config)}
-    for our_name, their_names in joined_names(config):
+    tensors = {our_name: weights[their_name] for our_name, their_name in iter_weight_names(config)}
+    for our_name, their_names in iter_joined_names(config):
         tensors[our_name] = join_qkv(config, [weights[name] for name in their_names])
     return tensors
 
@@ -398,11 +407,12 @@ def export_adapters(
     An adapter of ``attention.qkv`` becomes three, which have the same A and a part of B each.
     """
     new_names = {
-        our_name.removesuffix(".weight"): their_name for our_name, their_name in names(config)
+        our_name.removesuffix(".weight"): their_name
+        for our_name, their_name in iter_weight_names(config)
     }
     parts = {
         our_name.removesuffix(".weight"): their_names
-        for our_name, their_names in joined_names(config)
+        for our_name, their_names in iter_joined_names(config)
     }
     tensors: dict[str, Tensor] = {}
     for name, tensor in adapters.items():
@@ -414,7 +424,7 @@ def export_adapters(
     return tensors
 
 
-def family(config: LanguageModelConfig) -> tuple[str, str]:
+def find_family(config: LanguageModelConfig) -> tuple[str, str]:
     """Return (``model_type``, class name) with which transformers loads the model."""
     if config.qk_norm:
         return "qwen3", "Qwen3ForCausalLM"
@@ -428,7 +438,7 @@ def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str
 
     ``vocabulary`` is the number of the embedding's rows, and ``end`` the end token.
     """
-    model_type, name = family(config)
+    model_type, name = find_family(config)
     scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {
         "architectures": [name],
@@ -461,7 +471,7 @@ def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str
 BATCH = 16  # samples per forward pass, so that a long text does not exceed the memory
 
 
-def answers(
+def answer_requests(
     packing: Packing, model: nn.Module, requests: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, float]]:
     """Return ``bits_per_byte`` of each request, and the ``nats``, ``bytes`` and ``tokens`` of it.
@@ -471,7 +481,7 @@ def answers(
     Raises:
         DataError: a request contains neither a text nor tokens, or nothing to predict.
     """
-    pairs = [_samples(packing, request) for request in requests]
+    pairs = [_pack_request(packing, request) for request in requests]
     samples = np.concatenate([tokens for tokens, _ in pairs])
     sizes = [
         int(np.sum(packing.tokenizer.token_bytes[tokens[:, 1:]], where=target_mask))
@@ -480,7 +490,9 @@ def answers(
     if 0 in sizes:
         raise DataError("the request holds no text whose bytes could be predicted; send more")
     starts = range(0, len(samples), BATCH)
-    nats = np.concatenate([_nats(model, samples[start : start + BATCH]) for start in starts])
+    nats = np.concatenate(
+        [_compute_nats(model, samples[start : start + BATCH]) for start in starts]
+    )
     ends = np.cumsum([len(tokens) for tokens, _ in pairs])
     return [
         _answer(nats[end - len(target_mask) : end], target_mask, size)
@@ -488,7 +500,7 @@ def answers(
     ]
 
 
-def token_costs(logits: Tensor, targets: Tensor) -> Tensor:
+def compute_token_costs(logits: Tensor, targets: Tensor) -> Tensor:
     """Return −ln p of each target, (n, t), from logits (n, t, vocabulary)."""
     flat = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return flat.view_as(targets)
@@ -505,13 +517,13 @@ def _answer(nats: np.ndarray, target_mask: np.ndarray, size: int) -> dict[str, f
     }
 
 
-def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
+def _compute_nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
     """Return −ln p of every target, shape (n, width - 1)."""
     batch = torch.from_numpy(samples.astype(np.int64)).to(next(model.parameters()).device)
-    return token_costs(model(batch[:, :-1]).float(), batch[:, 1:]).cpu().numpy()
+    return compute_token_costs(model(batch[:, :-1]).float(), batch[:, 1:]).cpu().numpy()
 
 
-def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _pack_request(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return (samples (n, context_length + 1) in the stored type, mask of targets with a loss)."""
     if set(request) == {*packing.columns} and all(isinstance(t, str) for t in request.values()):
         fields = _pack_texts(packing, request)
@@ -532,7 +544,7 @@ def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, 
             f'the request holds {field_names}; expected {{{texts}}}, or {{"tokens": […]}} with '
             f"{packing.width} numbers"
         )
-    return samples, ~padding(samples, packing.tokenizer.end)
+    return samples, ~find_padding(samples, packing.tokenizer.end)
 
 
 def _pack_texts(packing: Packing, texts: Mapping[str, str]) -> Samples:

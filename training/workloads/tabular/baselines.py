@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
-from training.workloads.tabular.model import Encoder, inputs
-from training.workloads.tabular.scores import columns
+from training.workloads.tabular.model import Encoder, select_inputs
+from training.workloads.tabular.scores import build_columns
 from trainyard.common.errors import TrainingError
 
 # The trees are scikit-learn's, not XGBoost's. On the flights data they predict better in half the
@@ -44,25 +44,27 @@ class Columns:
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
         self._encoder = encoder
-        ids = self._ids(samples)
+        ids = self._encode_ids(samples)
         sizes = enumerate(encoder.sizes)
-        self._codes = [_codes(ids[:, column], size) for column, size in sizes]
+        self._codes = [_assign_codes(ids[:, column], size) for column, size in sizes]
         self.categories = list(range(len(self._codes)))
         """Indices of the columns that are categories."""
 
     def encode_samples(self, samples: Samples) -> np.ndarray:
         """Return float64 (n, columns), with NaN for a missing number."""
-        ids = self._ids(samples)
-        _, numbers = inputs({name: torch.from_numpy(array) for name, array in samples.items()})
+        ids = self._encode_ids(samples)
+        _, numbers = select_inputs(
+            {name: torch.from_numpy(array) for name, array in samples.items()}
+        )
         rows = np.empty((len(ids), len(self._codes) + numbers.shape[1]))
         for column, codes in enumerate(self._codes):
             rows[:, column] = codes[ids[:, column]]
         rows[:, len(self._codes) :] = numbers.numpy()
         return rows
 
-    def _ids(self, samples: Samples) -> np.ndarray:
+    def _encode_ids(self, samples: Samples) -> np.ndarray:
         batch = {name: torch.from_numpy(array) for name, array in samples.items()}
-        return self._encoder.ids(inputs(batch)[0]).numpy()
+        return self._encoder.encode_hashes(select_inputs(batch)[0]).numpy()
 
 
 class BoostedTrees:
@@ -77,11 +79,11 @@ class BoostedTrees:
         self.columns = Columns(encoder, samples)
         rows, labels = self.columns.encode_samples(samples), samples["label"]
         with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
-            self.rounds = self._best_rounds(rows, samples)
+            self.rounds = self._find_best_rounds(rows, samples)
             self._model = self._create_model(self.rounds).fit(rows, labels)
         log.info("boosted trees: %d rounds, of at most %d", self.rounds, MOST_ROUNDS)
 
-    def logits(self, samples: Samples) -> np.ndarray:
+    def compute_logits(self, samples: Samples) -> np.ndarray:
         with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
             return self._model.decision_function(self.columns.encode_samples(samples))
 
@@ -97,9 +99,9 @@ class BoostedTrees:
             random_state=0,  # seeds the choice of rows to find bins, if there are over 200,000
         )
 
-    def _best_rounds(self, rows: np.ndarray, samples: Samples) -> int:
+    def _find_best_rounds(self, rows: np.ndarray, samples: Samples) -> int:
         """Return the number of rounds with the lowest loss on the held-out rows."""
-        held_mask, labels = held_out(samples), samples["label"]
+        held_mask, labels = select_held_out(samples), samples["label"]
         if held_mask is None:
             log.warning(
                 "%d rows are too few to choose the rounds on: %d", len(labels), USUAL_ROUNDS
@@ -113,7 +115,7 @@ class BoostedTrees:
         return max(1, int(np.argmax(model.validation_score_)))
 
 
-def _codes(ids: np.ndarray, size: int) -> np.ndarray:
+def _assign_codes(ids: np.ndarray, size: int) -> np.ndarray:
     """Return the code of each id, below CODES, the most common ids first; float64 (size,)."""
     order = np.argsort(-np.bincount(ids, minlength=size), kind="stable")
     codes = np.empty(size)
@@ -136,26 +138,26 @@ class Regression:
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
         self._encoder = encoder
-        rows, labels = self.design(samples), samples["label"]
-        self.strength = _best_strength(rows, samples)
+        rows, labels = self.build_design(samples), samples["label"]
+        self.strength = _find_best_strength(rows, samples)
         log.info("logistic regression: C = %g, of %s", self.strength, STRENGTHS)
         self._model = _fit(rows, labels, self.strength)
 
-    def logits(self, samples: Samples) -> np.ndarray:
-        return self._model.decision_function(self.design(samples))
+    def compute_logits(self, samples: Samples) -> np.ndarray:
+        return self._model.decision_function(self.build_design(samples))
 
-    def design(self, samples: Samples) -> sparse.csr_array:
+    def build_design(self, samples: Samples) -> sparse.csr_array:
         """Return the design matrix, (n, one-hot ids + 2 × numbers)."""
         batch = {name: torch.from_numpy(array) for name, array in samples.items()}
-        categories, numbers = inputs(batch)
-        ids = self._encoder.ids(categories).numpy()
+        categories, numbers = select_inputs(batch)
+        ids = self._encoder.encode_hashes(categories).numpy()
         starts = np.cumsum([0, *self._encoder.sizes])
         count, width = ids.shape
         one_hot = sparse.csr_array(
             (np.ones(ids.size), (ids + starts[:-1]).ravel(), np.arange(count + 1) * width),
             shape=(count, starts[-1]),
         )
-        dense = self._encoder.numbers(numbers).double().numpy()
+        dense = self._encoder.normalize_numbers(numbers).double().numpy()
         return sparse.hstack((one_hot, dense), format="csr")
 
 
@@ -177,25 +179,25 @@ def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, 
         )
     base_rate = np.log(positives / (count - positives))
     return {
-        "boosted_trees": BoostedTrees(encoder, samples).logits,
-        "logistic_regression": Regression(encoder, samples).logits,
+        "boosted_trees": BoostedTrees(encoder, samples).compute_logits,
+        "logistic_regression": Regression(encoder, samples).compute_logits,
         "base_rate": lambda part: np.full(len(part["label"]), base_rate),
     }
 
 
-def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
+def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
     """Return the value of STRENGTHS with the lowest loss on the held-out rows."""
-    labels, held_mask = samples["label"], held_out(samples)
+    labels, held_mask = samples["label"], select_held_out(samples)
     if held_mask is None:
         log.warning("%d rows are too few to choose C on: it is 1", len(labels))
         return 1.0
 
-    def loss(strength: float) -> float:
+    def compute_loss(strength: float) -> float:
         model = _fit(rows[~held_mask], labels[~held_mask], strength)
-        score_columns = columns(model.decision_function(rows[held_mask]), labels[held_mask])
+        score_columns = build_columns(model.decision_function(rows[held_mask]), labels[held_mask])
         return float(score_columns["log_loss.sum"].mean())
 
-    return min(STRENGTHS, key=loss)
+    return min(STRENGTHS, key=compute_loss)
 
 
 def _fit(rows: sparse.csr_array, labels: np.ndarray, strength: float) -> LogisticRegression:
@@ -215,7 +217,7 @@ def _fit(rows: sparse.csr_array, labels: np.ndarray, strength: float) -> Logisti
 BLOCKS, HELD_OUT_EVERY = 100, 5
 
 
-def held_out(samples: Samples) -> np.ndarray | None:
+def select_held_out(samples: Samples) -> np.ndarray | None:
     """Return which rows to hold out, bool (n,), or None if a part would have only one label.
 
     A fifth is held out: of the groups, if rows have them, otherwise of BLOCKS blocks of

@@ -29,7 +29,7 @@ class Moments:
     """Sum of the squared differences from the mean."""
 
     @classmethod
-    def none(cls, columns: int) -> "Moments":
+    def create_empty(cls, columns: int) -> "Moments":
         return cls(*(np.zeros(columns) for _ in range(3)))
 
     @classmethod
@@ -87,9 +87,9 @@ class Statistics:
     categories: dict[str, Values]
 
     @classmethod
-    def none(cls, categories: Sequence[str], numbers: Sequence[str]) -> "Statistics":
+    def create_empty(cls, categories: Sequence[str], numbers: Sequence[str]) -> "Statistics":
         values = {name: Values() for name in categories}
-        return cls(tuple(numbers), Moments.none(len(numbers)), values)
+        return cls(tuple(numbers), Moments.create_empty(len(numbers)), values)
 
     def as_json(self) -> dict[str, Any]:
         """Return the statistics as JSON.
@@ -156,7 +156,7 @@ class Features(BaseModel):
         cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]
     ) -> "Features":
         """Compute the features from the statistics of units, merged in the given order."""
-        total = Statistics.none(config.categories, config.numbers)
+        total = Statistics.create_empty(config.categories, config.numbers)
         for part in parts:
             total.add_json(part)
         moments = total.moments
@@ -167,7 +167,7 @@ class Features(BaseModel):
             name: Number(mean=mean, standard_deviation=math.sqrt(spread) or 1.0)
             for name, mean, spread in rows
         }
-        categories = {n: _category(v, config.min_count) for n, v in total.categories.items()}
+        categories = {n: _build_category(v, config.min_count) for n, v in total.categories.items()}
         return cls(numbers=numbers, categories=categories)
 
     @classmethod
@@ -184,12 +184,12 @@ class Features(BaseModel):
                 f"{path}: is damaged ({error.errors()[0]['msg']}); train the model again"
             ) from None
 
-    def content(self) -> bytes:
+    def render_json(self) -> bytes:
         """Return the content of features.json."""
         return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False).encode()
 
 
-def _category(values: Values, min_count: int) -> Category:
+def _build_category(values: Values, min_count: int) -> Category:
     """Return the category's values that occur in at least ``min_count`` rows."""
     pairs = sorted(
         (values.hashes[value], value)

@@ -13,7 +13,7 @@ from training.workloads.tabular.column_statistics import Features
 from training.workloads.tabular.config import TabularConfig
 
 
-def inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def select_inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return (categories, numbers) of stored samples. A kind without columns has width 0."""
     none = batch["label"][:, None][:, :0]
     return batch.get("categories", none.long()), batch.get("numbers", none.float())
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         self.register_buffer("means", means, persistent=False)
         self.register_buffer("scales", scales, persistent=False)
 
-    def ids(self, hashes: Tensor) -> Tensor:
+    def encode_hashes(self, hashes: Tensor) -> Tensor:
         """Return the ids of hashes, both (n, categories) int64. A value without an id gets 0."""
         columns = [torch.zeros_like(hashes[:, :0])]
         for index, column in enumerate(hashes.T):
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
             columns.append(torch.where(known_hashes[places] == column, places + 1, 0)[:, None])
         return torch.cat(columns, dim=1)
 
-    def numbers(self, numbers: Tensor) -> Tensor:
+    def normalize_numbers(self, numbers: Tensor) -> Tensor:
         """Return (n, 2 × numbers): normalised numbers (0 if missing), then flags (1 if missing).
 
         They are normalised with the mean and the standard deviation of the training split.
@@ -87,7 +87,7 @@ class Classifier(nn.Module):
         self.hidden, self.out = nn.Sequential(*layers), nn.Linear(width, 1)
 
     def forward(self, categories: Tensor, numbers: Tensor) -> Tensor:
-        ids = self.encoder.ids(categories) + self.starts
+        ids = self.encoder.encode_hashes(categories) + self.starts
         embeddings = self.embedding_dropout(self.embedding(ids).flatten(1))
-        features = torch.cat((embeddings, self.encoder.numbers(numbers)), dim=1)
+        features = torch.cat((embeddings, self.encoder.normalize_numbers(numbers)), dim=1)
         return self.out(self.hidden(features))[:, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Samples, no_samples
+from training.data.manifest import Field, Samples, create_empty_samples
 from training.data.shard_writer import sample_hashes
 from training.workloads import Column
 from training.workloads.column_packing import TOO_LARGE, Codes
@@ -51,7 +51,7 @@ class Packing:
             fields["group"] = Field(dtype="int64")
         self.fields: Mapping[str, Field] = {n: f for n, f in fields.items() if f.shape != (0,)}
         self._codes = Codes()
-        self._groups = Codes(ordered_group_ids) if config.group_ordered else self._codes
+        self._groups = Codes(encode_group_ids) if config.group_ordered else self._codes
         self.info: dict[str, Any] = {
             "categories": list(config.categories),
             "numbers": list(config.numbers),
@@ -94,7 +94,7 @@ class RowPacker:
     ) -> None:
         self._config, self._fields = config, fields
         self._codes, self._groups = codes, groups
-        self._moments = Moments.none(len(config.numbers))
+        self._moments = Moments.create_empty(len(config.numbers))
         self._values = {name: Values() for name in config.categories}
 
     def add(self, records: pa.RecordBatch) -> Samples:
@@ -111,7 +111,7 @@ class RowPacker:
             values, codes = encoding.values.take(used).to_pylist(), encoding.codes[used].tolist()
             self._values[name].add(values, codes, counts[used].tolist())
             np.take(encoding.codes, encoding.index, out=row, mode="clip")  # "raise" would copy
-        positive = _floats(records.column(self._config.label)) > self._config.label_above
+        positive = _to_floats(records.column(self._config.label)) > self._config.label_above
         samples = {
             "categories": np.ascontiguousarray(categories.T),
             "numbers": self._pack_numbers(records),
@@ -125,7 +125,7 @@ class RowPacker:
 
     def flush(self) -> Samples:
         """Return no samples."""
-        return no_samples(self._fields)
+        return create_empty_samples(self._fields)
 
     def statistics(self) -> dict[str, Any]:
         """Return each number's count, mean and M2; each category's values, hashes and counts."""
@@ -140,12 +140,12 @@ class RowPacker:
         block = np.empty((len(self._config.numbers), len(records)), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below as a DataError
             for row, name in zip(block, self._config.numbers, strict=True):
-                row[:] = _floats(records.column(name))
+                row[:] = _to_floats(records.column(name))
             moments = Moments.from_values(block.T)
         for index in np.flatnonzero(~np.isfinite(moments.mean)):
             name, is_infinite = self._config.numbers[index], np.isinf(block[index])
             if is_infinite.any():
-                value = _floats(records.column(name))[is_infinite][0]
+                value = _to_floats(records.column(name))[is_infinite][0]
                 raise DataError(
                     f"column {name}: {value:g} is too large for a float32; scale the column"
                 )
@@ -153,7 +153,7 @@ class RowPacker:
         return np.ascontiguousarray(block.T)
 
 
-def ordered_group_ids(values: list[str]) -> np.ndarray:
+def encode_group_ids(values: list[str]) -> np.ndarray:
     """Return int64 in the order of the values: whole numbers as they are, times in microseconds.
 
     Raises:
@@ -173,5 +173,5 @@ def ordered_group_ids(values: list[str]) -> np.ndarray:
         ) from None
 
 
-def _floats(column: pa.Array) -> np.ndarray:
+def _to_floats(column: pa.Array) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from training.scores import Block, Clusters, Metrics, ratios, standard_error
+from training.scores import Block, Clusters, Metrics, compute_ratios, standard_error
 from trainyard.common.errors import DataError
 
 _SHIFT = 10  # number of the last bits of a float32 that are ignored when it is put into a bin
@@ -12,7 +12,7 @@ _HALF = (np.float32(0.5).view(np.uint32) >> np.uint32(_SHIFT)).item()
 WAITING = 1 << 18  # rows that are collected before they are counted together
 
 
-def columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+def build_columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """Return the score columns for a model's logits, each of the shape (rows,).
 
     log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: with threshold
@@ -32,7 +32,7 @@ def columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def metrics(blocks: Iterable[Block]) -> Metrics:
+def compute_metrics(blocks: Iterable[Block]) -> Metrics:
     """Return log loss, AUC, accuracy and Brier score. It reads the blocks twice.
 
     Rows with equal ``group`` may depend on each other; others are independent.
@@ -41,8 +41,8 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
         DataError: the labels are all equal, so that the AUC is undefined.
     """
     ranks = Ranks()
-    results = ratios(_feed_ranks(blocks, ranks))
-    auc = {"value": ranks.auc(), "standard_error": ranks.standard_error(blocks)}
+    results = compute_ratios(_feed_ranks(blocks, ranks))
+    auc = {"value": ranks.auc(), "standard_error": ranks.compute_standard_error(blocks)}
     return {name: results[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
 
 
@@ -65,7 +65,7 @@ class Ranks:
 
     def add(self, block: Block) -> None:
         self._finite &= bool(np.isfinite(block["probability"]).all())
-        self._waiting.append((_bins(block["probability"]), block["label"]))
+        self._waiting.append((_assign_bins(block["probability"]), block["label"]))
         self._rows += len(block["label"])
         if self._rows >= WAITING:
             self._count()
@@ -87,19 +87,19 @@ class Ranks:
             )
         if not self._finite:
             return float("nan")
-        return float(positive @ _below(negative) / totals.prod())
+        return float(positive @ _count_below(negative) / totals.prod())
 
-    def standard_error(self, blocks: Iterable[Block]) -> float:
+    def compute_standard_error(self, blocks: Iterable[Block]) -> float:
         """Return the area's standard error.
 
         DeLong, DeLong & Clarke-Pearson 1988; for groups Obuchowski 1997.
         """
         clusters = Clusters()
         for block in blocks:
-            clusters.add(block["group"], {"pull": self.pulls(block)})
-        return standard_error(clusters.sums("pull"))
+            clusters.add(block["group"], {"pull": self.compute_pulls(block)})
+        return standard_error(clusters.compute_sums("pull"))
 
-    def pulls(self, block: Block) -> np.ndarray:
+    def compute_pulls(self, block: Block) -> np.ndarray:
         """Return how much each row moves the area away from its value, (n,). The sum is 0.
 
         It is the share of the rows of the other class that the row is ranked correctly against,
@@ -107,8 +107,10 @@ class Ranks:
         """
         auc, totals, label = self.auc(), self._counts.sum(axis=1), block["label"].astype(np.int64)
         negative, positive = self._counts
-        beaten = np.stack((1 - _below(positive) / totals[1], _below(negative) / totals[0]))
-        share = beaten[label, np.searchsorted(self._bins, _bins(block["probability"]))]
+        beaten = np.stack(
+            (1 - _count_below(positive) / totals[1], _count_below(negative) / totals[0])
+        )
+        share = beaten[label, np.searchsorted(self._bins, _assign_bins(block["probability"]))]
         return (share - auc) / totals[label]
 
     def _count(self) -> None:
@@ -129,7 +131,7 @@ def _feed_ranks(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
         yield block
 
 
-def _bins(probability: np.ndarray) -> np.ndarray:
+def _assign_bins(probability: np.ndarray) -> np.ndarray:
     """Return the bin of each probability.
 
     Bins are the upper bits of floats, because positive floats have the same order as their bits.
@@ -142,6 +144,6 @@ def _bins(probability: np.ndarray) -> np.ndarray:
     return np.where(upper, 2 * _HALF + 1 - np.where(near >= 0, bits, 0), bits)
 
 
-def _below(counts: np.ndarray) -> np.ndarray:
+def _count_below(counts: np.ndarray) -> np.ndarray:
     """Return for each bin the number of rows in lower bins plus half of those in the bin itself."""
     return np.cumsum(counts) - counts / 2

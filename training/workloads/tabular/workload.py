@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from training.data.dataset import Dataset, Share
 from training.data.manifest import Samples
 from training.defaults import default_scores
-from training.defaults.request_batch import record_of, rows
+from training.defaults.request_batch import build_table, record_of
 from training.scores import Block, Metrics
 from training.workloads import Column
 from training.workloads.column_packing import MISSING
@@ -23,9 +23,9 @@ from training.workloads.simple import Simple
 from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import Logits
 from training.workloads.tabular.column_statistics import FILE, Features
-from training.workloads.tabular.model import Classifier, Encoder, inputs
+from training.workloads.tabular.model import Classifier, Encoder, select_inputs
 from training.workloads.tabular.packing import Packing
-from training.workloads.tabular.scores import columns, metrics
+from training.workloads.tabular.scores import build_columns, compute_metrics
 from trainyard.common.errors import TrainingError
 
 
@@ -61,13 +61,13 @@ class Workload(Simple):
 
     def files(self) -> Mapping[str, bytes]:
         """Return features.json."""
-        return {FILE: self.features.content()}
+        return {FILE: self.features.render_json()}
 
     def model(self) -> nn.Module:
         return Classifier(self.config, self.features)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        return inputs(batch)
+        return select_inputs(batch)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the binary cross-entropy in nats, summed over the rows."""
@@ -87,32 +87,34 @@ class Workload(Simple):
         ``missing``. The slice ``source``, unless a column has that name, is the input or the raw
         folder of the row.
         """
-        return self._scores(lambda samples: _logits(model, samples), test, slices, share)
+        return self._score_rows(
+            lambda samples: _compute_logits(model, samples), test, slices, share
+        )
 
-    def _scores(
+    def _score_rows(
         self, logits: Logits, test: Dataset, slices: Sequence[str], share: Share | None = None
     ) -> Iterator[Block]:
         """Yield the scores of each row from a function that returns the logits of samples."""
         name_functions = {
-            name: self._names(name) for name in slices if name in self.config.categories
+            name: self._make_name_reader(name) for name in slices if name in self.config.categories
         }
         by_input = [name for name in slices if name not in name_functions]
         measuring: Any = self  # whose packing is of a class of its own
-        for samples, identity in default_scores.rows(measuring, test, by_input, share):
+        for samples, identity in default_scores.iter_rows(measuring, test, by_input, share):
             slice_columns = {
                 f"slice.{name}": names(samples) for name, names in name_functions.items()
             }
-            yield identity | slice_columns | columns(logits(samples), samples["label"])
+            yield identity | slice_columns | build_columns(logits(samples), samples["label"])
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
         """Return log loss, AUC, accuracy and Brier score."""
-        return metrics(blocks)
+        return compute_metrics(blocks)
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Yield a hash of each row over all its fields."""
         return self.packing.examples(dataset)
 
-    def _names(self, column: str) -> Callable[[Samples], np.ndarray]:
+    def _make_name_reader(self, column: str) -> Callable[[Samples], np.ndarray]:
         """Return a function from samples to the values of a category column as strings."""
         index, category = self.config.categories.index(column), self.features.categories[column]
         hashes = np.array([*category.hashes, MISSING], np.int64)
@@ -120,12 +122,12 @@ class Workload(Simple):
         order = np.argsort(hashes, kind="stable")
         hashes, words = hashes[order], np.array([*values, "missing"], object)[order]
 
-        def names(samples: Samples) -> np.ndarray:
+        def read_names(samples: Samples) -> np.ndarray:
             row_hashes = samples["categories"][:, index]
             places = np.searchsorted(hashes, row_hashes).clip(max=len(hashes) - 1)
             return np.where(hashes[places] == row_hashes, words[places], "other")
 
-        return names
+        return read_names
 
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
@@ -133,7 +135,7 @@ class Workload(Simple):
         """Return rows of boosted trees, a logistic regression, and train's base rate."""
         encoder = Encoder(self.features, self.config.clip)
         fitted_logits = baselines.fit_baselines(encoder, train, limit)
-        return {name: self._scores(logits, test, ()) for name, logits in fitted_logits.items()}
+        return {name: self._score_rows(logits, test, ()) for name, logits in fitted_logits.items()}
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
@@ -156,14 +158,14 @@ class Workload(Simple):
         # If the group is also a category that the model uses, a request has to contain it.
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
         records = [record_of(request, self.packing.columns) | fill for request in requests]
-        samples = self.packing.packer().add(rows(records, self.packing.columns))
-        logits = torch.from_numpy(_logits(model, samples)[: len(records)]).double()
+        samples = self.packing.packer().add(build_table(records, self.packing.columns))
+        logits = torch.from_numpy(_compute_logits(model, samples)[: len(records)]).double()
         # One at a time, because torch rounds the last elements of a vector differently.
         return [{"probability": logit.sigmoid().item()} for logit in logits]
 
 
 @torch.inference_mode()
-def _logits(model: nn.Module, samples: Samples) -> np.ndarray:
+def _compute_logits(model: nn.Module, samples: Samples) -> np.ndarray:
     device = next(model.parameters()).device
     batch = {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
-    return model(*inputs(batch)).float().cpu().numpy()
+    return model(*select_inputs(batch)).float().cpu().numpy()

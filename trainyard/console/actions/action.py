@@ -15,15 +15,15 @@ from werkzeug.exceptions import Forbidden
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
-from trainyard.permissions.statements import Statement, policy
+from trainyard.permissions.statements import Statement, build_policy
 from trainyard.plan.cache_prediction import History, predict
-from trainyard.plan.pipeline_plan import started_with
-from trainyard.plan.plan_display import dollars, money, times
+from trainyard.plan.pipeline_plan import apply_parameters
+from trainyard.plan.plan_display import format_cost, format_times, format_usd
 from trainyard.plan.prices import load
-from trainyard.plan.run_cost import estimate, total
+from trainyard.plan.run_cost import compute_total, estimate
 
 
-def field_placeholder(field: str) -> str:
+def make_placeholder(field: str) -> str:
     """Return a placeholder, in a call's arguments, for the text typed into that field."""
     return f"‹{field}›"
 
@@ -103,7 +103,7 @@ class Proposal:
         """Return the values of the fields that affect the proposal."""
         return {field.name: field.value for field in self.fields if field.is_shown}
 
-    def carried_out(self, account: Account, once: str) -> str:
+    def carry_out(self, account: Account, once: str) -> str:
         """Execute the action; return the address of the next page.
 
         Raises:
@@ -128,7 +128,7 @@ It raises ServiceError if a resource is missing, and KeyError if a variable of t
 _ACTIONS: dict[str, Propose] = {}
 
 
-def action(name: str) -> Callable[[Propose], Propose]:
+def register_action(name: str) -> Callable[[Propose], Propose]:
     """Register a function that proposes the action with that name, which is part of the address."""
 
     def register(propose: Propose) -> Propose:
@@ -138,7 +138,7 @@ def action(name: str) -> Callable[[Propose], Propose]:
     return register
 
 
-def known_actions() -> Mapping[str, Propose]:
+def list_actions() -> Mapping[str, Propose]:
     """Return all registered actions, by name."""
     return _ACTIONS
 
@@ -146,13 +146,13 @@ def known_actions() -> Mapping[str, Propose]:
 LASTS = 12 * 3600  # seconds after which a form is refused, because its contents are outdated
 
 
-def new_token(action: str, about: Mapping[str, str], **content: Any) -> str:
+def sign_token(action: str, about: Mapping[str, str], **content: Any) -> str:
     """Return the signed token of a form, which contains what the form shows.
 
     That is ``state``, ``typed`` and ``caller``. The id ``once`` is the same for two clicks on the
     same form.
     """
-    return _signer().dumps({"action": action, "about": about, "once": str(uuid4()), **content})
+    return _make_signer().dumps({"action": action, "about": about, "once": str(uuid4()), **content})
 
 
 def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
         Forbidden: the form is not from this console, is too old, or is for another action.
     """
     try:
-        content: Mapping[str, Any] = _signer().loads(token, max_age=LASTS)
+        content: Mapping[str, Any] = _make_signer().loads(token, max_age=LASTS)
     except BadSignature:
         raise Forbidden("This form is not from this console, or has expired.") from None
     if (content["action"], content["about"]) != (action, dict(about)):
@@ -170,7 +170,9 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
     return content
 
 
-def moved_since(old_state: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def find_state_changes(
+    old_state: Mapping[str, str], now: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
     """Return (name, shown value, current value) of every change."""
     return [
         (name, old_state.get(name, ""), now.get(name, ""))
@@ -179,7 +181,7 @@ def moved_since(old_state: Mapping[str, str], now: Mapping[str, str]) -> list[tu
     ]
 
 
-def _signer() -> URLSafeTimedSerializer:
+def _make_signer() -> URLSafeTimedSerializer:
     assert current_app.secret_key  # web_server.create sets it
     return URLSafeTimedSerializer(current_app.secret_key, salt="actions")
 
@@ -191,7 +193,7 @@ _DENIED_ACTION = re.compile(
 )
 
 
-def policy_for_denial(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
+def build_policy_for_denial(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
     """Return the policy that would allow what AWS has denied.
 
     It has the statement that AWS's message asks for, or else those that the calls need. Return None
@@ -203,7 +205,7 @@ def policy_for_denial(message: str, calls: Sequence[Call]) -> dict[str, Any] | N
         needs = {match["action"]: (match["resource"] or "*",)}
     else:
         needs = {f"sagemaker:{call.operation}": call.resources for call in calls}
-    return policy(
+    return build_policy(
         [
             Statement(
                 sid=f"Console{action.partition(':')[2]}", actions=(action,), resources=resources
@@ -217,7 +219,7 @@ LEAST_RUNS = 2  # minimum number of earlier executions for expected times; predi
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
 
-def expected_steps_table(
+def build_steps_table(
     account: Account, description: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[Table]:
     """Return a table of the steps of an execution with these parameters, with time and cost.
@@ -225,11 +227,11 @@ def expected_steps_table(
     ``description``: response of DescribePipeline.
     """
     name = description["PipelineName"]
-    document = started_with(json.loads(description["PipelineDefinition"]), parameters)
+    document = apply_parameters(json.loads(description["PipelineDefinition"]), parameters)
     with service_errors(f"foreseeing a run of {name}"):
         history = History(account.sagemaker, name, s3=account.s3)
         # Expected times need executions, and predict reads none for steps whose cache is off.
-        while len(history.runs) < LEAST_RUNS and history.more():
+        while len(history.runs) < LEAST_RUNS and history.read_more():
             pass
         outcomes = predict(document, name, history, datetime.now(UTC))
         costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
@@ -237,14 +239,17 @@ def expected_steps_table(
     for outcome, cost in zip(outcomes, costs, strict=True):
         answer = "be answered from the cache" if outcome.answer == "cached" else "run"
         reason = "; ".join(filter(None, [outcome.why, outcome.when]))
-        expected = times(cost.expected_seconds), money(cost.usd_expected, cost.estimated)
-        limit = dollars(cost.usd_limit, cost.estimated)
+        expected = (
+            format_times(cost.expected_seconds),
+            format_cost(cost.usd_expected, cost.estimated),
+        )
+        limit = format_usd(cost.usd_limit, cost.estimated)
         rows.append((outcome.step, answer, reason, *expected, limit))
-    total_cost, some = total(document, costs), any(cost.estimated for cost in costs)
+    total_cost, some = compute_total(document, costs), any(cost.estimated for cost in costs)
     sums = (
-        times(total_cost.expected),
-        money(total_cost.usd_expected, some),
-        dollars(total_cost.usd_limit, some),
+        format_times(total_cost.expected),
+        format_cost(total_cost.usd_expected, some),
+        format_usd(total_cost.usd_limit, some),
     )
     rows.append(("together", "", "if every branch of a condition ran", *sums))
     return [Table(title="Steps that would run, and possible cost", head=HEAD, rows=rows)]

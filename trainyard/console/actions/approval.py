@@ -7,9 +7,16 @@ from flask import url_for
 
 from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
-from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, field_placeholder
-from trainyard.console.app_hooks import owner
-from trainyard.console.outcomes import Champion, champion, describe_package, group_and_version
+from trainyard.console.actions.action import (
+    ONCE,
+    Call,
+    Field,
+    Proposal,
+    make_placeholder,
+    register_action,
+)
+from trainyard.console.app_hooks import find_owner
+from trainyard.console.outcomes import Champion, describe_package, find_champion, group_and_version
 
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata. Its value is the command that must be used to approve the
@@ -17,69 +24,69 @@ package, because it makes checks of its own.
 """
 
 
-@action("approve")
+@register_action("approve")
 def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose UpdateModelPackage with status Approved.
 
     If the package belongs to an application with its own rules, the application approves it.
     """
     package = describe_package(account, about["package"])
-    now = _champion(account, package)
-    comment = _comment(form, "Why you approve it; it is recorded with the package.")
+    now = _find_champion(account, package)
+    comment = _make_comment_field(form, "Why you approve it; it is recorded with the package.")
     status, refusal = package.get("ModelPackageStatus", "Completed"), ""
     if status != "Completed":
         refusal = f"Its status is {status}; only a Completed package can be approved."
     elif package.get("ModelApprovalStatus") == "Approved":
         refusal = "It is already Approved."
-    action_owner = owner("approve", package)
-    does = [_becomes(package, now)]
+    action_owner = find_owner("approve", package)
+    does = [_describe_approval(package, now)]
     if action_owner and not refusal:
         try:
             does += action_owner.says(package)
         except TrainyardError as error:
             refusal = str(error)
     elif not refusal:
-        refusal = _elsewhere(package)
+        refusal = _find_approval_command(package)
     return Proposal(
         title=f"Approve {_name(package)}",
         button="Approve",
         does=does,
-        state=_state(package, now),
+        state=_collect_state(package, now),
         calls=[
-            _update(package, "Approved", comment.value if form else field_placeholder("Comment"))
+            _update(package, "Approved", comment.value if form else make_placeholder("Comment"))
         ],
-        back=_page(package),
+        back=_build_package_url(package),
         fields=[comment],
         impossible=refusal,
         own=(lambda: action_owner.do(package, form)) if action_owner else None,
     )
 
 
-@action("reject")
+@register_action("reject")
 def reject(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose UpdateModelPackage with status Rejected."""
     package = describe_package(account, about["package"])
-    now = _champion(account, package)
-    comment = _comment(
+    now = _find_champion(account, package)
+    comment = _make_comment_field(
         form, "Why you reject it; it is recorded with the package.", is_required=True
     )
     is_rejected = package.get("ModelApprovalStatus") == "Rejected"
     return Proposal(
         title=f"Reject {_name(package)}",
         button="Reject",
-        does=[_falls(package, now), "Endpoints that serve it continue to serve it."],
-        state=_state(package, now),
+        does=[_describe_rejection(package, now), "Endpoints that serve it continue to serve it."],
+        state=_collect_state(package, now),
         calls=[
-            _update(package, "Rejected", comment.value if form else field_placeholder("Comment"))
+            _update(package, "Rejected", comment.value if form else make_placeholder("Comment"))
         ],
-        back=_page(package),
+        back=_build_package_url(package),
         fields=[comment],
         wrong={} if comment.value.strip() else {"comment": "Give a reason."},
         impossible="It is already Rejected." if is_rejected else "",
     )
 
 
-def _elsewhere(package: Mapping[str, Any]) -> str:
+def _find_approval_command(package: Mapping[str, Any]) -> str:
     """Return which command must approve the package, or "" if this console may do it."""
     command = (package.get("CustomerMetadataProperties") or {}).get(APPROVE_WITH)
     if not command:
@@ -90,12 +97,12 @@ def _elsewhere(package: Mapping[str, Any]) -> str:
     )
 
 
-def _champion(account: Account, package: Mapping[str, Any]) -> Champion:
+def _find_champion(account: Account, package: Mapping[str, Any]) -> Champion:
     group = package.get("ModelPackageGroupName")
-    return champion(account, group) if group else Champion(None, None)
+    return find_champion(account, group) if group else Champion(None, None)
 
 
-def _becomes(package: Mapping[str, Any], now: Champion) -> str:
+def _describe_approval(package: Mapping[str, Any], now: Champion) -> str:
     """Return the effect of an approval: the newest Approved version of a group is its champion."""
     group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion", 0)
     if not group:
@@ -111,7 +118,7 @@ def _becomes(package: Mapping[str, Any], now: Champion) -> str:
     return f"Version {version} becomes the newest Approved version of {group}, in place of {other}."
 
 
-def _falls(package: Mapping[str, Any], now: Champion) -> str:
+def _describe_rejection(package: Mapping[str, Any], now: Champion) -> str:
     """Return the effect of a rejection."""
     group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion")
     if package.get("ModelPackageArn") != now.arn:
@@ -126,7 +133,7 @@ def _falls(package: Mapping[str, Any], now: Champion) -> str:
     return f"Version {version} is the champion of {group}; version {before} becomes it again."
 
 
-def _comment(form: Mapping[str, str], hint: str, is_required: bool = False) -> Field:
+def _make_comment_field(form: Mapping[str, str], hint: str, is_required: bool = False) -> Field:
     return Field(
         name="comment",
         label="Comment",
@@ -152,7 +159,7 @@ def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
     )
 
 
-def _state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
+def _collect_state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
     """Return the state that an approval or rejection depends on."""
     return {
         "approval status": str(package.get("ModelApprovalStatus", "none")),
@@ -168,6 +175,6 @@ def _name(package: Mapping[str, Any]) -> str:
     return " version ".join(group_and_version(package["ModelPackageArn"]))
 
 
-def _page(package: Mapping[str, Any]) -> str:
+def _build_package_url(package: Mapping[str, Any]) -> str:
     group, version = group_and_version(package["ModelPackageArn"])
     return url_for("models.version", group=group, version=version)

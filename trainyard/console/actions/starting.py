@@ -15,25 +15,25 @@ from trainyard.console.actions.action import (
     Field,
     Proposal,
     Table,
-    action,
-    expected_steps_table,
+    build_steps_table,
+    register_action,
 )
-from trainyard.console.app_hooks import owner
+from trainyard.console.app_hooks import find_owner
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.language.expressions import DEFAULT_TYPE, as_given, index_parameters, parse
 
 PREFIX = "p."  # prefix of a parameter's name in the form, which also has other fields
 
 
-@action("start")
+@register_action("start")
 def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose StartPipelineExecution with the parameters that differ from their defaults."""
     pipeline = about["pipeline"]
     pipeline_description = account.ask("describe_pipeline", PipelineName=pipeline)
     body = str(pipeline_description.get("PipelineDefinition", ""))
     document = json.loads(body or "{}")
-    fields = parameter_fields(document, form)
-    wrong = wrong_values(document, fields)
+    fields = make_parameter_fields(document, form)
+    wrong = find_wrong_values(document, fields)
     parameters = {} if wrong else find_changes(document, fields)
     name_fields = [
         Field(name="name", label="Name of the run", value=form.get("name", ""), is_shown=True,
@@ -57,8 +57,8 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
 
     parameter_list = [{"Name": name, "Value": value} for name, value in parameters.items()]
     own_action, refusal = None, ""
-    if action_owner := owner("start", pipeline_description):
-        own_action = lambda: action_owner.do(pipeline_description, values_of(fields))  # noqa: E731
+    if action_owner := find_owner("start", pipeline_description):
+        own_action = lambda: action_owner.do(pipeline_description, collect_values(fields))  # noqa: E731
         try:
             does += action_owner.says(pipeline_description)
         except TrainyardError as error:
@@ -88,21 +88,21 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
         then=find_run_page,
         fields=[*fields, *name_fields],
         wrong=wrong,
-        tables=[] if wrong else expected_steps_table(account, pipeline_description, parameters),
+        tables=[] if wrong else build_steps_table(account, pipeline_description, parameters),
         impossible=refusal,
         own=own_action,
     )
 
 
-def parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) -> list[Field]:
+def make_parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) -> list[Field]:
     """Return a field per parameter: the typed value, else the default."""
     return [
-        _field(name, entry, form.get(PREFIX + name))
+        _make_field(name, entry, form.get(PREFIX + name))
         for name, entry in index_parameters(document).items()
     ]
 
 
-def _field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
+def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
     kind, default = entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue")
     usual = "" if default is None else as_given(default)
     choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())
@@ -119,7 +119,7 @@ def _field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
     )
 
 
-def wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
+def find_wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
     """Return each field whose text is not a value of the parameter, with the reason."""
     errors = {}
     for field in fields:
@@ -138,21 +138,23 @@ def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[s
     declarations = index_parameters(document)
     return {
         name: text
-        for name, text in values_of(fields).items()
+        for name, text in collect_values(fields).items()
         if (default := declarations[name].get("DefaultValue")) is None
         or parse(text, declarations[name].get("Type", DEFAULT_TYPE)) != default
     }
 
 
-def values_of(fields: Sequence[Field]) -> dict[str, str]:
+def collect_values(fields: Sequence[Field]) -> dict[str, str]:
     """Return the text in each parameter's field."""
     return {field.name.removeprefix(PREFIX): field.value for field in fields}
 
 
-def _of_run(account: Account, verb: str, about: Mapping[str, str], **more: Any) -> Proposal:
+def _propose_for_run(
+    account: Account, verb: str, about: Mapping[str, str], **more: Any
+) -> Proposal:
     """Return the proposal to ``Retry`` or ``Stop`` the execution that the address names."""
     pipeline, execution = about["pipeline"], about["execution"]
-    arn = account.arn(pipeline, execution)
+    arn = account.find_execution_arn(pipeline, execution)
     call = Call(
         operation=f"{verb}PipelineExecution",
         arguments={"PipelineExecutionArn": arn, "ClientRequestToken": ONCE},
@@ -166,14 +168,14 @@ def _of_run(account: Account, verb: str, about: Mapping[str, str], **more: Any) 
 TABLE_TITLE, HEAD = "What happens to each step", ("step", "it would", "why")
 
 
-@action("retry")
+@register_action("retry")
 def retry(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose RetryPipelineExecution."""
-    snapshot = account.snapshot(about["pipeline"], about["execution"])
+    snapshot = account.read_snapshot(about["pipeline"], about["execution"])
     succeeded_steps = [s for s in snapshot.steps if s.status == "Succeeded"]
     rows = [(s.title, "stay as it is", "Succeeded") for s in succeeded_steps]
     rows += [(s.title, "run again", s.status) for s in snapshot.steps if s not in succeeded_steps]
-    return _of_run(
+    return _propose_for_run(
         account,
         "Retry",
         about,
@@ -189,10 +191,10 @@ def retry(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
     )
 
 
-@action("stop")
+@register_action("stop")
 def stop(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose StopPipelineExecution."""
-    snapshot = account.snapshot(about["pipeline"], about["execution"])
+    snapshot = account.read_snapshot(about["pipeline"], about["execution"])
     running = [step for step in snapshot.steps if step.status not in END_STATUSES]
     waits = [step.title for step in running if "Callback" in step.metadata]
     does = [
@@ -204,7 +206,7 @@ def stop(account: Account, about: Mapping[str, str], form: Mapping[str, str]) ->
             f"{', '.join(waits)} waits for an answer: the run stays Stopping until it is answered."
         )
     rows = [(step.title, step.status) for step in running]
-    return _of_run(
+    return _propose_for_run(
         account,
         "Stop",
         about,

@@ -15,14 +15,14 @@ from werkzeug.wrappers import Response
 
 from trainyard.common.errors import TrainyardError
 from trainyard.console import actions
-from trainyard.console.account_cache import account
+from trainyard.console.account_cache import find_account
 from trainyard.console.actions.action import (
     Proposal,
-    known_actions,
-    moved_since,
-    new_token,
-    policy_for_denial,
+    build_policy_for_denial,
+    find_state_changes,
+    list_actions,
     read_token,
+    sign_token,
 )
 from trainyard.registration import import_modules
 
@@ -56,13 +56,13 @@ submitted_forms = _SubmittedForms()
 def choose() -> str:
     """Show all pipelines, to start one."""
     _refuse_read_only()
-    return render_template("choose.html.j2", pipelines=account().pipelines())
+    return render_template("choose.html.j2", pipelines=find_account().list_pipelines())
 
 
 @page.get("/do/<action>")
 def ask(action: str) -> str:
     """Show an action's effects, with a button that executes it."""
-    return _render_proposal(action, _proposal(action, {}))
+    return _render_proposal(action, _make_proposal(action, {}))
 
 
 @page.post("/do/<action>")
@@ -75,25 +75,27 @@ def do(action: str) -> Response | str | tuple[str, int]:
     with lock:
         if not next_page:
             # The state is compared with AWS's current one, not with a cached response.
-            account().forget()
-            proposal = _proposal(action, request.form.to_dict())
-            if refusal := _why_not(proposal, content):
+            find_account().forget()
+            proposal = _make_proposal(action, request.form.to_dict())
+            if refusal := _find_refusal(proposal, content):
                 status, more = refusal
                 return _render_proposal(action, proposal, **more), status
             try:
-                next_page.append(proposal.carried_out(account(), content["once"]))
+                next_page.append(proposal.carry_out(find_account(), content["once"]))
             except TrainyardError as error:
-                denial = policy_for_denial(str(error), proposal.calls)
+                denial = build_policy_for_denial(str(error), proposal.calls)
                 return _render_proposal(action, proposal, refused=str(error), denied=denial), 502
     return redirect(next_page[0], 303)
 
 
-def _why_not(proposal: Proposal, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
+def _find_refusal(
+    proposal: Proposal, content: Mapping[str, Any]
+) -> tuple[int, dict[str, Any]] | None:
     """Return (status, values for the page) if the action must not be executed, else None."""
     if request.form.get("only") == "show":
         return 200, {}
-    now = {**proposal.state, "who does it": account().caller}
-    if changes := moved_since({**content["state"], "who does it": content["caller"]}, now):
+    now = {**proposal.state, "who does it": find_account().caller}
+    if changes := find_state_changes({**content["state"], "who does it": content["caller"]}, now):
         return 409, {"moved": changes}
     if proposal.impossible:
         return 409, {}
@@ -104,13 +106,13 @@ def _why_not(proposal: Proposal, content: Mapping[str, Any]) -> tuple[int, dict[
     return None
 
 
-def _proposal(action: str, form: Mapping[str, str]) -> Proposal:
+def _make_proposal(action: str, form: Mapping[str, str]) -> Proposal:
     """Return the proposal of an action. Raises NotFound, BadRequest or Forbidden."""
     _refuse_read_only()
-    if (propose := known_actions().get(action)) is None:
+    if (propose := list_actions().get(action)) is None:
         raise NotFound(f"There is no action {action}.")
     try:
-        return propose(account(), request.args.to_dict(), form)
+        return propose(find_account(), request.args.to_dict(), form)
     except KeyError as missing_part:
         # Any other KeyError is a bug of the action itself.
         if missing_part.args[0] in request.args:
@@ -119,11 +121,11 @@ def _proposal(action: str, form: Mapping[str, str]) -> Proposal:
 
 
 def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
-    caller = account().caller
+    caller = find_account().caller
     context = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
     is_post = request.method == "POST"
     shows = {"state": proposal.state, "typed": proposal.seen, "caller": caller}
-    token = new_token(action, request.args.to_dict(), **shows)
+    token = sign_token(action, request.args.to_dict(), **shows)
     return render_template(
         "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=is_post, **context
     )
@@ -131,7 +133,7 @@ def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
 
 def _refuse_read_only() -> None:
     """Raise Forbidden if the console must not change anything."""
-    if not account().may_write:
+    if not find_account().may_write:
         raise Forbidden(
             "This console is read only. Start it with trainyard console --write to allow changes."
         )

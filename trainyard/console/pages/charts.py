@@ -14,11 +14,11 @@ from flask import Blueprint, Response, jsonify, render_template, request, send_f
 from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
-from trainyard.console.account_cache import Account, account, ask_again
+from trainyard.console.account_cache import Account, ask_again, find_account
 from trainyard.console.metric_curves import Metrics, Samples, read
-from trainyard.console.outcomes import figure as number
+from trainyard.console.outcomes import format_number as number
 from trainyard.runs.metric_lines import STEPS
-from trainyard.runs.run_display import duration
+from trainyard.runs.run_display import format_duration
 
 page = Blueprint("charts", __name__)
 
@@ -67,10 +67,10 @@ class Curve:
         """Its values."""
         return self.metrics.samples.get(self.name, Samples())
 
-    def words(self) -> str:
+    def format_summary(self) -> str:
         """Return a text with its last, lowest and highest value."""
         some = self.samples
-        return _words(self.label, some.values, some.lowest, some.highest, self.where)
+        return _format_summary(self.label, some.values, some.lowest, some.highest, self.where)
 
     def where(self, place: int | None) -> str:
         """Return the position of a value: its step, or the time since the job's first value."""
@@ -79,10 +79,12 @@ class Curve:
         step = self.samples.steps[place]
         if self.metrics.counter and not math.isnan(step):
             return f"at {self.metrics.counter} {step:g}"
-        return f"after {duration((self.samples.timestamps[place] - self.metrics.begin) / 1000)}"
+        return (
+            f"after {format_duration((self.samples.timestamps[place] - self.metrics.begin) / 1000)}"
+        )
 
 
-def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
+def render_chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
     """Return a figure of known points. ``key``: its id on the page; ``x``: name of the x-axis."""
     words = []
     for line in lines[:DESCRIBED_CURVES]:
@@ -96,16 +98,18 @@ def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
         high = max(places, key=line.y.__getitem__, default=None)
         positions = [f"at {x} {number(float(value))}" for value in line.x]
         words.append(
-            _words(line.label, line.y, low, high, lambda i, positions=positions: positions[i])
+            _format_summary(
+                line.label, line.y, low, high, lambda i, positions=positions: positions[i]
+            )
         )  # type: ignore[misc]
     line_data = [
         {"label": line.label, "x": list(line.x), "y": _encode_values(line.y), "marks": line.marks}
         for line in lines
     ]
-    return _figure(key, title, {"x": x, "lines": line_data}, words)
+    return _render_figure(key, title, {"x": x, "lines": line_data}, words)
 
 
-def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
+def render_curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
     """Return a figure of training metrics, whose points the browser requests."""
     if any(curve.metrics.until is not None for curve in curves):
         ask_again()
@@ -114,13 +118,13 @@ def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
         "name": [curve.name for curve in curves],
     }
     lines = [{"label": curve.label} for curve in curves]
-    words = [curve.words() for curve in curves[:DESCRIBED_CURVES]]
+    words = [curve.format_summary() for curve in curves[:DESCRIBED_CURVES]]
     count = sum(curve.samples.count for curve in curves)
     source = f"/curves?{urlencode(query, doseq=True)}"
-    return _figure(key, title, {"source": source, "lines": lines}, words, count)
+    return _render_figure(key, title, {"source": source, "lines": lines}, words, count)
 
 
-def _figure(
+def _render_figure(
     key: str, title: str, data: dict[str, Any], words: Sequence[str], count: int = 0
 ) -> Markup:
     """Return the HTML of a figure: its data for the script, and its descriptions as text."""
@@ -134,7 +138,7 @@ def _figure(
     return Markup(html)
 
 
-def _words(
+def _format_summary(
     label: str,
     values: Sequence[float],
     low: int | None,
@@ -182,9 +186,9 @@ def points() -> Response:
         ]
     except ValueError:
         raise BadRequest("job, name and after: expected one of each for a curve") from None
-    aws = account()
+    aws = find_account()
     curves = [Curve("", job, name, read(aws, job)) for job, name, _ in every]
-    x, across = axis(curves)
+    x, across = choose_axis(curves)
     lines = []
     for curve, place, count in zip(curves, across, (entry[2] for entry in every), strict=True):
         some = curve.samples
@@ -195,7 +199,7 @@ def points() -> Response:
     return jsonify({"x": x, "lines": lines})
 
 
-def axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
+def choose_axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
     """Return the name of the x-axis, and for each curve a function from an index to its position.
 
     It is the jobs' counter if every value has one, otherwise the time since the job's first value.
@@ -213,14 +217,14 @@ def axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
     units = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, math.inf))
     unit, length = next((name, size) for name, size, end in units if longest / 1000 < end)
 
-    def since(curve: Curve) -> Callable[[int], float]:
+    def measure_since(curve: Curve) -> Callable[[int], float]:
         timestamps, begin = curve.samples.timestamps, curve.metrics.begin
         return lambda place: (timestamps[place] - begin) / 1000 / length
 
-    return f"{unit} since the first value", [since(curve) for curve in curves]
+    return f"{unit} since the first value", [measure_since(curve) for curve in curves]
 
 
-def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
+def group_metrics(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Return (title, metrics) of each plot, losses first.
 
     ``train:loss`` and ``validation:loss`` share a plot, as do ``loss`` and ``eval_loss``.
@@ -236,12 +240,12 @@ def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     return sorted(named_groups, key=lambda group: "loss" not in group[0].lower())
 
 
-def training_charts(aws: Account, job: str, most: int) -> tuple[list[Markup], int]:
+def render_training_charts(aws: Account, job: str, most: int) -> tuple[list[Markup], int]:
     """Return charts of a job's metrics, and the number left out."""
     metrics = read(aws, job)
-    plots = groups(list(metrics.samples))
+    plots = group_metrics(list(metrics.samples))
     charts = [
-        curve_chart(f"curve-{job}-{i}", title, [Curve(n, job, n, metrics) for n in names])
+        render_curve_chart(f"curve-{job}-{i}", title, [Curve(n, job, n, metrics) for n in names])
         for i, (title, names) in enumerate(plots[:most])
     ]
     return charts, max(0, len(plots) - most)

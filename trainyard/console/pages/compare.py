@@ -12,16 +12,16 @@ from flask import Blueprint, Response, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
-from trainyard.aws_clients import error_code
+from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import Account, Snapshot, account, read_items
+from trainyard.console.account_cache import Account, Snapshot, find_account, read_items
 from trainyard.console.metric_curves import Metrics, read
-from trainyard.console.outcomes import by_importance, figure, importance
-from trainyard.console.pages.charts import Curve, curve_chart
+from trainyard.console.outcomes import format_number, rank_importance, sort_by_importance
+from trainyard.console.pages.charts import Curve, render_curve_chart
 from trainyard.console.shown_step import read_definition
 from trainyard.language.definition_document import Step as StepDefinition
-from trainyard.language.definition_document import steps_of
+from trainyard.language.definition_document import iter_steps
 from trainyard.plan.cache_prediction import list_objects
 from trainyard.plan.definition_diff import Fields
 from trainyard.runs.execution import Step
@@ -32,16 +32,21 @@ from trainyard.runs.run_differences import (
     LARGEST_TEXT,
     Contents,
     StepUris,
-    contents,
-    diff,
-    file,
-    key,
-    parameter_fields,
+    build_parameter_fields,
+    compare_versions,
+    make_comparison_key,
+    read_archive,
+    read_archive_file,
     split_code_and_data,
     step_inputs,
 )
-from trainyard.runs.run_display import duration
-from trainyard.runs.run_values import in_json, is_overwritten, property_file_uri_of_job, read_object
+from trainyard.runs.run_display import format_duration
+from trainyard.runs.run_values import (
+    build_property_file_uri,
+    is_overwritten,
+    iter_json_numbers,
+    read_object,
+)
 
 LONG = 3_600.0  # seconds for which a final response is reused
 GOOD = 60.0  # seconds for which a listing of S3 is reused
@@ -86,7 +91,7 @@ class Side:
     def title(self) -> str:
         """Return the name that the user gave the execution, or its pipeline and time."""
         pipeline, _, execution = self.name.partition("/")
-        return self.snapshot.title(pipeline, execution) if self.snapshot else execution
+        return self.snapshot.format_title(pipeline, execution) if self.snapshot else execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +118,20 @@ class Row:
         return f"{other - first:+,.4g}{share}"
 
 
-def rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
+def select_rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
     """Return the rows of a table in which the executions differ; ``everything``: all rows."""
     first, second = (side.tables.get(table, {}) for side in sides)
     all_rows = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
     return [row for row in all_rows if everything or row.differs]
 
 
-def side(aws: Account, name: str) -> Side:
+def read_side(aws: Account, name: str) -> Side:
     """Return the execution of that name, or one with ``fault`` if the service refuses it."""
     pipeline, _, execution = name.partition("/")
     try:
-        snapshot = aws.snapshot(pipeline, execution)
+        snapshot = aws.read_snapshot(pipeline, execution)
         version, good = repr(snapshot), LONG if snapshot.is_ended else aws.seconds
-        read = partial(_read, aws, name, aws.arn(pipeline, execution), snapshot)
+        read = partial(_read, aws, name, aws.find_execution_arn(pipeline, execution), snapshot)
         return aws.read_cached(("compare: side", name, version), read, good)
     except ServiceError as error:
         return Side(name=name, fault=str(error))
@@ -145,12 +150,12 @@ def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
         if step.job:
             stand_ins[step.job[1]] = JOB
     works: dict[str, Work] = {}
-    settings = dict(_of_run(snapshot, stand_ins)) | _group(
-        parameter_fields(run_definition.parameters), stand_ins, ""
+    settings = dict(_iter_run_values(snapshot, stand_ins)) | _group(
+        build_parameter_fields(run_definition.parameters), stand_ins, ""
     )
-    for definition in steps_of(run_definition.document.get("Steps")):
+    for definition in iter_steps(run_definition.document.get("Steps")):
         step = steps_by_name.get(definition.name)
-        job = _job(aws, step) if step else {}
+        job = _read_job(aws, step) if step else {}
         was = step_inputs(definition, run_definition.parameters, job)
         step_places = split_code_and_data(was.uris)
         works[definition.name] = Work(definition=definition, step=step, job=job, places=step_places)
@@ -159,21 +164,23 @@ def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
         settings |= _group(was.fields, stand_ins, f"{definition.name}: ", step_places.paths)
     times = {step.title: step.seconds for step in snapshot.steps if step.ended}
     tables = {
-        "Metrics": dict(_metrics(aws, works)),
+        "Metrics": dict(_iter_metrics(aws, works)),
         "Parameters and arguments": settings,
-        "Code": dict(_code(aws, works)),
-        "Data": dict(_data(aws, works)),
+        "Code": dict(_iter_code(aws, works)),
+        "Data": dict(_iter_data(aws, works)),
         "Times": {
-            name: Value(duration(s), duration(s), s) for name, s in times.items() if s is not None
+            name: Value(format_duration(s), format_duration(s), s)
+            for name, s in times.items()
+            if s is not None
         },
     }
     return Side(name=name, snapshot=snapshot, works=works, tables=tables)
 
 
-def _job(aws: Account, step: Step) -> Mapping[str, Any]:
+def _read_job(aws: Account, step: Step) -> Mapping[str, Any]:
     """Return the description of the step's job, or {} if it cannot be read."""
     try:
-        return aws.job(step)
+        return aws.read_job(step)
     except ServiceError:
         # The job may have been deleted.
         return {}
@@ -184,13 +191,15 @@ def _group(
 ) -> Group:
     """Return the fields as values, without the paths in ``without``."""
     return {
-        f"{prefix}{path}": Value(field.text, key(field.raw, stand_ins))
+        f"{prefix}{path}": Value(field.text, make_comparison_key(field.raw, stand_ins))
         for path, field in fields.items()
         if path not in without
     }
 
 
-def _of_run(snapshot: Snapshot, stand_ins: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+def _iter_run_values(
+    snapshot: Snapshot, stand_ins: Mapping[str, str]
+) -> Iterator[tuple[str, Value]]:
     """Yield the values that belong to the execution itself and not to a step."""
     yield "status", Value(snapshot.status, snapshot.status)
     for name, member in (
@@ -198,29 +207,32 @@ def _of_run(snapshot: Snapshot, stand_ins: Mapping[str, str]) -> Iterator[tuple[
         ("description", "PipelineExecutionDescription"),
     ):
         if value := snapshot.described.get(member):
-            yield name, Value(str(value), key(value, stand_ins))
+            yield name, Value(str(value), make_comparison_key(value, stand_ins))
 
 
-def _metrics(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
+def _iter_metrics(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Yield the metrics by name, such as ``Train.loss`` or ``Evaluate.report.accuracy.value``."""
     for name, work in works.items():
         for metric in work.job.get("FinalMetricDataList") or ():
             number = float(metric.get("Value", "nan"))
-            yield f"{name}.{metric.get('MetricName')}", _figure(number)
+            yield f"{name}.{metric.get('MetricName')}", _make_number_value(number)
         for property_file in work.definition.document.get("PropertyFiles") or ():
-            for path, number in _numbers(aws, work, property_file):
-                yield f"{name}.{property_file.get('PropertyFileName')}.{path}", _figure(number)
+            for path, number in _read_numbers(aws, work, property_file):
+                yield (
+                    f"{name}.{property_file.get('PropertyFileName')}.{path}",
+                    _make_number_value(number),
+                )
 
 
-def _figure(number: float) -> Value:
-    return Value(figure(number), repr(number), number)
+def _make_number_value(number: float) -> Value:
+    return Value(format_number(number), repr(number), number)
 
 
-def _numbers(
+def _read_numbers(
     aws: Account, work: Work, property_file: Mapping[str, Any]
 ) -> Sequence[tuple[str, float]]:
     """Return the numbers in a property file, or none if another job has overwritten it."""
-    if (uri := property_file_uri_of_job(work.job, property_file)) is None:
+    if (uri := build_property_file_uri(work.job, property_file)) is None:
         return ()
     try:
         write_time, content = aws.read_cached(
@@ -231,17 +243,17 @@ def _numbers(
         return ()
     if is_overwritten(work.job, write_time):
         return ()
-    return list(islice(in_json(content), NUMBERS))
+    return list(islice(iter_json_numbers(content), NUMBERS))
 
 
-def _data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
+def _iter_data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Yield the objects that are at each input's URI now.
 
     If some are newer than the step, the input of the execution cannot be known.
     """
     for step, work in works.items():
         for name, uri in work.places.data.items():
-            listing = _objects(aws, uri)
+            listing = _read_listing(aws, uri)
             began = work.job.get("CreationTime") or (work.step.started if work.step else None)
             newer = sum(
                 bool(began and item.get("LastModified", began) > began) for item in listing.objects
@@ -256,11 +268,11 @@ def _data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]
             yield f"{step}: {name}", Value(text, repr(marks), float(total))
 
 
-def _code(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
+def _iter_code(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Yield every file of each step's code."""
     for step, work in works.items():
         for name, uri in work.places.code.items():
-            contents = code(aws, uri)
+            contents = list_code_files(aws, uri)
             if contents.fault:
                 text = f"{uri}\ncannot be known: {contents.fault}"
                 yield f"{step}: {name}", Value(text, "")
@@ -278,14 +290,14 @@ class _Objects:
     fault: str = ""
 
 
-def _objects(aws: Account, uri: str) -> _Objects:
+def _read_listing(aws: Account, uri: str) -> _Objects:
     """Return the objects at a URI."""
 
     def read() -> _Objects:
         try:
             objects = list_objects(aws.s3, uri, OBJECTS)
         except ClientError as error:
-            return _Objects(fault=f"it cannot be listed ({error_code(error)})")
+            return _Objects(fault=f"it cannot be listed ({read_error_code(error)})")
         except BotoCoreError as error:
             return _Objects(fault=f"it cannot be listed ({error})")
         folder = uri.removeprefix("s3://").partition("/")[2].rstrip("/")
@@ -300,32 +312,32 @@ def _objects(aws: Account, uri: str) -> _Objects:
     return aws.read_cached(("compare: listing", uri), read, GOOD)
 
 
-def code(aws: Account, uri: str) -> Contents:
+def list_code_files(aws: Account, uri: str) -> Contents:
     """Return the files of the code at ``uri``, which is a folder or an archive."""
-    listing = _objects(aws, uri)
+    listing = _read_listing(aws, uri)
     if listing.fault or not uri.endswith((".tar.gz", ".tgz", ".tar")):
         return Contents(dict(listing.marks), listing.fault)
     if listing.objects[0].get("Size", 0) > LARGEST:
         return Contents({}, f"the archive has more than {LARGEST:,} bytes")
     marks = tuple(listing.marks.values())
-    read = lambda: contents(_bytes(aws, uri, LARGEST))  # noqa: E731
+    read = lambda: read_archive(_read_bytes(aws, uri, LARGEST))  # noqa: E731
     return aws.read_cached(("compare: archive", uri, marks), read, LONG)
 
 
-def content(aws: Account, work: Work | None, place: str, path: str) -> bytes | None:
+def read_code_file(aws: Account, work: Work | None, place: str, path: str) -> bytes | None:
     """Return one file of a step's code, at most as much as can be shown, or None if missing."""
     uri = work.places.code.get(place) if work else None
-    if uri is None or path not in code(aws, uri).files:
+    if uri is None or path not in list_code_files(aws, uri).files:
         return None
     if uri.endswith((".tar.gz", ".tgz", ".tar")):
-        return file(_bytes(aws, uri, LARGEST), path)
+        return read_archive_file(_read_bytes(aws, uri, LARGEST), path)
     # The URI may be that of a folder, or that of the file itself.
-    return _bytes(aws, f"{uri.rstrip('/')}/{path}", LARGEST_TEXT + 1) or _bytes(
+    return _read_bytes(aws, f"{uri.rstrip('/')}/{path}", LARGEST_TEXT + 1) or _read_bytes(
         aws, uri, LARGEST_TEXT + 1
     )
 
 
-def _bytes(aws: Account, uri: str, most: int) -> bytes:
+def _read_bytes(aws: Account, uri: str, most: int) -> bytes:
     """Return at most ``most`` bytes of an object; empty if it cannot be read."""
     bucket, _, name = uri.removeprefix("s3://").partition("/")
     try:
@@ -362,31 +374,33 @@ def _get_runs() -> tuple[str, ...]:
 @page.get("/compare")
 def compare() -> Response:
     """Show the executions in the address, each as ``run=<pipeline>/<execution>``."""
-    aws, runs = account(), _get_runs()
-    sides = read_items(partial(side, aws), runs)
+    aws, runs = find_account(), _get_runs()
+    sides = read_items(partial(read_side, aws), runs)
     everything = "all" in request.args
-    common = {"sides": sides, "everything": everything, "address": _address}
+    common = {"sides": sides, "everything": everything, "address": _build_address}
     tables = {}
     if len(sides) == 2:
-        tables = {name: rows(sides, name, everything=everything) for name in TABLES}
-        tables["Metrics"].sort(key=lambda row: importance(row.name))
+        tables = {name: select_rows(sides, name, everything=everything) for name in TABLES}
+        tables["Metrics"].sort(key=lambda row: rank_importance(row.name))
     changes, file_address = "", request.args.get("file", "")
     if file_address and len(sides) == 2:
         step, place, path = (*file_address.split("/", 2), "", "")[:3]
-        contents = [content(aws, run_side.works.get(step), place, path) for run_side in sides]
-        common |= {"file": file_address, "found": diff(*contents)}
+        contents = [
+            read_code_file(aws, run_side.works.get(step), place, path) for run_side in sides
+        ]
+        common |= {"file": file_address, "found": compare_versions(*contents)}
         changes = render_template("compare/changes.html.j2", **common)
     parts = {
         "runs": render_template("compare/runs.html.j2", **common),
         "changes": changes,
-        "curves": render_template("compare/curves.html.j2", plots=_curves(aws, sides)),
+        "curves": render_template("compare/curves.html.j2", plots=_render_curves(aws, sides)),
         "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
     goes_on = any(run_side.snapshot and not run_side.snapshot.is_ended for run_side in sides)
-    return account_cache.page_response("compare.html.j2", parts, goes_on=goes_on)
+    return account_cache.make_page_response("compare.html.j2", parts, goes_on=goes_on)
 
 
-def _address(**arguments: str | None) -> str:
+def _build_address(**arguments: str | None) -> str:
     """Return the page's address with some arguments changed; None removes an argument."""
     args = request.args.to_dict(flat=False) | {
         name: [value] if value else [] for name, value in arguments.items()
@@ -394,13 +408,13 @@ def _address(**arguments: str | None) -> str:
     return f"{url_for('compare.compare')}?{urlencode(args, doseq=True)}"
 
 
-def _curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
+def _render_curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
     """Return a plot for each of the most important metrics, with the curves of both executions."""
     if len(sides) < 2:
         return []
-    curves_by_side = [_of_side(aws, run_side) for run_side in sides]
+    curves_by_side = [_read_side_metrics(aws, run_side) for run_side in sides]
     names = list(dict.fromkeys(name for side_curves in curves_by_side for name in side_curves))
-    names = by_importance(names)
+    names = sort_by_importance(names)
     titles = [f"{n} {run_side.title}" for n, run_side in enumerate(sides, 1)]
     charts = []
     for i, name in enumerate(names[:MOST]):
@@ -411,11 +425,11 @@ def _curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
         ]
         metric = name.partition(".")[2]
         curves = [Curve(titles[n - 1], job, metric, metrics) for n, job, metrics in entries]
-        charts.append(curve_chart(f"curve-{i}", name, curves))
+        charts.append(render_curve_chart(f"curve-{i}", name, curves))
     return charts
 
 
-def _of_side(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
+def _read_side_metrics(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
     """Return ``<step>.<metric>`` to (its training job, the job's metrics)."""
     curves: dict[str, tuple[str, Metrics]] = {}
     for step, work in run_side.works.items():

@@ -11,15 +11,15 @@ from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache, log_lines
-from trainyard.console.account_cache import Account, Fragments, account
+from trainyard.console.account_cache import Account, Fragments, find_account
 from trainyard.console.log_lines import (
     CUT,
     LINE_LIMIT,
     Line,
     Stream,
     choose_stream,
-    labels,
-    streams,
+    label_streams,
+    list_step_streams,
 )
 from trainyard.runs.execution import Step
 
@@ -46,11 +46,11 @@ class Rows:
         self.more = url_for("log.more", **by) + "&token="
         self._line_ids: set[str] = set()
 
-    def html(self, lines: Iterable[Line], marked_id: str = "") -> Markup:
+    def render_lines(self, lines: Iterable[Line], marked_id: str = "") -> Markup:
         """Return the lines as HTML, with the line ``marked_id`` highlighted."""
-        return Markup("").join(self._row(line, marked_id) for line in lines)
+        return Markup("").join(self._render_line(line, marked_id) for line in lines)
 
-    def _row(self, line: Line, marked_id: str) -> Markup:
+    def _render_line(self, line: Line, marked_id: str) -> Markup:
         """Return one line. Of equal lines in the same millisecond, only the first gets the id."""
         is_first = line.id not in self._line_ids
         self._line_ids.add(line.id)
@@ -69,17 +69,17 @@ class Rows:
         )
 
 
-def last_lines(account: Account, address: Mapping[str, str], step: Step) -> Markup:
+def render_last_lines(account: Account, address: Mapping[str, str], step: Step) -> Markup:
     """Return the last lines of the first instance in the step's newest attempt, with links.
 
     Return an empty text if there is no log (yet).
     """
-    stream = choose_stream(streams(account, step), "", "")
+    stream = choose_stream(list_step_streams(account, step), "", "")
     if stream is None:
         return Markup()
     key = ("last lines", stream.group, stream.name)
     page = account.read_cached(key, lambda: log_lines.end(account, stream, FEW))
-    lines = Rows(address, stream).html(page.lines)
+    lines = Rows(address, stream).render_lines(page.lines)
     return Markup('<div class="log few">{}</div>').format(lines)
 
 
@@ -103,17 +103,17 @@ class _LogRequest:
 
 def _read_request(pipeline: str, execution: str, step: str) -> _LogRequest:
     """Return what the address asks for. Raises ServiceError if there is no such step or log."""
-    aws = account()
-    steps = {entry.name: entry for entry in aws.snapshot(pipeline, execution).steps}
+    aws = find_account()
+    steps = {entry.name: entry for entry in aws.read_snapshot(pipeline, execution).steps}
     if (run_step := steps.get(step)) is None:
         raise ServiceError(f"step {step} of {pipeline}/{execution} has not begun, or is missing")
-    every = streams(aws, run_step)
+    every = list_step_streams(aws, run_step)
     log_stream = choose_stream(every, request.args.get("host", ""), request.args.get("job", ""))
     address = {"pipeline": pipeline, "execution": execution, "step": step}
     return _LogRequest(aws, address, run_step, every, log_stream)
 
 
-def _goes_on(step: Step) -> bool:
+def _can_grow(step: Step) -> bool:
     """Return whether lines may still be added to the step's log."""
     return step.ended is None or datetime.now(UTC) - step.ended < LATE
 
@@ -127,16 +127,16 @@ def log(pipeline: str, execution: str, step: str) -> Response:
     head = render_template(
         "log/head.html.j2",
         asked=log_request,
-        labels=labels(log_request.streams),
+        labels=label_streams(log_request.streams),
         row=row,
     )
     parts: Fragments = {"about": "", "lines": ""}
     if log_request.stream and row:
-        parts = _part(log_request.account, log_request.stream, row, is_end)
-    return account_cache.page_response(
+        parts = _render_part(log_request.account, log_request.stream, row, is_end)
+    return account_cache.make_page_response(
         "log.html.j2",
         {"head": head, **parts},
-        goes_on=is_end and _goes_on(log_request.step),
+        goes_on=is_end and _can_grow(log_request.step),
         is_end=is_end,
         step=step,
     )
@@ -148,26 +148,26 @@ def more(pipeline: str, execution: str, step: str) -> Response:
     log_request = _read_request(pipeline, execution, step)
     if log_request.stream is None:
         abort(404, f"step {step} has no log")
-    lines, token = log_lines.newer(
+    lines, token = log_lines.read_newer(
         log_request.account, log_request.stream, request.args.get("token", "")
     )
-    html = Rows(log_request.where, log_request.stream).html(lines)
-    status, goes_on = log_request.step.status, _goes_on(log_request.step)
+    html = Rows(log_request.where, log_request.stream).render_lines(lines)
+    status, goes_on = log_request.step.status, _can_grow(log_request.step)
     return jsonify({"html": html, "token": token, "status": status, "goes_on": goes_on})
 
 
-def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragments:
+def _render_part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragments:
     """Return the log's end or beginning, or the lines before, after or around another line."""
     args = request.args
     marked_id = args.get("line", "")
     if marked_id:
-        page = log_lines.around(account, stream, marked_id, LINE_LIMIT)
+        page = log_lines.read_around(account, stream, marked_id, LINE_LIMIT)
     elif args.get("before"):
-        page = log_lines.before(account, stream, args["before"], LINE_LIMIT)
+        page = log_lines.read_before(account, stream, args["before"], LINE_LIMIT)
     elif args.get("after"):
-        page = log_lines.after(account, stream, args["after"], LINE_LIMIT)
+        page = log_lines.read_after(account, stream, args["after"], LINE_LIMIT)
     else:
-        page = (log_lines.end if is_end else log_lines.beginning)(account, stream, LINE_LIMIT)
+        page = (log_lines.end if is_end else log_lines.read_beginning)(account, stream, LINE_LIMIT)
     about = render_template(
         "log/about.html.j2",
         page=row.page,
@@ -175,7 +175,7 @@ def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragment
         newer=page.lines[-1].id if page.has_newer and page.lines else "",
         is_end=is_end,
     )
-    lines = row.html(page.lines, marked_id)
+    lines = row.render_lines(page.lines, marked_id)
     if not is_end:
         return {"about": about, "lines": lines}
     growing = Markup('{}<div data-more="{}" data-token="{}">{}</div>')
@@ -190,14 +190,14 @@ def whole(pipeline: str, execution: str, step: str) -> Response:
     if stream is None:
         abort(404, f"step {step} has no log")
     if line:
-        text = log_lines.event(log_request.account, stream, line).get("message", "")
+        text = log_lines.find_event(log_request.account, stream, line).get("message", "")
         return Response(text, content_type="text/plain; charset=utf-8")
 
-    def every(stream: Stream) -> Iterator[str]:
-        for event in log_lines.events(log_request.account, stream, None, startFromHead=True):
+    def iter_messages(stream: Stream) -> Iterator[str]:
+        for event in log_lines.iter_events(log_request.account, stream, None, startFromHead=True):
             yield event.get("message", "") + "\n"
 
     name = re.sub(r"[^\w.-]", "_", f"{step}-{stream.suffix}.log")
-    answer = Response(every(stream), content_type="text/plain; charset=utf-8")
+    answer = Response(iter_messages(stream), content_type="text/plain; charset=utf-8")
     answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

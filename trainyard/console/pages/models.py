@@ -6,22 +6,22 @@ from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import Account, account, read_items
-from trainyard.console.app_hooks import application, read_panels
+from trainyard.console.account_cache import Account, find_account, read_items
+from trainyard.console.app_hooks import find_application, read_panels
 from trainyard.console.outcomes import (
     AT_ONCE,
-    arn_of,
-    by_importance,
-    champion,
     describe_package,
+    find_champion,
     find_decision,
     find_execution,
+    find_package_arn,
     group_and_version,
-    groups,
-    metrics,
-    versions,
+    list_groups,
+    list_versions,
+    read_package_metrics,
+    sort_by_importance,
 )
-from trainyard.console.pages.charts import Line, chart
+from trainyard.console.pages.charts import Line, render_chart
 
 page = Blueprint("models", __name__)
 page.add_app_template_filter(group_and_version, "place")
@@ -32,38 +32,40 @@ COLUMNS = 6  # most metrics in the table of versions; the page of a version show
 @page.get("/models")
 def models() -> Response:
     """Show all groups of model packages, and the packages without a group."""
-    aws = account()
-    summaries = groups(aws)[:AT_ONCE]
+    aws = find_account()
+    summaries = list_groups(aws)[:AT_ONCE]
     names = [summary["ModelPackageGroupName"] for summary in summaries]
     versions_by_group = dict(
-        zip(names, read_items(lambda group_name: versions(aws, group_name), names), strict=True)
+        zip(
+            names, read_items(lambda group_name: list_versions(aws, group_name), names), strict=True
+        )
     )
     parts = {
         "groups": render_template(
             "models/groups.html.j2",
             groups=summaries,
             versions=versions_by_group,
-            champions={name: champion(aws, name) for name in names},
-            older=max(0, len(groups(aws)) - AT_ONCE),
+            champions={name: find_champion(aws, name) for name in names},
+            older=max(0, len(list_groups(aws)) - AT_ONCE),
         ),
-        "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(aws, None)),
+        "ungrouped": render_template("models/ungrouped.html.j2", packages=list_versions(aws, None)),
     }
-    return account_cache.page_response("models.html.j2", parts, goes_on=False)
+    return account_cache.make_page_response("models.html.j2", parts, goes_on=False)
 
 
 @page.get("/models/<group>")
 def group(group: str) -> Response:
     """Show the versions of a group."""
-    aws = account()
-    everyone = versions(aws, group)
+    aws = find_account()
+    everyone = list_versions(aws, group)
     arns = [summary["ModelPackageArn"] for summary in everyone[:AT_ONCE]]
     packages = read_items(lambda arn: describe_package(aws, arn), arns)
-    measurements = read_items(lambda package: metrics(aws, package), packages)
-    names = by_importance(dict.fromkeys(name for values in measurements for name in values))
+    measurements = read_items(lambda package: read_package_metrics(aws, package), packages)
+    names = sort_by_importance(dict.fromkeys(name for values in measurements for name in values))
     numbers = [group_and_version(package["ModelPackageArn"])[1] for package in packages]
     choice = request.args.get("metric", "")
     metric = choice if choice in names else next(iter(names), "")
-    now = champion(aws, group)
+    now = find_champion(aws, group)
     best = group_and_version(now.arn)[1] if now.arn else ""
     values = {
         "group": group,
@@ -74,7 +76,7 @@ def group(group: str) -> Response:
     }
     parts = {
         "head": render_template("models/group-head.html.j2", **values),
-        "chart": _chart(metric, dict(zip(numbers, measurements, strict=True)), best),
+        "chart": _render_chart(metric, dict(zip(numbers, measurements, strict=True)), best),
         "versions": render_template(
             "models/versions.html.j2",
             **values,
@@ -83,10 +85,12 @@ def group(group: str) -> Response:
             decided=find_decision,
         ),
     }
-    return account_cache.page_response("models/group.html.j2", parts, goes_on=False, group=group)
+    return account_cache.make_page_response(
+        "models/group.html.j2", parts, goes_on=False, group=group
+    )
 
 
-def _chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: str) -> str:
+def _render_chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: str) -> str:
     """Return a chart of a metric over the versions, or "" if fewer than two versions have it.
 
     Args:
@@ -101,48 +105,50 @@ def _chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: s
     points.sort()
     lines = [Line(metric, [number for number, _ in points], [value for _, value in points])]
     lines += [Line("champion", [n], [value], marks=True) for n, value in points if str(n) == best]
-    return chart("versions-chart", f"{metric} by version", lines, x="version")
+    return render_chart("versions-chart", f"{metric} by version", lines, x="version")
 
 
 @page.get("/models/<group>/<version>")
 def version(group: str, version: str) -> Response:
     """Show a version of a group, or a package without a group."""
-    aws = account()
-    package = describe_package(aws, arn_of(aws, group, version))
+    aws = find_account()
+    package = describe_package(aws, find_package_arn(aws, group, version))
     in_group, execution = package.get("ModelPackageGroupName"), find_execution(package)
     values = {
         "package": package,
         "group": group,
         "version": version,
-        "champion": champion(aws, in_group) if in_group else None,
+        "champion": find_champion(aws, in_group) if in_group else None,
         "decided": find_decision(package),
         "execution": execution,
     }
     parts = {
         "head": render_template("models/version-head.html.j2", **values),
-        "panels": _panels(aws, execution),
+        "panels": _render_panels(aws, execution),
         "metrics": render_template(
-            "models/metrics.html.j2", metrics=metrics(aws, package), package=package
+            "models/metrics.html.j2", metrics=read_package_metrics(aws, package), package=package
         ),
         "inference": render_template("models/inference.html.j2", package=package),
         "metadata": render_template("models/metadata.html.j2", package=package),
     }
     address = {"group": group, "version": version}
-    return account_cache.page_response("models/version.html.j2", parts, goes_on=False, **address)
+    return account_cache.make_page_response(
+        "models/version.html.j2", parts, goes_on=False, **address
+    )
 
 
-def _panels(aws: Account, execution: tuple[str, str] | None) -> str:
+def _render_panels(aws: Account, execution: tuple[str, str] | None) -> str:
     """Return the HTML of the application's panels about the execution that registered the package.
 
     Return "" if the execution is not known or can no longer be read.
     """
-    panels = [panel for panel in application().panels if panel.packages]
+    panels = [panel for panel in find_application().panels if panel.packages]
     if execution is None or not panels:
         return ""
 
     def read() -> str:
-        steps = {step.name: step for step in aws.snapshot(*execution).steps}
-        return "".join(read_panels(panels, aws.execution(*execution), steps))
+        steps = {step.name: step for step in aws.read_snapshot(*execution).steps}
+        return "".join(read_panels(panels, aws.find_execution(*execution), steps))
 
     try:
         return aws.read_cached(("models panels", execution), read, 60)

@@ -12,17 +12,25 @@ from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import A_DAY, Account, Snapshot, account, read_items
-from trainyard.console.app_hooks import Panels, application, read_panels
-from trainyard.console.graph import WORDS, Flow, Graph, Timeline, flow, graph, timeline
-from trainyard.console.outcomes import EXECUTION, Cost, cost, costs
-from trainyard.console.pages.charts import training_charts
+from trainyard.console.account_cache import A_DAY, Account, Snapshot, find_account, read_items
+from trainyard.console.app_hooks import Panels, find_application, read_panels
+from trainyard.console.graph import (
+    WORDS,
+    Flow,
+    Graph,
+    Timeline,
+    build_flow,
+    build_timeline,
+    draw_graph,
+)
+from trainyard.console.outcomes import EXECUTION, Cost, compute_step_costs, sum_costs
+from trainyard.console.pages.charts import render_training_charts
 from trainyard.plan.prices import Prices, load
 from trainyard.runs.execution import Step
-from trainyard.runs.job_cost import Spent, had_machines
-from trainyard.runs.run_display import model_package
+from trainyard.runs.job_cost import Spent, find_machine_start
+from trainyard.runs.run_display import find_model_package
 from trainyard.runs.why.diagnosis import Cause
-from trainyard.runs.why.read_evidence import cause_of
+from trainyard.runs.why.read_evidence import find_cause
 
 
 def execution_url_variables(arn: str) -> dict[str, str] | None:
@@ -67,7 +75,7 @@ class Overview:
     @property
     def title(self) -> str:
         """Name that people gave the execution; without one, the pipeline's name and the time."""
-        return self.snapshot.title(self.pipeline, self.execution)
+        return self.snapshot.format_title(self.pipeline, self.execution)
 
     @property
     def by(self) -> str:
@@ -106,19 +114,19 @@ class Overview:
     @property
     def package(self) -> str | None:
         """ARN of the model package that the execution registered; None if it registered none."""
-        return model_package(list(self.snapshot.steps))
+        return find_model_package(list(self.snapshot.steps))
 
 
-def overview(
+def build_overview(
     pipeline: str, execution: str, snapshot: Snapshot, run_data: RunData, now: datetime
 ) -> Overview:
     """Compute the values of the page from what was read; ``now`` is the current time."""
-    bound = flow(run_data.document, snapshot.status, snapshot.steps)
-    machine_times = {name: had_machines(job) for name, job in run_data.jobs.items()}
+    bound = build_flow(run_data.document, snapshot.status, snapshot.steps)
+    machine_times = {name: find_machine_start(job) for name, job in run_data.jobs.items()}
     start_time = snapshot.described.get("CreationTime") or now
-    run_timeline = timeline(bound, start_time, now, machine_times)
+    run_timeline = build_timeline(bound, start_time, now, machine_times)
     path = run_timeline.critical if run_timeline else ()
-    of_steps = costs(snapshot.steps, run_data.jobs, run_data.prices, now)
+    of_steps = compute_step_costs(snapshot.steps, run_data.jobs, run_data.prices, now)
     return Overview(
         pipeline=pipeline,
         execution=execution,
@@ -126,9 +134,9 @@ def overview(
         known=run_data,
         flow=bound,
         timeline=run_timeline,
-        graph=graph(bound, set(pairwise(path)), path),
+        graph=draw_graph(bound, set(pairwise(path)), path),
         spent=of_steps,
-        cost=cost(of_steps),
+        cost=sum_costs(of_steps),
         at=now,
     )
 
@@ -143,43 +151,50 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
     Causes and panels are read in the background, so a later reload may show them first. A part that
     AWS refuses is left empty, and the error is added to ``RunData.missing``, which the page shows.
     """
-    snapshot, run_execution = aws.snapshot(pipeline, execution), aws.execution(pipeline, execution)
+    snapshot, run_execution = (
+        aws.read_snapshot(pipeline, execution),
+        aws.find_execution(pipeline, execution),
+    )
     steps, region, missing = snapshot.steps, run_execution.arn.split(":")[3], []
 
-    def part(instead: Any, read: Callable[[], Any]) -> Any:
+    def read_part(instead: Any, read: Callable[[], Any]) -> Any:
         try:
             return read()
         except (ServiceError, ClientError) as error:
             missing.append(str(error))
             return instead
 
-    def unchanging(kind: str, read: Callable[[], Any]) -> Any:
-        return part({}, lambda: aws.read_cached((kind, run_execution.arn), read, A_DAY))
+    def read_unchanging(kind: str, read: Callable[[], Any]) -> Any:
+        return read_part({}, lambda: aws.read_cached((kind, run_execution.arn), read, A_DAY))
 
-    def cause(step: Step) -> Cause | None:
+    def read_cause(step: Step) -> Cause | None:
         key = ("cause", run_execution.arn, step.name, step.started, step.attempts)
-        return part(None, lambda: aws.later(key, lambda: cause_of(run_execution, step), None))
+        return read_part(
+            None, lambda: aws.read_later(key, lambda: find_cause(run_execution, step), None)
+        )
 
-    def shown_panels() -> tuple[Markup, ...]:
+    def read_shown_panels() -> tuple[Markup, ...]:
         version = tuple((step.name, step.status, step.attempts) for step in steps)
         steps_by_name = {step.name: step for step in steps}
         read = lambda: read_panels(panels, run_execution, steps_by_name)  # noqa: E731
-        return aws.later(("panels", run_execution.arn, version), read, ())
+        return aws.read_later(("panels", run_execution.arn, version), read, ())
 
     charged_steps = [step for step in steps if step.charged_job]
-    jobs = part([], lambda: read_items(aws.describe_charged, charged_steps))
+    jobs = read_part([], lambda: read_items(aws.describe_charged, charged_steps))
     failed_steps = [step for step in steps if step.status == "Failed"][:EXPLAINED_STEPS]
     run_data = RunData(
-        document=unchanging("definition", run_execution.definition),
-        parameters=unchanging("parameters", run_execution.parameters),
+        document=read_unchanging("definition", run_execution.read_definition),
+        parameters=read_unchanging("parameters", run_execution.read_parameters),
         # Not strict: if AWS refuses the descriptions, ``jobs`` is empty.
         jobs={step.name: job for step, job in zip(charged_steps, jobs, strict=False)},
         prices=aws.read_cached(("prices", region), lambda: load(region), A_DAY),
-        causes=[step_cause for step in failed_steps if (step_cause := cause(step)) is not None],
-        panels=part((), shown_panels),
+        causes=[
+            step_cause for step in failed_steps if (step_cause := read_cause(step)) is not None
+        ],
+        panels=read_part((), read_shown_panels),
         missing=missing,
     )
-    return overview(pipeline, execution, snapshot, run_data, datetime.now(UTC))
+    return build_overview(pipeline, execution, snapshot, run_data, datetime.now(UTC))
 
 
 page = Blueprint("run", __name__)
@@ -192,26 +207,31 @@ TRAININGS = 4  # most training jobs whose first plot, the loss, is drawn
 @page.get("/runs/<pipeline>/<execution>")
 def run(pipeline: str, execution: str) -> Response:
     """Show the execution: why it failed, loss curves, panels, graph, timeline and steps."""
-    aws, panels = account(), [panel for panel in application().panels if not panel.in_file]
+    aws, panels = (
+        find_account(),
+        [panel for panel in find_application().panels if not panel.in_file],
+    )
     run_overview = read_run(aws, pipeline, execution, panels)
-    parts = {**fragments(run_overview), "curves": _curves(aws, run_overview.snapshot)}
+    parts = {**render_fragments(run_overview), "curves": _render_curves(aws, run_overview.snapshot)}
     address = {"pipeline": pipeline, "execution": execution}
-    return account_cache.page_response(
+    return account_cache.make_page_response(
         "run.html.j2", parts, goes_on=not run_overview.snapshot.is_ended, **address
     )
 
 
-def _curves(aws: Account, snapshot: Snapshot) -> str:
+def _render_curves(aws: Account, snapshot: Snapshot) -> str:
     """Return the HTML of the loss curves of the execution's first ``TRAININGS`` training jobs."""
     trainings = [(step.title, step.job[1]) for step in snapshot.steps
                if step.job and step.job[0] == "TrainingJob"]  # fmt: skip
     try:
-        charts = [(title, training_charts(aws, job, 1)[0]) for title, job in trainings[:TRAININGS]]
+        charts = [
+            (title, render_training_charts(aws, job, 1)[0]) for title, job in trainings[:TRAININGS]
+        ]
     except ServiceError as error:
         return render_template("step/refused.html.j2", part="curves", said=str(error))
     return render_template("run/curves.html.j2", drawn=[chart for chart in charts if chart[1]])
 
 
-def fragments(run: Overview) -> account_cache.Fragments:
+def render_fragments(run: Overview) -> account_cache.Fragments:
     """Return a mapping of each name in ``PARTS`` to its HTML."""
     return {name: render_template(f"run/{name}.html.j2", run=run) for name in PARTS}

@@ -17,9 +17,9 @@ from flask import Blueprint, Response, render_template, request, url_for
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import A_DAY, Account, account, read_items, run_title
-from trainyard.console.app_hooks import application
-from trainyard.console.outcomes import Outcome, outcome
+from trainyard.console.account_cache import A_DAY, Account, find_account, read_items, run_title
+from trainyard.console.app_hooks import find_application
+from trainyard.console.outcomes import Outcome, read_outcome
 from trainyard.language.definition_document import END_STATUSES
 
 page = Blueprint("runs", __name__)
@@ -78,22 +78,22 @@ class Run:
 @page.get("/runs")
 def runs() -> Response:
     """Show the executions that the query parameters of the address ask for."""
-    aws, args = account(), request.args
-    before, fault = _moment(args.get("before", ""))
-    summaries, is_more = newest(aws, args.get("pipeline", ""), before)
+    aws, args = find_account(), request.args
+    before, fault = _parse_time(args.get("before", ""))
+    summaries, is_more = list_newest(aws, args.get("pipeline", ""), before)
     run_list = read_items(lambda summary: describe_run(aws, *summary), summaries)
     sort = args.get("sort") or "-started"
     rows = sort_runs(filter_runs(run_list, args.get("q", ""), args.getlist("status")), sort)
     values = {
         "runs": rows,
         "count": len(run_list),
-        "older": address(before=str(run_list[-1].started or "")) if is_more else "",
-        "columns": columns(rows),
+        "older": build_address(before=str(run_list[-1].started or "")) if is_more else "",
+        "columns": list_columns(rows),
         "sort": sort,
-        "outcomes": {run.arn: _outcome(aws, run) for run in rows},
-        "address": address,
+        "outcomes": {run.arn: _read_outcome_later(aws, run) for run in rows},
+        "address": build_address,
     }
-    pipelines = sorted(summary["PipelineName"] for summary in aws.pipelines())
+    pipelines = sorted(summary["PipelineName"] for summary in aws.list_pipelines())
     form = {"pipelines": pipelines, "statuses": STATUSES, "fault": fault}
     parts = {
         "form": render_template("runs/form.html.j2", **form),
@@ -101,10 +101,10 @@ def runs() -> Response:
         "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED_COLUMNS),
     }
     # The page keeps refreshing itself, because an execution may start at any time.
-    return account_cache.page_response("runs.html.j2", parts, goes_on=True)
+    return account_cache.make_page_response("runs.html.j2", parts, goes_on=True)
 
 
-def newest(
+def list_newest(
     aws: Account, pipeline: str, before: datetime | None
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
     """Return the newest executions, and whether there are older ones.
@@ -118,7 +118,7 @@ def newest(
     """
     summaries: list[tuple[str, Mapping[str, Any]]] = []
     pipelines = [
-        summary for summary in aws.pipelines() if pipeline in ("", summary["PipelineName"])
+        summary for summary in aws.list_pipelines() if pipeline in ("", summary["PipelineName"])
     ]
     for entry in sorted(
         pipelines, key=lambda entry: entry.get("LastExecutionTime") or NEVER, reverse=True
@@ -126,15 +126,15 @@ def newest(
         last = entry.get("LastExecutionTime") or NEVER
         # The pipelines are sorted by their last execution: neither this pipeline nor one that
         # follows can have an execution that is newer than those already found.
-        if len(summaries) > ROWS and last < _began(summaries[ROWS]):
+        if len(summaries) > ROWS and last < _read_start_time(summaries[ROWS]):
             break
         name = entry["PipelineName"]
         summaries += [(name, summary) for summary in _list_executions(aws, name, before)]
-        summaries.sort(key=_began, reverse=True)
+        summaries.sort(key=_read_start_time, reverse=True)
     return summaries[:ROWS], len(summaries) > ROWS
 
 
-def _began(entry: tuple[str, Mapping[str, Any]]) -> datetime:
+def _read_start_time(entry: tuple[str, Mapping[str, Any]]) -> datetime:
     return entry[1].get("StartTime") or NEVER
 
 
@@ -166,10 +166,10 @@ def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run
     """Return a listed execution with its end time and parameters, as far as AWS returns them."""
     arn = summary["PipelineExecutionArn"]
     id, status = arn.rpartition("/")[2], summary.get("PipelineExecutionStatus") or "Unknown"
-    execution, start_time = aws.execution_of(arn), summary.get("StartTime")
+    execution, start_time = aws.open_execution(arn), summary.get("StartTime")
     end_time, parameters = None, {}
     try:
-        parameters = aws.read_cached(("parameters", arn), execution.parameters, A_DAY)
+        parameters = aws.read_cached(("parameters", arn), execution.read_parameters, A_DAY)
         if status in END_STATUSES:
             description = aws.read_cached(("ended", arn, status), execution.describe, A_DAY)
             end_time = description.get("LastModifiedTime") or start_time
@@ -190,22 +190,22 @@ def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run
     )
 
 
-def _outcome(aws: Account, run: Run) -> Outcome:
+def _read_outcome_later(aws: Account, run: Run) -> Outcome:
     """Return the outcome of an ended execution, read in the background; empty until it is known."""
     if run.ended is None:
         return Outcome()
-    read = partial(outcome, aws, run.pipeline, run.id, application().judge)
-    return aws.later(("outcome", run.arn, run.status, run.ended), read, Outcome())
+    read = partial(read_outcome, aws, run.pipeline, run.id, find_application().judge)
+    return aws.read_later(("outcome", run.arn, run.status, run.ended), read, Outcome())
 
 
-def address(**changes: str) -> str:
+def build_address(**changes: str) -> str:
     """Return the page's address with ``changes`` to its query; empty parameters are left out."""
     args = request.args.to_dict(flat=False) | {name: [value] for name, value in changes.items()}
     query = {name: texts for name, values in args.items() if (texts := [*filter(None, values)])}
     return f"{url_for('runs.runs')}?{urlencode(query, doseq=True)}"
 
 
-def _moment(text: str) -> tuple[datetime | None, str]:
+def _parse_time(text: str) -> tuple[datetime | None, str]:
     """Return (time that ``text`` contains or None, message about what is wrong with it or "")."""
     try:
         return datetime.fromisoformat(text).astimezone() if text else None, ""
@@ -223,7 +223,7 @@ def filter_runs(run_list: Sequence[Run], words: str, statuses: Sequence[str]) ->
     ]
 
 
-def columns(run_list: Sequence[Run]) -> list[str]:
+def list_columns(run_list: Sequence[Run]) -> list[str]:
     """Return the names of the table's columns.
 
     They are the usual columns, the pipeline if there are several, and the parameters whose values
@@ -244,13 +244,13 @@ def sort_runs(run_list: Sequence[Run], by: str) -> list[Run]:
     Runs without a value in that column come last in both directions.
     """
     column, descending = by.removeprefix("-"), by.startswith("-")
-    keys = {run.arn: _value(run, column) for run in run_list}
+    keys = {run.arn: _make_sort_key(run, column) for run in run_list}
     having = [run for run in run_list if keys[run.arn] is not None]
     having.sort(key=lambda run: keys[run.arn], reverse=descending)
     return having + [run for run in run_list if keys[run.arn] is None]
 
 
-def _value(run: Run, column: str) -> Any:
+def _make_sort_key(run: Run, column: str) -> Any:
     """Return the sort key of a run in a column; None if it has no value. Numbers precede texts."""
     if column.startswith(PARAMETER):
         value = run.parameters.get(column.removeprefix(PARAMETER))

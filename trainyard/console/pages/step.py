@@ -10,27 +10,27 @@ from werkzeug.exceptions import NotFound
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import Account, account
-from trainyard.console.app_hooks import application, read_panels
-from trainyard.console.log_lines import streams
+from trainyard.console.account_cache import Account, find_account
+from trainyard.console.app_hooks import find_application, read_panels
+from trainyard.console.log_lines import list_step_streams
 from trainyard.console.metric_curves import read
 from trainyard.console.outcomes import group_and_version
-from trainyard.console.pages.charts import Curve, training_charts
-from trainyard.console.pages.log import last_lines
+from trainyard.console.pages.charts import Curve, render_training_charts
+from trainyard.console.pages.log import render_last_lines
 from trainyard.console.shown_step import (
     StepView,
-    attempts,
-    places,
-    public,
+    list_attempts,
+    list_places,
+    list_trials,
+    redact_value,
     resolve_entry,
     run_values,
-    trials,
 )
-from trainyard.language.evaluation import arn_variables
+from trainyard.language.evaluation import parse_arn_variables
 from trainyard.plan.prices import load
-from trainyard.plan.run_cost import all_of
+from trainyard.plan.run_cost import sum_known
 from trainyard.runs.execution import TUNING, Step
-from trainyard.runs.job_cost import JOBS, spent
+from trainyard.runs.job_cost import JOBS, compute_job_cost
 
 page = Blueprint("step", __name__)
 
@@ -41,12 +41,12 @@ MOST = 24  # most plots drawn; other metrics have their values in the table
 @page.get("/runs/<pipeline>/<execution>/<step>")
 def step(pipeline: str, execution: str, step: str) -> Response:
     """Show the parts of the step's page; a part that AWS refuses shows the error in its place."""
-    view = StepView(account(), pipeline, execution, step)
+    view = StepView(find_account(), pipeline, execution, step)
     if view.step is None and view.step_definition is None:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
     parts = {name: _render_part(view, name, read) for name, read in PARTS.items()}
     goes_on = not (view.snapshot.is_ended or (view.step and view.step.ended))
-    return account_cache.page_response("step.html.j2", parts, goes_on=goes_on, **view.address)
+    return account_cache.make_page_response("step.html.j2", parts, goes_on=goes_on, **view.address)
 
 
 def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[str, Any]]) -> str:
@@ -58,11 +58,11 @@ def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[s
     return render_template(f"step/{name}.html.j2", **view.address, shown=view, **content)
 
 
-def _head(view: StepView) -> Mapping[str, Any]:
+def _read_head(view: StepView) -> Mapping[str, Any]:
     """Return the source of a reused result, the description of the step, and its package."""
     definition, step = view.step_definition, view.step
     return {
-        "source": arn_variables(step.source) if step and step.source else None,
+        "source": parse_arn_variables(step.source) if step and step.source else None,
         "about": definition.document.get("Description") if definition else None,
         "package": group_and_version(view.resource.arn)
         if view.resource and view.resource.kind == PACKAGE
@@ -70,14 +70,14 @@ def _head(view: StepView) -> Mapping[str, Any]:
     }
 
 
-def _panels(view: StepView) -> Mapping[str, Any]:
+def _read_panels(view: StepView) -> Mapping[str, Any]:
     """Return the application's panels about this step.
 
     They are read in the background, because that may take long; there are none until it is done.
     """
     nothing: tuple[Markup, ...] = ()
     step_panels = [
-        panel for panel in application().panels if view.step and view.name in panel.steps
+        panel for panel in find_application().panels if view.step and view.name in panel.steps
     ]
     steps = {step.name: step for step in view.snapshot.steps}
 
@@ -85,19 +85,24 @@ def _panels(view: StepView) -> Mapping[str, Any]:
         return read_panels(step_panels, view.execution, steps)
 
     key = ("step's panels", view.arn, view.name, repr(view.step))
-    return {"panels": view.account.later(key, read, nothing) if step_panels else nothing}
+    return {"panels": view.account.read_later(key, read, nothing) if step_panels else nothing}
 
 
-def _attempts(view: StepView) -> Mapping[str, Any]:
+def _read_attempts(view: StepView) -> Mapping[str, Any]:
     if view.step is None:
         return {"attempts": None}
-    logged_jobs = {stream.job for stream in streams(view.account, view.step)}
-    return {"attempts": attempts(view.account, view.snapshot, view.step), "logged": logged_jobs}
+    logged_jobs = {stream.job for stream in list_step_streams(view.account, view.step)}
+    return {
+        "attempts": list_attempts(view.account, view.snapshot, view.step),
+        "logged": logged_jobs,
+    }
 
 
-def _trials(view: StepView) -> Mapping[str, Any]:
+def _read_trials(view: StepView) -> Mapping[str, Any]:
     is_tuning = view.resource is not None and view.resource.kind == "TuningJob"
-    job_trials = trials(view.account, view.resource.name) if view.resource and is_tuning else None
+    job_trials = (
+        list_trials(view.account, view.resource.name) if view.resource and is_tuning else None
+    )
     return {"trials": job_trials}
 
 
@@ -110,33 +115,33 @@ def _time(view: StepView) -> Mapping[str, Any]:
         kind, job = TUNING, view.account.describe_charged(view.step)
     now = datetime.now(UTC)
     prices = load(view.account.sagemaker.meta.region_name)
-    last = spent(kind, job, prices, now) if job else None
+    last = compute_job_cost(kind, job, prices, now) if job else None
     of_all = (
-        attempts(view.account, view.snapshot, view.step).found
+        list_attempts(view.account, view.snapshot, view.step).found
         if kind in JOBS and job and view.step
         else ()
     )
-    before = [spent(kind, attempt.description, prices, now) for attempt in of_all[:-1]]
+    before = [compute_job_cost(kind, attempt.description, prices, now) for attempt in of_all[:-1]]
     return {
         "spent": last,
         "before": before,
-        "usd": all_of(spending.usd for spending in (*before, last)) if last else None,
+        "usd": sum_known(spending.usd for spending in (*before, last)) if last else None,
     }
 
 
-def _places(view: StepView) -> Mapping[str, Any]:
+def _read_places(view: StepView) -> Mapping[str, Any]:
     source = view.description or _resolve_step(view) or {}
     job = view.resource.name if view.resource and view.resource.kind in JOBS else ""
     metadata = view.step.metadata if view.step else {}
-    return {"places": places({**source, "Metadata": metadata}, job)}
+    return {"places": list_places({**source, "Metadata": metadata}, job)}
 
 
-def _arguments(view: StepView) -> Mapping[str, Any]:
-    arguments, description = _resolve_step(view), public(view.description)
+def _read_arguments(view: StepView) -> Mapping[str, Any]:
+    arguments, description = _resolve_step(view), redact_value(view.description)
     return {
         "asked": arguments,
         "described": description,
-        "metadata": public(dict(view.step.metadata)) if view.step else {},
+        "metadata": redact_value(dict(view.step.metadata)) if view.step else {},
     }
 
 
@@ -149,17 +154,17 @@ def _resolve_step(view: StepView) -> dict[str, Any] | None:
 
 
 PARTS: Mapping[str, Callable[[StepView], Mapping[str, Any]]] = {
-    "head": _head,
-    "why": lambda view: {"cause": view.cause()},
+    "head": _read_head,
+    "why": lambda view: {"cause": view.find_cause()},
     "time": _time,
-    "attempts": _attempts,
-    "trials": _trials,
-    "places": _places,
-    "arguments": _arguments,
-    "panels": _panels,
-    "curves": lambda view: {"curves": curves(view.account, view.step) if view.step else ""},
+    "attempts": _read_attempts,
+    "trials": _read_trials,
+    "places": _read_places,
+    "arguments": _read_arguments,
+    "panels": _read_panels,
+    "curves": lambda view: {"curves": render_curves(view.account, view.step) if view.step else ""},
     "log": lambda view: {
-        "lines": last_lines(view.account, view.address, view.step)
+        "lines": render_last_lines(view.account, view.address, view.step)
         if view.step and view.step.job
         else ""
     },
@@ -167,7 +172,7 @@ PARTS: Mapping[str, Callable[[StepView], Mapping[str, Any]]] = {
 """Mapping of a part of the page to the function that returns its template's values."""
 
 
-def curves(account: Account, step: Step) -> Markup:
+def render_curves(account: Account, step: Step) -> Markup:
     """Return the plots and the table of the training job's metrics; empty if it has none."""
     if step.job is None or step.job[0] != "TrainingJob":
         return Markup()
@@ -175,7 +180,7 @@ def curves(account: Account, step: Step) -> Markup:
     metrics = read(account, job)
     if not metrics.samples and not metrics.slow:
         return Markup()
-    plots, more = training_charts(account, job, MOST)
+    plots, more = render_training_charts(account, job, MOST)
     rows = [Curve(name, job, name, metrics) for name in list(metrics.samples)]
     until = None if metrics.until is None else datetime.fromtimestamp(metrics.until / 1000, UTC)
     html = render_template(

@@ -14,7 +14,7 @@ _START = (
 )
 
 
-def command(python: Path, module: str, *arguments: str) -> list[str]:
+def build_module_command(python: Path, module: str, *arguments: str) -> list[str]:
     """Return the command that runs ``module`` of ``trainyard`` with the interpreter ``python``.
 
     ``trainyard`` need not be installed there, and nothing else from its folder gets onto the job's

@@ -124,7 +124,7 @@ class Alarms:
                 and request.get("StateValue") in (None, alarm["StateValue"])
             ]
 
-    def states(self, names: Iterable[str]) -> dict[str, str]:
+    def read_states(self, names: Iterable[str]) -> dict[str, str]:
         """Return a mapping of name to state, of those alarms that exist."""
         with self._lock:
             return {n: self._all[n]["StateValue"] for n in names if n in self._all}
@@ -148,7 +148,7 @@ class Alarms:
                     log.warning("alarm %s: %s", alarm["AlarmName"], failure)
 
     def _evaluate(self, alarm: dict) -> None:
-        values = self._values(alarm)
+        values = self._compute_values(alarm)
         compare, threshold = COMPARISONS[alarm["ComparisonOperator"]], alarm["Threshold"]
         breaches = [None if value is None else compare(value, threshold) for value in values]
         periods = alarm["EvaluationPeriods"]
@@ -160,25 +160,25 @@ class Alarms:
             alarm["StateValue"],
         )
         if state != alarm["StateValue"]:
-            self._become(alarm, state, _reason(alarm, values, state))
+            self._set_state(alarm, state, _format_reason(alarm, values, state))
 
-    def _values(self, alarm: dict) -> list[float | None]:
+    def _compute_values(self, alarm: dict) -> list[float | None]:
         """Return the statistic of each period of the evaluation range, the latest first. It is None
         for a period without data.
         """
-        metric = metric_of(alarm)
+        metric = parse_metric(alarm)
         statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
         period, now = alarm["Period"], time.time()
         count = alarm["EvaluationPeriods"] + EXTRA_PERIODS
         unit = alarm.get("Unit", "")
         # 1e-6: points() excludes its end, but a value of this very moment must count.
-        points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
+        points = self._metrics.read_points(metric, now - count * period, now + 1e-6, unit)
         windows: list[list] = [[] for _ in range(count)]
         for point in points:
             windows[min(count - 1, int((now - point.t) // period))].append(point)
         return [compute_statistic(statistic, window) for window in windows]
 
-    def _become(self, alarm: dict, state: str, reason: str) -> None:
+    def _set_state(self, alarm: dict, state: str, reason: str) -> None:
         now, name = time.time(), alarm["AlarmName"]
         with self._lock:
             if self._all.get(name) is not alarm:
@@ -194,7 +194,7 @@ class Alarms:
         write_json(self._path, self._all)
 
 
-def metric_of(document: dict) -> Metric:
+def parse_metric(document: dict) -> Metric:
     """Return the metric that a document's Namespace, MetricName and Dimensions identify."""
     dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
     return Metric.from_dimensions(document["Namespace"], document["MetricName"], dimensions)
@@ -203,35 +203,45 @@ def metric_of(document: dict) -> Metric:
 def check(request: dict) -> None:
     """Raise ``ValidationError`` for an alarm that AWS refuses or that cannot be evaluated here."""
     if request.get("Metrics"):
-        raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
+        raise _make_validation_error(
+            "Metrics: alarms on metric math are not evaluated here: name a MetricName"
+        )
     for member in NOT_RUN:
         if request.get(member):
-            raise _invalid(f"{member}: only the state is evaluated here; leave it out")
+            raise _make_validation_error(
+                f"{member}: only the state is evaluated here; leave it out"
+            )
     for member in (*REQUIRED_MEMBERS, "Threshold"):
         if request.get(member) is None:
-            raise _invalid(f"{member} is missing")
+            raise _make_validation_error(f"{member} is missing")
     statistics = [s for s in (request.get("Statistic"), request.get("ExtendedStatistic")) if s]
     if len(statistics) != 1 or not is_supported(statistics[0]):
-        raise _invalid(
+        raise _make_validation_error(
             f"Statistic or ExtendedStatistic, {statistics}: expected one of SampleCount, Average, "
             "Sum, Minimum, Maximum, or a percentile such as p99"
         )
-    _one_of(request, "ComparisonOperator", tuple(COMPARISONS))
-    _one_of(request, "TreatMissingData", MISSING)
-    _one_of(request, "EvaluateLowSampleCountPercentile", ("evaluate",))
+    _check_choice(request, "ComparisonOperator", tuple(COMPARISONS))
+    _check_choice(request, "TreatMissingData", MISSING)
+    _check_choice(request, "EvaluateLowSampleCountPercentile", ("evaluate",))
     period, periods = request["Period"], request["EvaluationPeriods"]
     if period not in (10, 20, 30) and (period <= 0 or period % 60):
-        raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
+        raise _make_validation_error(
+            f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds"
+        )
     if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
-        raise _invalid(f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more")
+        raise _make_validation_error(
+            f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more"
+        )
 
 
-def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
+def _check_choice(request: dict, member: str, values: tuple[str, ...]) -> None:
     if request.get(member, values[0]) not in values:
-        raise _invalid(f"{member} {request[member]!r}: expected one of {', '.join(values)}")
+        raise _make_validation_error(
+            f"{member} {request[member]!r}: expected one of {', '.join(values)}"
+        )
 
 
-def _reason(alarm: dict, values: list[float | None], state: str) -> str:
+def _format_reason(alarm: dict, values: list[float | None], state: str) -> str:
     """Return the reason for the state, in AWS's words."""
     datapoints = [f"{value:g}" for value in values if value is not None][
         : alarm["EvaluationPeriods"]
@@ -251,5 +261,5 @@ def _reason(alarm: dict, values: list[float | None], state: str) -> str:
     )
 
 
-def _invalid(message: str) -> ApiError:
+def _make_validation_error(message: str) -> ApiError:
     return ApiError("ValidationError", message)

@@ -21,16 +21,16 @@ from moto.core.parse import QueryParser
 from moto.core.serialize import QuerySerializer
 from werkzeug import Request, Response
 
-from trainyard.emulator.cloudwatch.alarms import Alarms, metric_of
+from trainyard.emulator.cloudwatch.alarms import Alarms, parse_metric
 from trainyard.emulator.cloudwatch.metric_store import (
     Metrics,
     Point,
     compute_statistic,
     is_supported,
 )
-from trainyard.emulator.request_scope import ApiError, page
+from trainyard.emulator.request_scope import ApiError, make_page
 from trainyard.emulator.request_shapes import report
-from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.rest_requests import parse_json_object
 from trainyard.emulator.services.moto_app import query_error
 
 
@@ -46,7 +46,7 @@ class CloudWatch:
             "PutMetricAlarm": self.alarms.put,
             "DescribeAlarms": self._describe,
             "DeleteAlarms": self.alarms.delete,
-            **Queries(self.metrics).operations(),
+            **Queries(self.metrics).list_operations(),
         }
 
     def begin(self) -> None:
@@ -65,21 +65,27 @@ class CloudWatch:
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         operation = target or request.values.get("Action", "")
         try:
-            model = _model().operation_model(operation) if operation in _names() else None
+            model = (
+                _load_service_model().operation_model(operation)
+                if operation in _list_operation_names()
+                else None
+            )
             if not model or operation not in self._operations:
                 raise ApiError("InvalidAction", f"The emulator does not implement {operation}.")
-            parameters = _body(request) if target else _form(model, request)
+            parameters = _read_json_body(request) if target else _parse_form(model, request)
             if reason := report(model.input_shape, parameters):
                 raise ApiError("ValidationError", f"{operation}: {reason}")
             result = self._operations[operation](parameters)
             if target:
-                return _json(200, result)
+                return _make_json_response(200, result)
             body = QuerySerializer(model).serialize(result)["body"]
             return Response(body, 200, content_type="text/xml")
         except ApiError as failure:
             if not target:
                 return query_error(failure.code, failure.message, failure.status)
-            response = _json(failure.status, {"__type": failure.code, "message": failure.message})
+            response = _make_json_response(
+                failure.status, {"__type": failure.code, "message": failure.message}
+            )
             response.headers["x-amzn-query-error"] = f"{failure.code};Sender"
             return response
 
@@ -88,11 +94,11 @@ class CloudWatch:
         if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
             alarms = []
         paging_request = request | {"MaxResults": request.get("MaxRecords", 50)}
-        return page("MetricAlarms", alarms, paging_request, 50) | {"CompositeAlarms": []}
+        return make_page("MetricAlarms", alarms, paging_request, 50) | {"CompositeAlarms": []}
 
 
 @functools.cache
-def _model() -> ServiceModel:
+def _load_service_model() -> ServiceModel:
     document = Loader().load_service_model("cloudwatch", "service-2")
     # botocore's own document lists newer protocols first, which QueryParser cannot read.
     metadata = document["metadata"] | {"protocol": "query", "protocols": ["query"]}
@@ -100,22 +106,22 @@ def _model() -> ServiceModel:
 
 
 @functools.cache
-def _names() -> frozenset[str]:
-    return frozenset(_model().operation_names)
+def _list_operation_names() -> frozenset[str]:
+    return frozenset(_load_service_model().operation_names)
 
 
-def _body(request: Request) -> dict:
+def _read_json_body(request: Request) -> dict:
     data = request.get_data()
     if request.headers.get("Content-Encoding") == "gzip":
         data = gzip.decompress(data)
-    return json_object(data)
+    return parse_json_object(data)
 
 
-def _form(model: Any, request: Request) -> dict:
+def _parse_form(model: Any, request: Request) -> dict:
     return dict(QueryParser(model).parse({"values": request.values}))  # type: ignore[typeddict-item]
 
 
-def _json(status: int, document: dict) -> Response:
+def _make_json_response(status: int, document: dict) -> Response:
     return Response(json.dumps(document), status, content_type="application/x-amz-json-1.0")
 
 
@@ -130,12 +136,12 @@ class Queries:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "PutMetricData": self.put,
             "ListMetrics": self.list_metrics,
-            "GetMetricStatistics": self.statistics,
-            "GetMetricData": self.data,
+            "GetMetricStatistics": self.read_statistics,
+            "GetMetricData": self.read_data,
         }
 
     def put(self, request: dict) -> dict:
@@ -143,13 +149,13 @@ class Queries:
         none of it is stored.
         """
         if request.get("EntityMetricData"):
-            raise _invalid("EntityMetricData is not kept here: use MetricData")
+            raise _make_parameter_error("EntityMetricData is not kept here: use MetricData")
         for number, datum in enumerate(request.get("MetricData", []), 1):
             _check_values(datum, f"MetricData.member.{number}")
         points = [
-            (metric_of(datum | {"Namespace": request["Namespace"]}), point)
+            (parse_metric(datum | {"Namespace": request["Namespace"]}), point)
             for datum in request.get("MetricData", [])
-            for point in _points(datum)
+            for point in _iter_points(datum)
         ]
         self._metrics.put(points)
         return {}
@@ -170,14 +176,14 @@ class Queries:
                 for name, value in dimensions
             )
         ]
-        return page("Metrics", metrics, request, 500)
+        return make_page("Metrics", metrics, request, 500)
 
-    def statistics(self, request: dict) -> dict:
+    def read_statistics(self, request: dict) -> dict:
         plain, percentiles = request.get("Statistics", []), request.get("ExtendedStatistics", [])
         if not plain and not percentiles:
-            raise _invalid("Statistics or ExtendedStatistics: name at least one")
+            raise _make_parameter_error("Statistics or ExtendedStatistics: name at least one")
         _check([*plain, *percentiles])
-        start, end, period = _span(request)
+        start, end, period = _parse_span(request)
         if (end - start) / period > MOST:
             message = (
                 f"You have requested up to {int((end - start) / period)} datapoints, which exceeds "
@@ -185,9 +191,11 @@ class Queries:
                 "Period, or decreasing the time range."
             )
             raise ApiError("InvalidParameterCombination", message)
-        points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
+        points = self._metrics.read_points(
+            parse_metric(request), start, end, request.get("Unit", "")
+        )
         datapoints = []
-        for t, group in _periods(points, start, period):
+        for t, group in _group_by_period(points, start, period):
             entry: dict[str, Any] = {"Timestamp": t, "Unit": group[0].unit}
             entry |= {name: compute_statistic(name, group) for name in plain}
             values = {
@@ -196,23 +204,28 @@ class Queries:
             datapoints.append(entry | ({"ExtendedStatistics": values} if percentiles else {}))
         return {"Label": request["MetricName"], "Datapoints": datapoints}
 
-    def data(self, request: dict) -> dict:
+    def read_data(self, request: dict) -> dict:
         results = [
-            self._result(query, request)
+            self._compute_result(query, request)
             for query in request["MetricDataQueries"]
             if query.get("ReturnData", True)
         ]
         return {"MetricDataResults": results, "Messages": []}
 
-    def _result(self, query: dict, request: dict) -> dict:
+    def _compute_result(self, query: dict, request: dict) -> dict:
         if query.get("Expression") or "MetricStat" not in query:
-            raise _invalid(f"query {query['Id']!r}: metric math and SEARCH are not evaluated here")
+            raise _make_parameter_error(
+                f"query {query['Id']!r}: metric math and SEARCH are not evaluated here"
+            )
         stat = query["MetricStat"]
         _check([stat["Stat"]])
-        start, end, period = _span(request | {"Period": stat["Period"]})
-        points = self._metrics.points(metric_of(stat["Metric"]), start, end, stat.get("Unit", ""))
+        start, end, period = _parse_span(request | {"Period": stat["Period"]})
+        points = self._metrics.read_points(
+            parse_metric(stat["Metric"]), start, end, stat.get("Unit", "")
+        )
         values = [
-            (t, compute_statistic(stat["Stat"], f)) for t, f in _periods(points, start, period)
+            (t, compute_statistic(stat["Stat"], f))
+            for t, f in _group_by_period(points, start, period)
         ]
         pairs = [(t, value) for t, value in values if value is not None]
         if request.get("ScanBy", "TimestampDescending") == "TimestampDescending":
@@ -226,7 +239,7 @@ class Queries:
         }
 
 
-def seconds(value: Any) -> float:
+def to_seconds(value: Any) -> float:
     """Convert a time in a request to seconds since the epoch."""
     return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
 
@@ -246,11 +259,11 @@ def _check_values(datum: dict, location: str) -> None:
         message = (
             f"The parameters {location}.Values and {location}.Counts must be of the same size."
         )
-        raise _invalid(message)
+        raise _make_parameter_error(message)
 
 
-def _points(datum: dict) -> Iterator[Point]:
-    t = seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
+def _iter_points(datum: dict) -> Iterator[Point]:
+    t = to_seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
     unit, statistics = datum.get("Unit", "None"), datum.get("StatisticValues")
     if statistics:
         count, total = statistics["SampleCount"], statistics["Sum"]
@@ -259,30 +272,38 @@ def _points(datum: dict) -> Iterator[Point]:
     values = datum.get("Values", [datum["Value"]] if "Value" in datum else [])
     counts = datum.get("Counts", [1] * len(values))
     if not values:
-        raise _invalid(f"{datum['MetricName']}: expected Value, StatisticValues or Values")
+        raise _make_parameter_error(
+            f"{datum['MetricName']}: expected Value, StatisticValues or Values"
+        )
     for value, count in zip(values, counts, strict=True):
         if not math.isfinite(value):
-            raise _invalid(f"{datum['MetricName']}: {value} is not a finite number")
+            raise _make_parameter_error(f"{datum['MetricName']}: {value} is not a finite number")
         yield Point.from_value(value, unit, t, count)
 
 
-def _span(request: dict) -> tuple[float, float, int]:
+def _parse_span(request: dict) -> tuple[float, float, int]:
     """Return (start, end, period) in seconds. ``start`` is rounded down to the start of a
     period.
     """
     start, end, period = (
-        seconds(request["StartTime"]),
-        seconds(request["EndTime"]),
+        to_seconds(request["StartTime"]),
+        to_seconds(request["EndTime"]),
         request["Period"],
     )
     if period < 1 or (period not in (1, 5, 10, 20, 30) and period % 60):
-        raise _invalid(f"Period {period}: expected 1, 5, 10, 20, 30 or a multiple of 60")
+        raise _make_parameter_error(
+            f"Period {period}: expected 1, 5, 10, 20, 30 or a multiple of 60"
+        )
     if end <= start:
-        raise _invalid("The parameter StartTime must be less than the parameter EndTime.")
+        raise _make_parameter_error(
+            "The parameter StartTime must be less than the parameter EndTime."
+        )
     return start // period * period, end, period
 
 
-def _periods(points: list[Point], start: float, period: int) -> list[tuple[float, list[Point]]]:
+def _group_by_period(
+    points: list[Point], start: float, period: int
+) -> list[tuple[float, list[Point]]]:
     """Return (start, points) of each period that has data, in order."""
     groups: dict[float, list[Point]] = defaultdict(list)
     for point in points:
@@ -292,10 +313,10 @@ def _periods(points: list[Point], start: float, period: int) -> list[tuple[float
 
 def _check(statistics: list[str]) -> None:
     if unknown := [name for name in statistics if not is_supported(name)]:
-        raise _invalid(
+        raise _make_parameter_error(
             f"statistic {unknown[0]!r} is not computed here: use one of the plain five, or p99"
         )
 
 
-def _invalid(message: str) -> ApiError:
+def _make_parameter_error(message: str) -> ApiError:
     return ApiError("InvalidParameterValue", message)

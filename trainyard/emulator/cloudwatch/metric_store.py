@@ -15,7 +15,14 @@ from pathlib import Path
 
 from werkzeug import Request, Response
 
-from trainyard.common.measures import CONTENT_TYPE, OF_SERVICE, Measure, Sample, Source, text
+from trainyard.common.measures import (
+    CONTENT_TYPE,
+    OF_SERVICE,
+    Measure,
+    Sample,
+    Source,
+    render_metrics,
+)
 from trainyard.language.definition_document import END_STATUSES
 
 # Seconds for which data are kept: CloudWatch's retention for one-minute periods.
@@ -98,23 +105,25 @@ class Metrics:
         """Store all points in one transaction."""
         with self._lock:
             rows = [
-                (self._id(metric), p.t, p.count, p.sum, p.least, p.most, p.unit)
+                (self._find_series_id(metric), p.t, p.count, p.sum, p.least, p.most, p.unit)
                 for metric, p in entries
             ]
             self._db.execute("BEGIN")
             self._db.executemany("INSERT INTO points VALUES (?,?,?,?,?,?,?)", rows)
             self._db.execute("COMMIT")
 
-    def points(self, metric: Metric, start: float, end: float, unit: str = "") -> list[Point]:
+    def read_points(self, metric: Metric, start: float, end: float, unit: str = "") -> list[Point]:
         """Return the points with start <= t < end in order of time; if ``unit`` is given, only
         those with that unit.
         """
         sql = "SELECT t, count, sum, least, most, unit FROM points WHERE series=? AND t>=? AND t<?"
         with self._lock:
-            rows = self._db.execute(f"{sql} ORDER BY t", (self._id(metric), start, end)).fetchall()
+            rows = self._db.execute(
+                f"{sql} ORDER BY t", (self._find_series_id(metric), start, end)
+            ).fetchall()
         return [Point(*row) for row in rows if unit in ("", row[5])]
 
-    def totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
+    def compute_totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
         """Return a mapping of each metric in these namespaces to its number of values and their
         sum.
         """
@@ -140,7 +149,7 @@ class Metrics:
             rows = self._db.execute(f"{sql} ORDER BY namespace, name, dimensions").fetchall()
         return [Metric(n, m, tuple((k, v) for k, v in json.loads(d))) for n, m, d in rows]
 
-    def _id(self, metric: Metric) -> int:
+    def _find_series_id(self, metric: Metric) -> int:
         if metric not in self._series_ids:
             row = metric.namespace, metric.name, json.dumps(metric.dimensions)
             insert = "INSERT OR IGNORE INTO series (namespace, name, dimensions) VALUES (?,?,?)"
@@ -192,10 +201,12 @@ def compute_statistic(statistic: str, points: Sequence[Point]) -> float | None:
     assert match, statistic
     if any(point.least != point.most for point in points_with_data):
         return None
-    return _percentile(float(match[1]) / 100, sorted((p.least, p.count) for p in points_with_data))
+    return _compute_percentile(
+        float(match[1]) / 100, sorted((p.least, p.count) for p in points_with_data)
+    )
 
 
-def _percentile(share: float, values: list[tuple[float, float]]) -> float:
+def _compute_percentile(share: float, values: list[tuple[float, float]]) -> float:
     """Return the smallest value that is not exceeded by at least ``share`` (0..1) of all values,
     given as sorted (value, count).
     """
@@ -219,7 +230,7 @@ MICROSECOND, MILLISECOND = 1e-6, 1e-3
 _ENDINGS = {"Failed": "Failed", "Succeeded": "Succeeded", "Stopped": "Stopped"}
 
 
-def invocation(
+def record_invocation(
     metrics: Metrics,
     names: tuple[str, str, str],
     status: int,
@@ -251,7 +262,7 @@ def invocation(
     )
 
 
-def training(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> None:
+def record_training_metrics(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> None:
     """Record the values that MetricDefinitions found in a line of a training job's log."""
     dimensions = {"TrainingJobName": job}
     metrics.put(
@@ -260,7 +271,7 @@ def training(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> Non
     )
 
 
-def execution(metrics: Metrics, record: dict, step: str | None) -> None:
+def record_execution(metrics: Metrics, record: dict, step: str | None) -> None:
     """Record a change of a pipeline execution's status, or of the status of its step ``step``."""
     dimensions = {"PipelineName": record["pipeline"]}
     if step is None:
@@ -295,7 +306,7 @@ def execution(metrics: Metrics, record: dict, step: str | None) -> None:
 PATH = "/metrics"
 
 
-def token_of(secret: str) -> str:
+def derive_token(secret: str) -> str:
     """Return the token for Prometheus. It is derived from the secret and gives access only to the
     metrics.
     """
@@ -313,30 +324,32 @@ def is_scrape(request: Request) -> bool:
 def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
     """Return the metrics of all regions' stores. Return status 401 if the token is wrong."""
     token = request.headers["Authorization"].partition(" ")[2].strip()
-    if not hmac.compare_digest(token.encode(), token_of(secret).encode()):
+    if not hmac.compare_digest(token.encode(), derive_token(secret).encode()):
         challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
         return Response("trainyard metrics token prints the token\n", 401, challenge)
-    totals = {m: total for store in stores for m, total in store.totals(_NAMESPACES).items()}
-    body = text((measure, list(_samples(measure, totals))) for measure in OF_SERVICE)
+    totals = {
+        m: total for store in stores for m, total in store.compute_totals(_NAMESPACES).items()
+    }
+    body = render_metrics((measure, list(_iter_samples(measure, totals))) for measure in OF_SERVICE)
     return Response(body, content_type=CONTENT_TYPE)
 
 
 _NAMESPACES = sorted({source.namespace for measure in OF_SERVICE for source in measure.sources})
 
 
-def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
+def _iter_samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
     """Iterate over a sample for each combination of labels, added up over the sources."""
     sums: defaultdict[tuple[tuple[str, str], ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for source in measure.sources:
         for metric, (count, total) in totals.items():
-            if (labels := _labels(measure, source, metric)) is not None:
+            if (labels := _build_labels(measure, source, metric)) is not None:
                 sums[tuple(labels.items())][0] += total * source.scale
                 sums[tuple(labels.items())][1] += count
     for key, (total, count) in sorted(sums.items()):
         yield Sample(dict(key), total, count)
 
 
-def _labels(measure: Measure, source: Source, metric: Metric) -> dict[str, str] | None:
+def _build_labels(measure: Measure, source: Source, metric: Metric) -> dict[str, str] | None:
     """Return the labels of a metric. Return None if the metric does not belong to the source."""
     dimensions = dict(metric.dimensions)
     if (metric.namespace, metric.name) != (source.namespace, source.name):

@@ -113,13 +113,13 @@ class Cluster:
             readers = self._start()
             deadline = None if limit is None else time.monotonic() + limit
             try:
-                while (event := self._next(deadline)) is not None:
+                while (event := self._wait_for_event(deadline)) is not None:
                     if event.get("timeout"):
                         deadline = None
                         self._outcome.timed_out = True
                         self._terminate(grace, grace)
                     else:
-                        self._react(event)
+                        self._apply_event(event)
             finally:
                 self._commands.close()  # the supervisor then kills what is left and ends
                 self._process.wait()
@@ -138,7 +138,7 @@ class Cluster:
                 child_ends.callback(os.close, write)
                 pipes[node.name] = read, write
             spec = self._directory / "spec.json"
-            write_json(spec, self._spec(pipes))
+            write_json(spec, self._build_spec(pipes))
             descriptors = [write for _, write in pipes.values()]
             self._process = subprocess.Popen(
                 self._isolation.supervisor(spec),
@@ -154,10 +154,10 @@ class Cluster:
             own_ends.pop_all()  # the readers close them
         if self._doors:
             self._doors.open(self._process.pid)
-        readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
-        return [*readers, _thread(self._listen)]
+        readers = [_start_thread(self._read, name, read) for name, (read, _) in pipes.items()]
+        return [*readers, _start_thread(self._queue_events)]
 
-    def _spec(self, pipes: dict[str, tuple[int, int]]) -> dict:
+    def _build_spec(self, pipes: dict[str, tuple[int, int]]) -> dict:
         nodes = [
             {
                 "name": node.name,
@@ -173,7 +173,7 @@ class Cluster:
         return {
             "setup": setup,
             "loopback": self._isolation.loopback,
-            "doors": self._doors.spec() if self._doors else None,
+            "doors": self._doors.build_spec() if self._doors else None,
             "nodes": nodes,
         }
 
@@ -183,7 +183,7 @@ class Cluster:
             for line in file:
                 self._on_line(node, line.rstrip("\n"))
 
-    def _listen(self) -> None:
+    def _queue_events(self) -> None:
         """Put the supervisor's events, and then its end, into the queue."""
         streams = self._process.stdout, self._process.stderr
         with cast(IO[str], streams[0]) as events, cast(IO[str], streams[1]) as errors:
@@ -193,7 +193,7 @@ class Cluster:
 
     # running
 
-    def _next(self, deadline: float | None) -> dict | None:
+    def _wait_for_event(self, deadline: float | None) -> dict | None:
         """Return the next event. Return None if the supervisor has ended."""
         while True:
             limits = [limit for limit in (self._kill_at, deadline) if limit is not None]
@@ -216,7 +216,7 @@ class Cluster:
                 raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
             return None
 
-    def _react(self, event: dict) -> None:
+    def _apply_event(self, event: dict) -> None:
         """Handle an event of the supervisor, or a request to stop. Raises EmulatorError if a node
         could not be started.
         """
@@ -228,7 +228,7 @@ class Cluster:
         elif "pid" in event:
             path, pid = self._directory / "nodes.json", event["pid"]
             pids = json.loads(path.read_text()) if path.exists() else {}
-            host = _host_pid(self._process.pid, pid) if self._isolation.loopback else pid
+            host = _find_host_pid(self._process.pid, pid) if self._isolation.loopback else pid
             write_json(path, pids | {event["node"]: host})
         elif "unheard" in event:
             self._note_deaf_node(event["node"])
@@ -269,13 +269,13 @@ class Cluster:
             os.write(self._commands.fileno(), f"{word}\n".encode())
 
 
-def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
+def _start_thread(target: Callable[..., None], *args: object) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, daemon=True)
     thread.start()
     return thread
 
 
-def _host_pid(supervisor: int, inner: int) -> int | None:
+def _find_host_pid(supervisor: int, inner: int) -> int | None:
     """Return the process id on this machine of the process ``inner`` of the supervisor's pid
     namespace.
 

@@ -72,7 +72,7 @@ class Engine:
                 [self.command, *arguments],
                 capture_output=True,
                 text=True,
-                env=settings(),
+                env=select_client_variables(),
                 timeout=seconds,
                 check=False,
                 stdin=subprocess.DEVNULL,
@@ -83,14 +83,14 @@ class Engine:
                 f"{self.name} {call_name} gave no answer in {seconds:g} s"
             ) from None
 
-    def image(self, uri: str) -> Image | None:
+    def find_image(self, uri: str) -> Image | None:
         """Return the engine's image for the URI: the one with that name, else the one with its
         repository and tag but without the registry. Return None if it has neither.
 
         Raises :class:`EmulatorError` if the engine fails.
         """
         form = "{{.Id}}|{{.Architecture}}|{{.Config.User}}"
-        own, *built = local_names(uri)
+        own, *built = list_local_names(uri)
         if self.is_podman:  # a short name would also match images of other registries
             built = [f"localhost/{name}" for name in built]
         for name in (own, *built):
@@ -101,15 +101,15 @@ class Engine:
                 return Image(name, digest, architecture, user)
             if not any(text in result.stderr.lower() for text in _MISSING):
                 raise EmulatorError(
-                    f"{self.name} does not say whether it has {name}: {error_line(result)}"
+                    f"{self.name} does not say whether it has {name}: {extract_error_line(result)}"
                 )
         return None
 
-    def refusal(self, uri: str) -> str | None:
+    def explain_missing_image(self, uri: str) -> str | None:
         """Return why the image cannot run here and how to fix it. Return None if the engine has it,
         or if it is in a registry that the engine can reach.
         """
-        if image := self.image(uri):
+        if image := self.find_image(uri):
             own = _MACHINES.get(platform.machine(), platform.machine())
             if image.architecture in (own, "") or _is_emulated(image.architecture):
                 return None
@@ -117,7 +117,7 @@ class Engine:
                 f"image {image.name} is for {image.architecture}, this machine is {own}: build it "
                 f"with {self.name} build --platform linux/{own}"
             )
-        names = local_names(uri)
+        names = list_local_names(uri)
         build = f"{self.name} build -t {names[-1]} ."
         if len(names) == 1:
             return f"{self.name} has no image {uri}, which names no registry: {build}"
@@ -126,7 +126,7 @@ class Engine:
             return None
         return (
             f"{self.name} has no image {' or '.join(names)}, and no registry gave it "
-            f"({error_line(result).rpartition(': ')[2]}): {build} or, logged in there, "
+            f"({extract_error_line(result).rpartition(': ')[2]}): {build} or, logged in there, "
             f"{self.name} pull {uri}"
         )
 
@@ -134,12 +134,12 @@ class Engine:
         """Return the image, pulled from its registry if the engine does not have it. Raises
         :class:`EmulatorError` if that fails.
         """
-        if image := self.image(uri):
+        if image := self.find_image(uri):
             return image
         result = self.call("pull", "--quiet", "--", uri, seconds=PULL_PATIENCE)
-        image = self.image(uri) if result.returncode == 0 else None
+        image = self.find_image(uri) if result.returncode == 0 else None
         if not image:
-            raise EmulatorError(f"{self.name} pull {uri}: {error_line(result)}")
+            raise EmulatorError(f"{self.name} pull {uri}: {extract_error_line(result)}")
         return image
 
     @property
@@ -152,14 +152,14 @@ class Engine:
         return [self.command, "rm", "--force", "--volumes", *at_once]
 
 
-def settings() -> dict[str, str]:
+def select_client_variables() -> dict[str, str]:
     """Return the part of this process's environment that the engine's client needs. It contains no
     AWS keys.
     """
     return {k: v for k, v in os.environ.items() if k in SETTINGS or k.startswith(PREFIXES)}
 
 
-def resource_limits() -> list[str]:
+def build_limit_options() -> list[str]:
     """Return podman's options that set limits no higher than those of this process. Without
     CAP_SYS_RESOURCE, podman's own defaults are refused (``error setting rlimit``).
     """
@@ -170,13 +170,13 @@ def resource_limits() -> list[str]:
     return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
 
 
-def error_line(result: subprocess.CompletedProcess[str]) -> str:
+def extract_error_line(result: subprocess.CompletedProcess[str]) -> str:
     """Return the last line of the engine's error output."""
     lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     return lines[-1].removeprefix("Error: ") if lines else f"exit status {result.returncode}"
 
 
-def local_names(uri: str) -> list[str]:
+def list_local_names(uri: str) -> list[str]:
     """Return the names that an image of the URI may have in the engine: the URI itself, and the
     name under which it is built, such as ``my-image:1`` for
     ``123456789012.dkr.ecr.us-east-1.amazonaws.com/my-image:1``.
@@ -228,7 +228,9 @@ def find_engine() -> Engine:
         if result.returncode == 0 and not (engine.is_podman and os.geteuid()):
             return engine
         rootless = "rootless, its networks are out of the endpoint's reach: run as root, or docker"
-        reasons.append(f"{path}: {rootless if result.returncode == 0 else error_line(result)}")
+        reasons.append(
+            f"{path}: {rootless if result.returncode == 0 else extract_error_line(result)}"
+        )
     raise EmulatorError(
         f"no container engine works here ({'; '.join(reasons)}): start it, or let this user use it "
         "(docker: sudo usermod -aG docker $USER)"
@@ -252,7 +254,12 @@ def remove_remains(state: Path) -> None:
         return
     selection = ["--quiet", "--filter", f"label={LABEL}={state}"]
     if names := engine.call("ps", "--all", *selection).stdout.split():
-        subprocess.run([*engine.removal, *names], capture_output=True, env=settings(), check=False)
+        subprocess.run(
+            [*engine.removal, *names],
+            capture_output=True,
+            env=select_client_variables(),
+            check=False,
+        )
     if names := engine.call("network", "ls", *selection).stdout.split():
         engine.call("network", "rm", *names)
     mark.unlink()

@@ -35,7 +35,7 @@ def main() -> None:
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         socket.sethostname(spec["host"])
-        arrange(spec)
+        arrange_mounts(spec)
         os.chdir(spec["folder"])
         leave_privileges()
     except OSError as error:
@@ -47,7 +47,7 @@ def main() -> None:
         sys.exit(127)  # a shell's and Docker's status for a missing command
 
 
-def arrange(spec: dict) -> None:
+def arrange_mounts(spec: dict) -> None:
     """Mount what the job sees, and make everything read-only that is not the job's own."""
     # Open the sources first, because a folder that is mounted may cover the path of another source.
     sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
@@ -68,10 +68,12 @@ def arrange(spec: dict) -> None:
         if os.path.exists(path):
             mount(path, path, BIND)
     writable_paths = [target for _, target, writable in spec["bind"] if writable] + spec["writable"]
-    protect([path for path in (*writable_paths, SHARED_MEMORY, "/proc") if is_writable(path)])
+    protect_mounts(
+        [path for path in (*writable_paths, SHARED_MEMORY, "/proc") if is_writable(path)]
+    )
 
 
-def protect(writable: list[str]) -> None:
+def protect_mounts(writable: list[str]) -> None:
     """Make every mount read-only except those at ``writable``."""
     set_attributes("/", ALL_BELOW, set_flags=READ_ONLY)
     for path in writable:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.emulator.containers.supervisor import catches, print_event, start_node
+from trainyard.emulator.containers.supervisor import handles_sigterm, print_event, start_node
 
 DRAIN = 5.0  # maximum seconds until a client ends after its container
 PATIENCE = 60.0  # maximum seconds for a response of the engine; then the call has failed
@@ -31,7 +31,7 @@ class Containers:
         self._lock = threading.Lock()
         for name, client in self._clients.items():
             print_event(node=name, pid=client.pid)
-        self._waits = [self._thread(self._wait, name) for name in self._clients]
+        self._waits = [self._start_thread(self._wait, name) for name in self._clients]
 
     def join(self) -> None:
         for wait in self._waits:
@@ -39,16 +39,16 @@ class Containers:
 
     def terminate(self) -> None:
         """Send SIGTERM to each container's first process, as ``docker stop`` does."""
-        for name in self._running():
+        for name in self._list_running():
             pid = self._inspect(name, "{{.State.Pid}}")
             # If the engine runs on another machine, its process ids are not valid here.
             visible = pid.isdecimal() and int(pid) and Path(f"/proc/{pid}").exists()
-            if visible and not catches(int(pid)):
+            if visible and not handles_sigterm(int(pid)):
                 print_event(node=name, unheard=True)
-            self._thread(self._send_term, name)
+            self._start_thread(self._send_term, name)
 
     def kill(self) -> None:
-        if names := [self._engine["containers"][name] for name in self._running()]:
+        if names := [self._engine["containers"][name] for name in self._list_running()]:
             self._call("kill", "--signal", "KILL", *names)
 
     def finish(self) -> None:
@@ -65,13 +65,13 @@ class Containers:
         self._run([*self._engine["removal"], *self._engine["containers"].values()])
         os._exit(0)
 
-    def _running(self) -> list[str]:
+    def _list_running(self) -> list[str]:
         return [name for name, client in self._clients.items() if client.poll() is None]
 
     def _send_term(self, name: str) -> None:
         """Send SIGTERM to the container until that succeeds or its client has ended."""
         container = self._engine["containers"][name]
-        while name in self._running() and self._call("kill", "--signal", "TERM", container):
+        while name in self._list_running() and self._call("kill", "--signal", "TERM", container):
             threading.Event().wait(RETRY)
 
     def _wait(self, name: str) -> None:
@@ -96,13 +96,13 @@ class Containers:
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 1, "", "")
 
-    def _thread(self, target: Callable[[str], None], *arguments: str) -> threading.Thread:
+    def _start_thread(self, target: Callable[[str], None], *arguments: str) -> threading.Thread:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
         thread.start()
         return thread
 
 
-def obey(containers: Containers) -> None:
+def run_commands(containers: Containers) -> None:
     """Carry out the commands on standard input. Finish at its end."""
     for line in sys.stdin:
         containers.terminate() if line.strip() == "terminate" else containers.kill()
@@ -116,6 +116,6 @@ def main() -> None:
     except OSError as error:
         print_event(error=str(error))
         sys.exit(1)
-    threading.Thread(target=obey, args=(containers,), daemon=True).start()
+    threading.Thread(target=run_commands, args=(containers,), daemon=True).start()
     containers.join()
     containers.finish()

@@ -23,12 +23,12 @@ from trainyard.emulator.containers.container_engine import (
     LABEL,
     MARK,
     Engine,
-    error_line,
+    build_limit_options,
+    extract_error_line,
     find_engine,
-    resource_limits,
-    settings,
+    select_client_variables,
 )
-from trainyard.emulator.containers.isolation import program, state_of
+from trainyard.emulator.containers.isolation import build_program_command, find_state_directory
 from trainyard.emulator.containers.node import Node
 
 IP_FREEBIND = 15  # linux/in.h: the gateway's address exists only once a container runs
@@ -66,9 +66,9 @@ class Containers:
             "containers": {node: f"{self._name}-{node}" for node in self._nodes},
             "after": self._after,
             "removal": self._engine.removal,
-            "environment": settings(),
+            "environment": select_client_variables(),
         }
-        return [*program("container_supervisor"), str(spec), json.dumps(engine)]
+        return [*build_program_command("container_supervisor"), str(spec), json.dumps(engine)]
 
     def setup(self, job: Path) -> list[list[str]]:
         return []
@@ -80,18 +80,18 @@ class Containers:
         self._nodes.append(node.name)
         image = self._engine.pull(node.image)
         node.digest = image.digest
-        mounts = self._mounts(node)
+        mounts = self._build_mount_options(node)
         if image.user not in ("", "0", "root"):
             for folder, _, _ in os.walk(node.ml):
                 os.chmod(folder, 0o777)  # so that the image's user can write its results
         options = [
             *("--name", f"{self._name}-{node.name}", "--label", self._label),
-            *("--hostname", node.name, *self._network(node, hosts)),
+            *("--hostname", node.name, *self._build_network_options(node, hosts)),
             *("--log-driver", "none", "--security-opt", "label=disable"),
             # Half of the machine's memory, which is the default of a tmpfs: an engine's default of
             # 64 MB is too little for DataLoaders.
             *("--shm-size", str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)),
-            *self._limits(),
+            *self._build_limit_options(),
             *mounts,
         ]
         for name, value in node.environment.items():
@@ -104,14 +104,14 @@ class Containers:
         if not node.own_entrypoint:
             command = ["--entrypoint", node.command[0], image.name, *node.command[1:]]
         node.command = [self._engine.command, "run", *options, *command]
-        node.environment = settings() | secrets
+        node.environment = select_client_variables() | secrets
         if os.geteuid() and not self._engine.is_podman:  # root in the container owns the files
             owner = f"{os.geteuid()}:{os.getegid()}"
             run = [self._engine.command, "run", "--rm", "--network", "none", "--user", "0"]
             chown = ["--entrypoint", "chown", image.name, "-R", owner, "/opt/ml"]
             self._after.append([*run, *mounts, *chown])
 
-    def _network(self, node: Node, hosts: list[str]) -> list[str]:
+    def _build_network_options(self, node: Node, hosts: list[str]) -> list[str]:
         if not self._subnet:
             return ["--network", "none", "--add-host", f"{node.name}:127.0.0.1"]
         addresses = {host: f"{self._subnet}.{FIRST + n}" for n, host in enumerate(hosts)}
@@ -119,16 +119,16 @@ class Containers:
         known = [f"--add-host={host}:{address}" for host, address in addresses.items()]
         return ["--network", self._name, "--ip", node.address, *known]
 
-    def _limits(self) -> list[str]:
+    def _build_limit_options(self) -> list[str]:
         """Return options that set resource limits no higher than this process's, and options for
         GPUs.
         """
         gpus = self._gpus and GPU.exists()
         if not self._engine.is_podman:
             return ["--gpus", "all"] if gpus else []
-        return [*resource_limits(), *(["--device", "nvidia.com/gpu=all"] if gpus else [])]
+        return [*build_limit_options(), *(["--device", "nvidia.com/gpu=all"] if gpus else [])]
 
-    def _mounts(self, node: Node) -> list[str]:
+    def _build_mount_options(self, node: Node) -> list[str]:
         mounts = [(child, f"/opt/ml/{child.name}", "") for child in sorted(node.ml.iterdir())]
         for mount in node.mounts:
             Path(mount.target).mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ class Containers:
 
 
 @contextlib.contextmanager
-def container_network(
+def open_container_network(
     directory: Path,
     access: Access | None,
     *,
@@ -154,7 +154,7 @@ def container_network(
     no network. Raises :class:`EmulatorError` if there is no engine or the network cannot be
     created.
     """
-    engine, state = find_engine(), state_of(directory) or directory
+    engine, state = find_engine(), find_state_directory(directory) or directory
     # Create the mark before anything else: the next start only looks for remains if it exists.
     (state / MARK).touch()
     name, label = f"trainyard-{uuid.uuid4().hex[:12]}", f"{LABEL}={state}"
@@ -164,7 +164,7 @@ def container_network(
             subnet = _create_network(engine, name, label, internet)
             stack.callback(engine.call, "network", "rm", name)
         if access:
-            door = _listen(f"{subnet}.1", urlsplit(access.route.url).port or 0)
+            door = _open_listener(f"{subnet}.1", urlsplit(access.route.url).port or 0)
             stack.callback(door.close)
             # Wakes the thread that waits in accept(). Callbacks run in reverse order, so this runs
             # before close.
@@ -187,10 +187,10 @@ def _create_network(engine: Engine, name: str, label: str, internet: bool) -> st
             return subnet
         if "overlap" not in result.stderr and "already used" not in result.stderr:
             break
-    raise EmulatorError(f"{engine.name} network create: {error_line(result)}")
+    raise EmulatorError(f"{engine.name} network create: {extract_error_line(result)}")
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _open_listener(host: str, port: int) -> socket.socket:
     """Listen at an address that this machine will have later. Use another port if that one is
     taken.
     """

@@ -62,7 +62,7 @@ def add_layer(node: Node, home: str) -> None:
     ``home`` is the path of the node's home folder as the job sees it.
     """
     root, inside = node.home / NAME, f"{home}/{NAME}"
-    interpreter = _interpreter(node.python)
+    interpreter = _inspect_interpreter(node.python)
     packages = f"lib/python{interpreter.version}/site-packages"
     (root / "bin").mkdir(parents=True)
     (root / packages).mkdir(parents=True)
@@ -98,29 +98,29 @@ def keep_path(node: Node) -> None:
     (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
 
 
-def packages_of(node: Node) -> Path:
+def locate_packages(node: Node) -> Path:
     """Return the folder for the packages that the job installs."""
     return next((node.home / NAME / "lib").glob("python*/site-packages"))
 
 
 @functools.cache
-def _interpreter(python: Path) -> _Interpreter:
+def _inspect_interpreter(python: Path) -> _Interpreter:
     command = [str(python), "-I", "-c", _ASK]
     base, version, packages, folders = json.loads(subprocess.check_output(command, text=True))
     return _Interpreter(Path(base), version, packages, folders)
 
 
-def packages_below(python: Path) -> list[str]:
+def list_package_folders(python: Path) -> list[str]:
     """Return the folders of the interpreter's own packages."""
-    return _interpreter(python).packages
+    return _inspect_interpreter(python).packages
 
 
-def folders_of(python: Path) -> list[str]:
+def list_interpreter_folders(python: Path) -> list[str]:
     """Return the folders that contain the interpreter and its packages."""
-    return _interpreter(python).folders
+    return _inspect_interpreter(python).folders
 
 
-def online() -> dict[str, str]:
+def build_pip_settings() -> dict[str, str]:
     """Return pip's settings for a job with a network: those of this machine, with the user's
     configuration file.
     """
@@ -169,7 +169,7 @@ class Relocation:
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
         """Change the command, environment and code of ``node`` to use its own directory."""
-        for folder in _code_folders(node):
+        for folder in _find_code_folders(node):
             _rewrite_tree(folder, node.ml)
         _rewrite_tree(node.ml / "input/config", node.ml)
         _rewrite_tree(node.ml / "config", node.ml)
@@ -185,9 +185,9 @@ class Relocation:
         node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
         add_layer(node, str(node.home))
         shutil.copyfile(
-            MODULE_FOLDER / "relocated_imports.py", packages_of(node) / "sitecustomize.py"
+            MODULE_FOLDER / "relocated_imports.py", locate_packages(node) / "sitecustomize.py"
         )
-        shims = _shims(node, self._port)
+        shims = _create_shims(node, self._port)
         node.environment["PATH"] = f"{shims}:{node.environment['PATH']}"
         keep_path(node)
 
@@ -197,14 +197,14 @@ def relocate(text: str, ml: Path) -> str:
     return ROOT.sub(lambda _: str(ml), text)
 
 
-def _code_folders(node: Node) -> set[Path]:
+def _find_code_folders(node: Node) -> set[Path]:
     """Return the folders with the job's code: AWS's drivers, the code channel, and the folder of
     each script in the command.
     """
     folders = {node.ml / "input/data/sm_drivers", node.ml / "input/data/code"}
     for path in re.findall(r"/opt/ml/[\w./-]+", " ".join(node.command)):
-        if node.inside(path).is_file():
-            folders.add(node.inside(path).parent)
+        if node.to_host_path(path).is_file():
+            folders.add(node.to_host_path(path).parent)
     return folders
 
 
@@ -218,7 +218,7 @@ def _rewrite_tree(folder: Path, ml: Path) -> None:
                 path.write_bytes(data)
 
 
-def _shims(node: Node, port: int) -> Path:
+def _create_shims(node: Node, port: int) -> Path:
     """Create a folder for the start of PATH. Its torchrun uses a master port that only this job
     has.
     """

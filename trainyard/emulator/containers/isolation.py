@@ -25,13 +25,13 @@ from trainyard.emulator.containers.container_entry import SHARED_MEMORY
 from trainyard.emulator.containers.install_layer import (
     Relocation,
     add_layer,
-    folders_of,
     keep_path,
-    packages_below,
+    list_interpreter_folders,
+    list_package_folders,
     remove_scratch,
 )
 from trainyard.emulator.containers.node import LOOPBACK, OWN_FOLDERS, OWN_PYTHON, Mount, Node
-from trainyard.emulator.containers.proxy import way
+from trainyard.emulator.containers.proxy import find_network_tool
 from trainyard.emulator.iam import access_keys
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
@@ -119,8 +119,11 @@ class Namespaces:
         )
         for mount in node.mounts:
             Path(mount.target).mkdir()
-        enter = [*program("container_entry"), json.dumps(_file_system(node, table))]
-        node.command = [*NODE, *mounting(node.mounts), *enter, *node.command]
+        enter = [
+            *build_program_command("container_entry"),
+            json.dumps(_build_mount_spec(node, table)),
+        ]
+        node.command = [*NODE, *build_mount_command(node.mounts), *enter, *node.command]
         node.environment |= {"HOME": "/opt/home"}
         add_layer(node, "/opt/home")
         prefix = node.python.parent.parent
@@ -133,9 +136,13 @@ class Namespaces:
         keep_path(node)
 
 
-def _file_system(node: Node, hosts: Path) -> dict:
+def _build_mount_spec(node: Node, hosts: Path) -> dict:
     """Return the SPEC of :mod:`container_entry` for the node."""
-    environment, empty, state = node.root / "environment", node.root / "empty", state_of(node.root)
+    environment, empty, state = (
+        node.root / "environment",
+        node.root / "empty",
+        find_state_directory(node.root),
+    )
     environment.touch()  # AWS's MPI driver writes it, with the job's credentials
     empty.mkdir()
     own_binds = {node.root / name: folder for name, folder in OWN_FOLDERS.items()}
@@ -152,16 +159,16 @@ def _file_system(node: Node, hosts: Path) -> dict:
             (str(node.ml), "/opt/ml", node.may_write),
             *((str(source), target, True) for source, target in binds.items()),
         ],
-        "keep": _hidden_but_needed(node.python),
+        "keep": _list_hidden_paths(node.python),
         "writable": [f"/opt/ml/{target.relative_to(node.ml)}" for target in writable],
     }
 
 
-def _hidden_but_needed(python: Path) -> list[str]:
+def _list_hidden_paths(python: Path) -> list[str]:
     """Return the paths that a job needs in the folders that its own folders hide. Paths below
     another returned path are left out.
     """
-    folders = [PACKAGE, python.parent.parent, *folders_of(python), "/etc/resolv.conf"]
+    folders = [PACKAGE, python.parent.parent, *list_interpreter_folders(python), "/etc/resolv.conf"]
     names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
     paths = {
         path for path in names if any(Path(folder) in path.parents for folder in COVERED_FOLDERS)
@@ -169,7 +176,7 @@ def _hidden_but_needed(python: Path) -> list[str]:
     return sorted(str(path) for path in paths if not paths.intersection(path.parents))
 
 
-def program(name: str) -> list[str]:
+def build_program_command(name: str) -> list[str]:
     """Return the command that runs ``main`` of a module in this package. The module's arguments are
     appended.
     """
@@ -178,13 +185,13 @@ def program(name: str) -> list[str]:
     return [*PYTHON, "-c", start, str(PACKAGE.parent), f"{__package__}.{name}"]
 
 
-def mounting(mounts: Sequence[Mount]) -> list[str]:
+def build_mount_command(mounts: Sequence[Mount]) -> list[str]:
     """Return the command that mounts the folders and then becomes the command appended to it."""
     text = json.dumps([astuple(mount) for mount in mounts])
-    return [*program("mounted_folders"), text] if mounts else []
+    return [*build_program_command("mounted_folders"), text] if mounts else []
 
 
-def state_of(directory: Path) -> Path | None:
+def find_state_directory(directory: Path) -> Path | None:
     """Return the state directory that contains ``directory``, recognized by the emulator's
     credentials. Return None if there is none.
     """
@@ -208,7 +215,7 @@ def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> No
     isolation = choose()
     if internet and isolation.loopback:
         # Called for its error: no tool is installed that gives jobs access to the internet.
-        way()
+        find_network_tool()
     if python.parent.is_relative_to(state) and not isolation.notice:
         raise EmulatorError(
             f"{python} lies in the state directory {state}, which no job sees: name another "
@@ -231,14 +238,14 @@ def choose() -> Isolation:
         raise EmulatorError(f"{VARIABLE}={choice}: expected 'namespaces' or 'relocate'")
     if choice == "relocate":
         return Relocation(f"{VARIABLE}=relocate")
-    reason = namespaces_unavailable_reason()
+    reason = explain_missing_namespaces()
     if reason and choice:
         raise EmulatorError(f"{VARIABLE}=namespaces, but this machine has none: {reason}")
     return Relocation(reason) if reason else Namespaces()
 
 
 @functools.cache
-def namespaces_unavailable_reason() -> str | None:
+def explain_missing_namespaces() -> str | None:
     """Return why namespaces do not work here. Return None if they do. They are tried only once,
     which takes about 20 ms.
     """
@@ -277,7 +284,14 @@ def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> li
     """
     bind, keep = [(folder, folder, True) for folder in writable], visible or []
     spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": keep, "writable": []}
-    return [*JOB, "--fork", "--", *NODE, *program("container_entry"), json.dumps(spec)]
+    return [
+        *JOB,
+        "--fork",
+        "--",
+        *NODE,
+        *build_program_command("container_entry"),
+        json.dumps(spec),
+    ]
 
 
 _COMPILED_MODULES: set[tuple[Path, str]] = set()
@@ -295,7 +309,7 @@ def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
         return
     _COMPILED_MODULES.update((python, name) for name in names)
     tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)
-    enter = _enter_with(packages_below(python), _hidden_but_needed(python))
+    enter = _enter_with(list_package_folders(python), _list_hidden_paths(python))
     command = [*enter, str(python), "-I", "-c", "".join(tries)]
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(command, capture_output=True, timeout=60, check=False)

@@ -58,7 +58,7 @@ def check_python(python: Path) -> Path:
     return path
 
 
-def lacking(python: Path, modules: Iterable[str]) -> list[str]:
+def list_missing_modules(python: Path, modules: Iterable[str]) -> list[str]:
     """Return those of the top-level ``modules`` that ``python`` cannot import, sorted."""
     return find_modules(python, modules)[0]
 
@@ -73,7 +73,7 @@ def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[
     return missing.split(), uncompiled_modules.split()
 
 
-def installed_packages(
+def find_installed_packages(
     python: Path, packages: Iterable[str]
 ) -> tuple[str, dict[str, InstalledPackage]]:
     """Return the interpreter's version, and the version and modules of those of the packages that
@@ -151,7 +151,7 @@ class Node:
     def tmp(self) -> Path:
         return self.root / "tmp"
 
-    def inside(self, path: str) -> Path:
+    def to_host_path(self, path: str) -> Path:
         """Return this machine's path for the path that the job sees, e.g. ``/opt/ml/model``.
 
         Raises ValueError if ``path`` is outside ``/opt/ml``.
@@ -163,14 +163,14 @@ class Node:
         for name in ("home", *OWN_FOLDERS):
             self.root.joinpath(name).mkdir(parents=True, exist_ok=True)
         for path in paths:
-            self.inside(path).mkdir(parents=True, exist_ok=True)
+            self.to_host_path(path).mkdir(parents=True, exist_ok=True)
 
 
-def host_names(count: int) -> list[str]:
+def list_host_names(count: int) -> list[str]:
     return [f"algo-{number}" for number in range(1, count + 1)]
 
 
-def base_environment(
+def build_base_environment(
     region: str, nodes: int, python: Path | None = OWN_PYTHON, interface: str = LOOPBACK
 ) -> dict[str, str]:
     """Return the variables that every container gets, which the job's own Environment may override.
@@ -193,7 +193,7 @@ def base_environment(
             # An equal share of this machine's cores for each node. It depends only on the job's own
             # nodes, because results differ in their last digits with the number of threads, and
             # must not depend on other work.
-            "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
+            "OMP_NUM_THREADS": str(max(1, count_cores() // nodes)),
             # Other jobs or another emulator may be running, so a thread that waits for its team
             # must sleep. By default it would spin, which keeps the thread that it waits for from
             # its core and made work on a shared machine about 20 times slower. On idle cores,
@@ -206,7 +206,7 @@ def base_environment(
     )
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

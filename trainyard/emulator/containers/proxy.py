@@ -42,7 +42,7 @@ so it is unused elsewhere.
 CLOSED_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
 
 
-def _pasta(pid: int) -> list[str]:
+def _build_pasta_command(pid: int) -> list[str]:
     root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # otherwise it becomes the user nobody
     dns = ["--dns-forward", NAMESERVER]
     return [
@@ -57,7 +57,7 @@ def _pasta(pid: int) -> list[str]:
     ]
 
 
-def _slirp(pid: int) -> list[str]:
+def _build_slirp_command(pid: int) -> list[str]:
     return [
         "slirp4netns",
         "--configure",
@@ -68,10 +68,13 @@ def _slirp(pid: int) -> list[str]:
     ]
 
 
-WAYS = {"pasta": Way(_pasta, NAMESERVER), "slirp4netns": Way(_slirp, "10.0.2.3")}
+WAYS = {
+    "pasta": Way(_build_pasta_command, NAMESERVER),
+    "slirp4netns": Way(_build_slirp_command, "10.0.2.3"),
+}
 
 
-def way() -> Way:
+def find_network_tool() -> Way:
     """Return the first tool that is installed. Raises :class:`EmulatorError` if there is none."""
     for name, route in WAYS.items():
         if shutil.which(name):
@@ -129,7 +132,7 @@ class Doors:
         """File descriptor of the supervisor's end of the channel, which the supervisor inherits."""
         return self._child_socket.fileno()
 
-    def spec(self) -> dict:
+    def build_spec(self) -> dict:
         """Return the part about the sockets of the supervisor's SPEC."""
         return {
             "channel": self.descriptor,

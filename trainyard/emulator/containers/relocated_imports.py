@@ -40,16 +40,16 @@ def install() -> None:
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
         code = load(self, fullname)
-        return relocate_code(code) if code and mentions(code) else code
+        return relocate_code(code) if code and mentions_opt_ml(code) else code
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
 
 
-def mentions(constant: object) -> bool:
+def mentions_opt_ml(constant: object) -> bool:
     if isinstance(constant, CodeType):
-        return any(map(mentions, constant.co_consts))
+        return any(map(mentions_opt_ml, constant.co_consts))
     if type(constant) is tuple:
-        return any(map(mentions, constant))
+        return any(map(mentions_opt_ml, constant))
     return isinstance(constant, str) and "/opt/ml" in constant
 
 

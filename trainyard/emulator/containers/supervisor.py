@@ -38,7 +38,7 @@ TRACK_INTERVAL = 0.5  # seconds between checks of the process tree, without name
 class NamespaceProcesses:
     """All processes of the job except this one, found by the kernel through the pid namespace."""
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # no process is left
             os.kill(-1, number)
 
@@ -69,7 +69,7 @@ class Tree:
         while not threading.Event().wait(TRACK_INTERVAL):
             self._scan_processes()
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         self._scan_processes()
         for process in self._processes:
             with contextlib.suppress(self._psutil.NoSuchProcess):  # it has already ended
@@ -84,7 +84,7 @@ def main() -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         print_event(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
         sys.exit(1)
-    threading.Thread(target=obey, args=(everyone, running), daemon=True).start()
+    threading.Thread(target=run_commands, args=(everyone, running), daemon=True).start()
     reap(running)
     finish(everyone)
 
@@ -92,7 +92,7 @@ def main() -> None:
 def start(spec: dict) -> dict[int, str]:
     """Start every node. Return a mapping of process id to node name."""
     if spec["loopback"]:
-        loopback_up()
+        bring_up_loopback()
     if spec["doors"]:
         open_doors(spec["doors"]["addresses"], spec["doors"]["channel"])
         if spec["doors"]["internet"]:
@@ -122,7 +122,7 @@ def start_node(node: dict) -> subprocess.Popen:
     return process
 
 
-def loopback_up() -> None:
+def bring_up_loopback() -> None:
     """Bring the loopback interface up, which is down in a new network namespace.
 
     Also allow all processes to use ports below 1024, which otherwise only the namespace's owner may
@@ -171,13 +171,13 @@ def add_address(label: str, host: str) -> None:
             fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), socket_address))
 
 
-def obey(everyone: NamespaceProcesses | Tree, running: dict[int, str]) -> None:
+def run_commands(everyone: NamespaceProcesses | Tree, running: dict[int, str]) -> None:
     """Carry out the commands on standard input. Finish at its end."""
     for line in sys.stdin:
         if line.strip() == "terminate":
             terminate(running)
         else:
-            everyone.signal(signal.SIGKILL)
+            everyone.send_signal(signal.SIGKILL)
     finish(everyone)
 
 
@@ -187,14 +187,14 @@ def terminate(running: dict[int, str]) -> None:
         # On AWS it is process 1 of its container, to which the kernel delivers no signal that it
         # does not handle (pid_namespaces(7)): a shell neither ends nor passes the signal on, and
         # what it runs continues.
-        if not catches(pid):
+        if not handles_sigterm(pid):
             print_event(node=name, unheard=True)
             continue
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
 
-def catches(pid: int) -> bool:
+def handles_sigterm(pid: int) -> bool:
     """Return whether the process has a handler for SIGTERM. Return False if that is not known."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -214,7 +214,7 @@ def reap(running: dict[int, str]) -> None:
 
 def finish(everyone: NamespaceProcesses | Tree) -> None:
     """Kill all processes of the job, reap them, and exit."""
-    everyone.signal(signal.SIGKILL)
+    everyone.send_signal(signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):  # all have been reaped
         while True:
             os.wait()

@@ -43,15 +43,15 @@ def parse(text: str) -> Callable[[Any], bool]:
         pattern = json.loads(text)
         if not isinstance(pattern, dict):
             raise WrongPattern("Filter is not an object")
-        alternatives = list(_alternatives(pattern, ""))
+        alternatives = list(_iter_alternatives(pattern, ""))
     except json.JSONDecodeError:
-        raise _invalid("Filter is not valid JSON") from None
+        raise _make_pattern_error("Filter is not valid JSON") from None
     except WrongPattern as wrong:
-        raise _invalid(str(wrong)) from None
+        raise _make_pattern_error(str(wrong)) from None
 
     def matches(event: Any) -> bool:
         values: dict[str, list[Any]] = {}
-        for path, value in _leaves(event, ""):
+        for path, value in _iter_leaves(event, ""):
             values.setdefault(path, []).append(value)
         return any(
             all(
@@ -64,24 +64,24 @@ def parse(text: str) -> Callable[[Any], bool]:
     return matches
 
 
-def _invalid(reason: str) -> ApiError:
+def _make_pattern_error(reason: str) -> ApiError:
     message = f"Event pattern is not valid. Reason: {reason}"
     return ApiError("InvalidEventPatternException", message)
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, value) of every scalar in the value."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}" if path else name)
+            yield from _iter_leaves(inner, f"{path}.{name}" if path else name)
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner, path)
+            yield from _iter_leaves(inner, path)
     else:
         yield path, value
 
 
-def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
+def _iter_alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
     """Iterate over the alternatives of which an event must match one. There is one alternative,
     unless the pattern has ``$or``, which has one for each of its entries.
     """
@@ -91,11 +91,13 @@ def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
         # With fewer than two entries, $or is an ordinary member with that name.
         is_or = name == "$or" and isinstance(value, list) and len(value) > 1
         if is_or and all(isinstance(entry, dict) for entry in value):
-            more = [alternative for entry in value for alternative in _alternatives(entry, path)]
+            more = [
+                alternative for entry in value for alternative in _iter_alternatives(entry, path)
+            ]
         elif isinstance(value, dict):
-            more = list(_alternatives(value, inner))
+            more = list(_iter_alternatives(value, inner))
         elif isinstance(value, list):
-            more = [{inner: _tests(value)}]
+            more = [{inner: _make_tests(value)}]
         else:
             raise WrongPattern(f'"{name}" must be an object or an array')
         # If both have tests for a path, the tests are joined, because any of them may hold.
@@ -107,14 +109,17 @@ def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
     yield from alternatives
 
 
-def _tests(entries: list[Any]) -> list[Test]:
+def _make_tests(entries: list[Any]) -> list[Test]:
     if not entries:
         raise WrongPattern("Empty arrays are not allowed")
-    return [_filter(entry) if isinstance(entry, dict) else _equal(entry) for entry in entries]
+    return [
+        _filter(entry) if isinstance(entry, dict) else _make_equality_test(entry)
+        for entry in entries
+    ]
 
 
-def _equal(operand: Any) -> Test:
-    return _of_one(lambda value: type_of(value) == type_of(operand) and value == operand)
+def _make_equality_test(operand: Any) -> Test:
+    return _make_value_test(lambda value: type_of(value) == type_of(operand) and value == operand)
 
 
 def type_of(value: Any) -> str:
@@ -123,12 +128,12 @@ def type_of(value: Any) -> str:
     return kinds.get(type(value), "null")
 
 
-def _of_one(predicate: Callable[[Any], bool]) -> Test:
+def _make_value_test(predicate: Callable[[Any], bool]) -> Test:
     return lambda values: any(map(predicate, values))
 
 
-def _of_text(predicate: Callable[[str], bool]) -> Test:
-    return _of_one(lambda value: isinstance(value, str) and predicate(value))
+def _make_text_test(predicate: Callable[[str], bool]) -> Test:
+    return _make_value_test(lambda value: isinstance(value, str) and predicate(value))
 
 
 def _filter(entry: dict[str, Any]) -> Test:
@@ -140,13 +145,13 @@ def _filter(entry: dict[str, Any]) -> Test:
     return _FILTERS[name](operand)
 
 
-def _affix(name: str) -> Callable[[Any], Test]:
+def _make_affix_factory(name: str) -> Callable[[Any], Test]:
     def make(operand: Any) -> Test:
         fold = isinstance(operand, dict) and set(operand) == {"equals-ignore-case"}
         text = operand["equals-ignore-case"] if fold else operand
         if not isinstance(text, str):
             raise WrongPattern(_TEXT.format(name))
-        return _of_text(_make_affix(name, text, fold))
+        return _make_text_test(_make_affix(name, text, fold))
 
     return make
 
@@ -157,19 +162,19 @@ def _make_affix(name: str, text: str, fold: bool = False) -> Callable[[str], boo
     return lambda value: has(as_meant(value), part)
 
 
-def _same_letters(operand: Any) -> Test:
+def _make_ignore_case_test(operand: Any) -> Test:
     if not isinstance(operand, str):
         raise WrongPattern(_TEXT.format("equals-ignore-case"))
-    return _of_text(lambda value: value.lower() == operand.lower())
+    return _make_text_test(lambda value: value.lower() == operand.lower())
 
 
-def _exists(operand: Any) -> Test:
+def _make_exists_test(operand: Any) -> Test:
     if not isinstance(operand, bool):
         raise WrongPattern("exists match pattern must be either true or false.")
     return lambda values: bool(values) is operand
 
 
-def _wildcard(operand: Any) -> Test:
+def _make_wildcard_test(operand: Any) -> Test:
     if not isinstance(operand, str):
         raise WrongPattern(_TEXT.format("wildcard"))
     if "**" in operand:
@@ -179,17 +184,17 @@ def _wildcard(operand: Any) -> Test:
             "Rule is too complex - try using fewer wildcard characters or fewer repeating "
             "character sequences after a wildcard character"
         )
-    return _of_text(_like(operand))
+    return _make_text_test(_compile_wildcard(operand))
 
 
-def _like(operand: str) -> Callable[[str], bool]:
+def _compile_wildcard(operand: str) -> Callable[[str], bool]:
     """Return the predicate for a wildcard pattern."""
     parts = re.findall(r"\\(.)|(\*)|([^*\\]+)", operand, re.DOTALL)
     text = "".join(".*" if star else re.escape(escape or plain) for escape, star, plain in parts)
     return lambda value: re.fullmatch(text, value, re.DOTALL) is not None
 
 
-def _numeric(operand: Any) -> Test:
+def _make_numeric_test(operand: Any) -> Test:
     if not isinstance(operand, list):
         raise WrongPattern("Value of numeric must be an array.")
     remaining, comparisons = list(operand), []
@@ -205,12 +210,12 @@ def _numeric(operand: Any) -> Test:
     if not comparisons:
         raise WrongPattern("Invalid member in numeric match: ]")
     hold = [(_COMPARE[sign], number) for sign, number in comparisons]
-    return _of_one(
+    return _make_value_test(
         lambda value: type_of(value) == "number" and all(test(value, n) for test, n in hold)
     )
 
 
-def _cidr(operand: Any) -> Test:
+def _make_cidr_test(operand: Any) -> Test:
     if not isinstance(operand, str):
         raise WrongPattern(_TEXT.format("prefix"))
     address, slash, bits = operand.partition("/")
@@ -226,7 +231,7 @@ def _cidr(operand: Any) -> Test:
         network = ipaddress.ip_network(operand, strict=False)
     except ValueError:
         raise WrongPattern("Malformed CIDR, mask bits are not of this address") from None
-    return _of_text(lambda value: _is_in_network(value, network))
+    return _make_text_test(lambda value: _is_in_network(value, network))
 
 
 def _is_in_network(value: str, network: Any) -> bool:
@@ -236,7 +241,7 @@ def _is_in_network(value: str, network: Any) -> bool:
         return False
 
 
-def _anything_but(operand: Any) -> Test:
+def _make_anything_but_test(operand: Any) -> Test:
     is_excluded = _make_exclusion(operand)
     return lambda values: any(not is_excluded(value) for value in values)
 
@@ -278,15 +283,15 @@ _PREDICATES: dict[str, Callable[[str], Callable[[str], bool]]] = {
     "prefix": lambda text: _make_affix("prefix", text),
     "suffix": lambda text: _make_affix("suffix", text),
     "equals-ignore-case": lambda text: lambda value: value.lower() == text.lower(),
-    "wildcard": _like,
+    "wildcard": _compile_wildcard,
 }
 _FILTERS: dict[str, Callable[[Any], Test]] = {
-    "prefix": _affix("prefix"),
-    "suffix": _affix("suffix"),
-    "equals-ignore-case": _same_letters,
-    "anything-but": _anything_but,
-    "numeric": _numeric,
-    "cidr": _cidr,
-    "exists": _exists,
-    "wildcard": _wildcard,
+    "prefix": _make_affix_factory("prefix"),
+    "suffix": _make_affix_factory("suffix"),
+    "equals-ignore-case": _make_ignore_case_test,
+    "anything-but": _make_anything_but_test,
+    "numeric": _make_numeric_test,
+    "cidr": _make_cidr_test,
+    "exists": _make_exists_test,
+    "wildcard": _make_wildcard_test,
 }

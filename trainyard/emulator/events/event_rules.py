@@ -16,17 +16,17 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.emulator.events import event_patterns
-from trainyard.emulator.events.schedule_expressions import WrongExpression, iso, parse
-from trainyard.emulator.iam.service_calls import sagemaker_calls
+from trainyard.emulator.events.schedule_expressions import WrongExpression, format_iso, parse
+from trainyard.emulator.iam.service_calls import iter_sagemaker_calls
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import DocumentStore
 from trainyard.emulator.request_scope import (
     ApiError,
-    account,
-    invalid,
     make_arn,
-    page,
-    region,
+    make_page,
+    make_validation_error,
+    read_account,
+    read_region,
 )
 
 # Targets of events: queues, topics, functions and pipelines. Other kinds of target are refused by
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 Target = dict[str, Any]
 
 
-def kind(arn: str) -> str:
+def classify_target(arn: str) -> str:
     """Return the target's kind: ``sqs``, ``sns``, ``lambda`` or ``pipeline``. Return an empty
     string for any other target.
     """
@@ -51,9 +51,9 @@ def kind(arn: str) -> str:
     return service if service in ("sqs", "sns") and "/" not in resource else ""
 
 
-def refusal(arn: str) -> str | None:
+def explain_refused_target(arn: str) -> str | None:
     """Return why events cannot be delivered to ``arn`` here. Return None if they can."""
-    if kind(arn):
+    if classify_target(arn):
         return None
     return (
         f"target {arn} is not delivered to by this emulator, which delivers to SQS queues, SNS "
@@ -67,10 +67,12 @@ class Deliverer:
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self._ways: dict[str, Callable[[Target, str], object]] = {
-            "sqs": self._queue,
-            "sns": lambda t, text: self._client("sns").publish(TopicArn=t["Arn"], Message=text),
-            "lambda": self._function,
-            "pipeline": self._pipeline,
+            "sqs": self._send_to_queue,
+            "sns": lambda t, text: self._make_client("sns").publish(
+                TopicArn=t["Arn"], Message=text
+            ),
+            "lambda": self._invoke_function,
+            "pipeline": self._start_pipeline,
         }
 
     def deliver(self, target: Target, text: str) -> None:
@@ -78,53 +80,53 @@ class Deliverer:
         queue, if there is one.
         """
         try:
-            self._ways[kind(target["Arn"])](target, text)
+            self._ways[classify_target(target["Arn"])](target, text)
         except (BotoCoreError, ClientError, ApiError) as error:
             log.warning("an event did not reach %s: %s", target["Arn"], error)
             if dead := target.get("DeadLetterConfig", {}).get("Arn"):
                 self._send_dead_letter(dead, text)
 
-    def _client(self, service: str) -> Any:
-        return self._aws.client(service)
+    def _make_client(self, service: str) -> Any:
+        return self._aws.make_client(service)
 
-    def _queue(self, target: Target, text: str) -> None:
-        url = self._queue_url(target["Arn"])
+    def _send_to_queue(self, target: Target, text: str) -> None:
+        url = self._find_queue_url(target["Arn"])
         group = target.get("SqsParameters", {}).get("MessageGroupId")
         once = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid.uuid4())}
         more = once if group else {}
-        self._client("sqs").send_message(QueueUrl=url, MessageBody=text, **more)
+        self._make_client("sqs").send_message(QueueUrl=url, MessageBody=text, **more)
 
-    def _queue_url(self, arn: str) -> str:
+    def _find_queue_url(self, arn: str) -> str:
         name = arn.rpartition(":")[2]
-        return self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"]
+        return self._make_client("sqs").get_queue_url(QueueName=name)["QueueUrl"]
 
     def _send_dead_letter(self, arn: str, text: str) -> None:
         try:
-            url = self._queue_url(arn)
-            self._client("sqs").send_message(QueueUrl=url, MessageBody=text)
+            url = self._find_queue_url(arn)
+            self._make_client("sqs").send_message(QueueUrl=url, MessageBody=text)
         except (BotoCoreError, ClientError) as error:
             log.warning("the event did not reach the dead-letter queue %s either: %s", arn, error)
 
-    def _function(self, target: Target, text: str) -> None:
+    def _invoke_function(self, target: Target, text: str) -> None:
         name = target["Arn"].partition(":function:")[2]
-        self._client("lambda").invoke(
+        self._make_client("lambda").invoke(
             FunctionName=name, InvocationType="Event", Payload=text.encode()
         )
 
-    def _pipeline(self, target: Target, text: str) -> None:
+    def _start_pipeline(self, target: Target, text: str) -> None:
         """Start the pipeline with the target's own parameters. The event is not passed to it."""
         parameters = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
         name, authority = target["Arn"].rpartition("/")[2], self._aws.authority
-        start = sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
-        authority.check(authority.session(target.get("RoleArn", "")), start)
-        self._client("sagemaker").start_pipeline_execution(
+        start = iter_sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
+        authority.check(authority.find_role_caller(target.get("RoleArn", "")), start)
+        self._make_client("sagemaker").start_pipeline_execution(
             PipelineName=name,
             PipelineParameters=parameters,
             ClientRequestToken=uuid.uuid4().hex,
         )
 
 
-def body(target: Target, event: dict[str, Any]) -> str:
+def render_target_input(target: Target, event: dict[str, Any]) -> str:
     """Return the text for the target: the event, a part of it, a constant text, or a text made from
     it.
     """
@@ -191,7 +193,7 @@ class Rules:
         self._documents, self._send = DocumentStore(folder), send
         self._lock = threading.RLock()
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "PutRule": self.put,
             "DescribeRule": lambda request: self._describe_rule(self._find(request)),
@@ -222,7 +224,7 @@ class Rules:
             for rule in rules:
                 self._deliver(rule, event)
 
-    def fire(self, now: float) -> None:
+    def fire_due(self, now: float) -> None:
         """Fire the scheduled rules that are due. Several times that were missed while the machine
         slept count as one.
         """
@@ -230,9 +232,11 @@ class Rules:
             for rule in list(self._documents.all.values()):
                 if rule.get("next") is not None and rule["next"] <= now:
                     if _is_enabled(rule):
-                        tick = make("aws.events", "Scheduled Event", {}, [self._arn(rule["name"])])
-                        self._deliver(rule, tick | {"time": iso(rule["next"])})
-                    rule["next"] = _next(rule, now)
+                        tick = make(
+                            "aws.events", "Scheduled Event", {}, [self._make_rule_arn(rule["name"])]
+                        )
+                        self._deliver(rule, tick | {"time": format_iso(rule["next"])})
+                    rule["next"] = _compute_next_time(rule, now)
                     self._documents.put(rule)
 
     def begin(self, now: float) -> None:
@@ -246,16 +250,16 @@ class Rules:
                         "rule %s was due while no emulator ran; that is skipped",
                         rule["name"],
                     )
-                    rule["next"] = _next(rule, now)
+                    rule["next"] = _compute_next_time(rule, now)
 
     # operations
 
     def put(self, request: dict) -> dict:
-        _own_bus(request)
+        _check_bus(request)
         name = request["Name"]
         if not request.get("EventPattern") and not request.get("ScheduleExpression"):
             text = "Parameter(s) EventPattern or ScheduleExpression must be specified."
-            raise invalid(text)
+            raise make_validation_error(text)
         if pattern := request.get("EventPattern"):
             event_patterns.parse(pattern)
         members = {key: request[key] for key in _RULE if request.get(key)}
@@ -265,36 +269,36 @@ class Rules:
             rule = {"name": name, "made": time.time(), **members}
             rule |= {"State": members.get("State", "ENABLED")}
             rule |= {"targets": old["targets"], "tags": old["tags"]}
-            rule["next"] = _next(rule, rule["made"])
+            rule["next"] = _compute_next_time(rule, rule["made"])
             self._documents.put(rule)
-        return {"RuleArn": self._arn(name)}
+        return {"RuleArn": self._make_rule_arn(name)}
 
     def list_rules(self, request: dict) -> dict:
-        _own_bus(request)
+        _check_bus(request)
         begin = request.get("NamePrefix", "")
         rules = [
             self._describe_rule(r)
             for name, r in sorted(self._documents.all.items())
             if name[: len(begin)] == begin
         ]
-        return _page("Rules", rules, request)
+        return _make_page("Rules", rules, request)
 
     def delete(self, request: dict) -> dict:
-        _own_bus(request)
+        _check_bus(request)
         with self._lock:
             rule = self._documents.all.get(request["Name"])
             if rule and rule["targets"]:
-                raise invalid("Rule can't be deleted since it has targets.")
+                raise make_validation_error("Rule can't be deleted since it has targets.")
             if rule:
                 self._documents.drop(request["Name"])
         return {}
 
     def put_targets(self, request: dict) -> dict:
         with self._lock:
-            rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+            rule = self._find({"Name": request["Rule"], **_select_bus(request)})
             for target in request["Targets"]:
-                if reason := refusal(target["Arn"]):
-                    raise invalid(reason)
+                if reason := explain_refused_target(target["Arn"]):
+                    raise make_validation_error(reason)
             new = {target["Id"]: target for target in [*rule["targets"], *request["Targets"]]}
             if len(new) > _MOST:
                 text = "The requested resource exceeds the maximum number allowed."
@@ -304,14 +308,14 @@ class Rules:
 
     def remove_targets(self, request: dict) -> dict:
         with self._lock:
-            rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+            rule = self._find({"Name": request["Rule"], **_select_bus(request)})
             targets = [target for target in rule["targets"] if target["Id"] not in request["Ids"]]
             self._documents.put(rule | {"targets": targets})
         return {"FailedEntryCount": 0, "FailedEntries": []}
 
     def list_targets(self, request: dict) -> dict:
-        rule = self._find({"Name": request["Rule"], **_bus_of(request)})
-        return _page("Targets", rule["targets"], request)
+        rule = self._find({"Name": request["Rule"], **_select_bus(request)})
+        return _make_page("Targets", rule["targets"], request)
 
     def put_events(self, request: dict) -> dict:
         answers = [self._put_event(entry) for entry in request["Entries"]]
@@ -322,7 +326,7 @@ class Rules:
         try:
             event = json.loads(request["Event"])
         except json.JSONDecodeError:
-            raise invalid("Parameter Event is not valid.") from None
+            raise make_validation_error("Parameter Event is not valid.") from None
         return {"Result": event_patterns.parse(request["EventPattern"])(event)}
 
     # internals
@@ -346,31 +350,31 @@ class Rules:
             return {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
         event = make(entry["Source"], entry["DetailType"], detail, entry.get("Resources", []))
         if entry.get("Time"):
-            event["time"] = iso(entry["Time"])
+            event["time"] = format_iso(entry["Time"])
         if _is_own(entry):  # AWS accepts events for a bus that does not exist, too
             self.emit(event)
         return {"EventId": event["id"]}
 
     def _deliver(self, rule: dict, event: Event) -> None:
         for target in rule["targets"]:
-            self._send(target, body(target, event))
+            self._send(target, render_target_input(target, event))
 
     def _find(self, request: dict) -> dict:
-        _own_bus(request)
+        _check_bus(request)
         rule = self._documents.all.get(request["Name"])
         if rule is None:
             text = f"Rule {request['Name']} does not exist on EventBus {BUS}."
             raise ApiError("ResourceNotFoundException", text)
         return rule
 
-    def _arn(self, name: str) -> str:
+    def _make_rule_arn(self, name: str) -> str:
         return make_arn("events", f"rule/{name}")
 
     def _describe_rule(self, rule: dict) -> dict:
         members = {key: rule[key] for key in _RULE if key in rule}
         return {
             "Name": rule["name"],
-            "Arn": self._arn(rule["name"]),
+            "Arn": self._make_rule_arn(rule["name"]),
             **members,
             "EventBusName": BUS,
         }
@@ -383,9 +387,9 @@ def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
         "id": str(uuid.uuid4()),
         "detail-type": kind,
         "source": source,
-        "account": account(),
-        "time": iso(time.time()),
-        "region": region(),
+        "account": read_account(),
+        "time": format_iso(time.time()),
+        "region": read_region(),
         "resources": resources,
         "detail": detail,
     }
@@ -395,7 +399,7 @@ def _is_enabled(rule: dict) -> bool:
     return rule["State"] != "DISABLED"
 
 
-def _next(rule: dict, now: float) -> float | None:
+def _compute_next_time(rule: dict, now: float) -> float | None:
     """Return the time at which the rule fires next. Return None if it has no schedule. Raises
     ``ValidationException``.
     """
@@ -404,13 +408,13 @@ def _next(rule: dict, now: float) -> float | None:
     try:
         if text.startswith("at("):
             raise WrongExpression("a rule accepts rate(...) or cron(...)")
-        return parse(text).next(now, rule["made"])
+        return parse(text).find_next_time(now, rule["made"])
     except WrongExpression as wrong:
         text = f"Parameter ScheduleExpression is not valid.\n {wrong}"
-        raise invalid(text) from None
+        raise make_validation_error(text) from None
 
 
-def _bus_of(request: dict) -> dict:
+def _select_bus(request: dict) -> dict:
     return {key: request[key] for key in ("EventBusName",) if key in request}
 
 
@@ -418,13 +422,13 @@ def _is_own(request: dict) -> bool:
     return request.get("EventBusName", BUS).rpartition("/")[2] == BUS
 
 
-def _own_bus(request: dict) -> None:
+def _check_bus(request: dict) -> None:
     if not _is_own(request):
         name = request["EventBusName"].rpartition("/")[2]
         text = f"Event bus {name} does not exist: only the default bus exists here."
         raise ApiError("ResourceNotFoundException", text)
 
 
-def _page(key: str, items: list, request: dict) -> dict:
+def _make_page(key: str, items: list, request: dict) -> dict:
     limit = {"MaxResults": request["Limit"]} if "Limit" in request else {}
-    return page(key, items, {**request, **limit}, 100, lambda entry: entry)
+    return make_page(key, items, {**request, **limit}, 100, lambda entry: entry)

@@ -16,18 +16,18 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.events import event_rules
 from trainyard.emulator.events.event_rules import Deliverer, Event, Rules, Target, make
-from trainyard.emulator.events.schedule_expressions import WrongExpression, iso, parse
+from trainyard.emulator.events.schedule_expressions import WrongExpression, format_iso, parse
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import DocumentStore
 from trainyard.emulator.request_scope import (
     ApiError,
     Thread,
-    invalid,
     make_arn,
-    page,
+    make_page,
+    make_validation_error,
 )
 from trainyard.emulator.request_shapes import check_shape
-from trainyard.emulator.rest_requests import Rest, json_object
+from trainyard.emulator.rest_requests import Rest, parse_json_object
 from trainyard.language.definition_document import END_STATUSES
 
 TICK = 0.5  # seconds between checks for due rules and schedules
@@ -71,18 +71,18 @@ class Events:
     def answer(self, service: str, request: Request) -> Response:
         """Return the answer to a request to ``events`` or ``scheduler``."""
         if service == "scheduler":
-            return self._rest.answer(request, self._schedules.operations())
-        return self._events(request)
+            return self._rest.answer(request, self._schedules.list_operations())
+        return self._answer_events(request)
 
-    def _events(self, request: Request) -> Response:
+    def _answer_events(self, request: Request) -> Response:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-        operations = self._rules.operations()
+        operations = self._rules.list_operations()
         try:
             if operation not in operations:
                 text = f"The emulator does not implement {operation} of EventBridge."
                 raise ApiError("UnknownOperationException", text)
-            parameters = json_object(request.get_data())
-            check_shape(_model().operation_model(operation), parameters)
+            parameters = parse_json_object(request.get_data())
+            check_shape(_load_service_model().operation_model(operation), parameters)
             answer = operations[operation](parameters)
         except ApiError as failure:
             body = {"__type": failure.code, "message": failure.message}
@@ -101,8 +101,8 @@ class Events:
         while not self._close_event.wait(TICK):
             now = time.time()
             try:
-                self._rules.fire(now)
-                self._schedules.fire(now)
+                self._rules.fire_due(now)
+                self._schedules.fire_due(now)
             except Exception:
                 # For example because the disk is full. The next check tries again.
                 log.exception("due rules and schedules could not be fired")
@@ -112,7 +112,7 @@ _JSON = "application/x-amz-json-1.1"
 
 
 @functools.cache
-def _model() -> ServiceModel:
+def _load_service_model() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("events", "service-2"), "events")
 
 
@@ -144,7 +144,7 @@ class Changes:
         """The last reported status by key: an ARN, or an execution's ARN and a step's name."""
         self._lock = threading.Lock()
 
-    def of_job(self, kind: str, record: dict[str, Any]) -> None:
+    def report_job(self, kind: str, record: dict[str, Any]) -> None:
         """Report a job, also if only its SecondaryStatus has changed. ``record`` is its
         description.
         """
@@ -153,17 +153,17 @@ class Changes:
         if status == "InProgress" and second in _LEADING_STATUSES:
             return
         if kind in JOBS and self._is_new(arn, (status, second)):
-            detail = {name: _milliseconds(name, value) for name, value in record.items()}
+            detail = {name: _to_milliseconds(name, value) for name, value in record.items()}
             name = {f"{kind}JobName": arn.rpartition("/")[2]}
             self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
 
-    def of_package(self, package: dict[str, Any]) -> None:
+    def report_package(self, package: dict[str, Any]) -> None:
         """Report a model package. ``package`` is its description."""
         arn = package["ModelPackageArn"]
-        detail = {name: _milliseconds(name, value) for name, value in package.items()}
+        detail = {name: _to_milliseconds(name, value) for name, value in package.items()}
         self._emit(make(SOURCE, PACKAGE, detail, [arn]))
 
-    def of_execution(self, record: dict[str, Any]) -> None:
+    def report_execution(self, record: dict[str, Any]) -> None:
         """Report a pipeline execution and its steps. ``record`` has its answer (description) and
         its steps.
         """
@@ -174,25 +174,25 @@ class Changes:
             "pipelineExecutionArn": arn,
         }
         resources = list(common.values())
-        status, before = answer["PipelineExecutionStatus"], self._status(arn)
+        status, before = answer["PipelineExecutionStatus"], self._find_last_status(arn)
         if status in END_STATUSES and before in (None, status):
             return  # it ended in an earlier emulator, or was reported
         if status not in END_STATUSES and self._is_new(arn, (status,)):
             self._emit(
-                make(SOURCE, EXECUTION, common | _execution_detail(answer, before), resources)
+                make(SOURCE, EXECUTION, common | _build_execution_detail(answer, before), resources)
             )
         for name, step in record["steps"].items():
-            key, earlier = f"{arn} {name}", self._status(f"{arn} {name}")
+            key, earlier = f"{arn} {name}", self._find_last_status(f"{arn} {name}")
             if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
                 detail = common | _step_detail(step, earlier)
                 self._emit(make(SOURCE, STEP, detail, resources))
         # The end of an execution is reported after the ends of its steps.
         if status in END_STATUSES and self._is_new(arn, (status,)):
             self._emit(
-                make(SOURCE, EXECUTION, common | _execution_detail(answer, before), resources)
+                make(SOURCE, EXECUTION, common | _build_execution_detail(answer, before), resources)
             )
 
-    def _status(self, key: str) -> str | None:
+    def _find_last_status(self, key: str) -> str | None:
         return self._last_statuses.get(key, (None,))[0]
 
     def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
@@ -202,11 +202,11 @@ class Changes:
             return new
 
 
-def _execution_detail(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
+def _build_execution_detail(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
     status = answer["PipelineExecutionStatus"]
     detail = {
         "currentPipelineExecutionStatus": status,
-        "executionStartTime": iso(answer["CreationTime"]),
+        "executionStartTime": format_iso(answer["CreationTime"]),
     }
     if before:
         detail["previousPipelineExecutionStatus"] = before
@@ -214,7 +214,7 @@ def _execution_detail(answer: dict[str, Any], before: str | None) -> dict[str, A
         if text := answer.get(f"PipelineExecution{name}"):
             detail[f"pipelineExecution{name}"] = text
     if status in END_STATUSES:
-        detail["executionEndTime"] = iso(answer["LastModifiedTime"])
+        detail["executionEndTime"] = format_iso(answer["LastModifiedTime"])
     return detail
 
 
@@ -222,31 +222,31 @@ def _step_detail(step: dict[str, Any], before: str | None) -> dict[str, Any]:
     detail = {
         "stepName": step["StepName"],
         "stepType": step.get("StepType", ""),
-        "stepStartTime": iso(step["StartTime"]),
+        "stepStartTime": format_iso(step["StartTime"]),
         "currentStepStatus": step["StepStatus"],
         "previousStepStatus": before or "Starting",
-        "metadata": _camel(step.get("Metadata", {})),
+        "metadata": _to_camel_case(step.get("Metadata", {})),
         "failureReason": step.get("FailureReason", ""),
-        "cacheHitResult": _camel(step.get("CacheHitResult", {})),
+        "cacheHitResult": _to_camel_case(step.get("CacheHitResult", {})),
     }
-    return detail | ({"stepEndTime": iso(step["EndTime"])} if "EndTime" in step else {})
+    return detail | ({"stepEndTime": format_iso(step["EndTime"])} if "EndTime" in step else {})
 
 
-def _camel(value: Any) -> Any:
+def _to_camel_case(value: Any) -> Any:
     """Return a copy with the first letter of each key in lower case: ``{"TrainingJob": …}`` becomes
     ``{"trainingJob": …}``.
     """
     if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _camel(inner) for name, inner in value.items()}
+        return {name[:1].lower() + name[1:]: _to_camel_case(inner) for name, inner in value.items()}
     return value
 
 
-def _milliseconds(name: str, value: Any) -> Any:
+def _to_milliseconds(name: str, value: Any) -> Any:
     """Return a copy with times in milliseconds since the epoch, as a job's event has them."""
     if isinstance(value, dict):
-        return {inner: _milliseconds(inner, child) for inner, child in value.items()}
+        return {inner: _to_milliseconds(inner, child) for inner, child in value.items()}
     if isinstance(value, list):
-        return [_milliseconds(name, child) for child in value]
+        return [_to_milliseconds(name, child) for child in value]
     return int(value * 1000) if name.endswith("Time") and isinstance(value, float) else value
 
 
@@ -274,7 +274,7 @@ class Schedules:
         self._send = send
         self._lock = threading.RLock()
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "CreateSchedule": self.create,
             "GetSchedule": lambda request: self._describe_schedule(self._find(request)),
@@ -283,12 +283,12 @@ class Schedules:
             "ListSchedules": self.list_schedules,
         }
 
-    def fire(self, now: float) -> None:
+    def fire_due(self, now: float) -> None:
         """Fire the schedules that are due."""
         with self._lock:
             for schedule in list(self._documents.all.values()):
                 if schedule["next"] is not None and schedule["next"] <= now:
-                    self._fire(schedule, now)
+                    self._fire_schedule(schedule, now)
 
     def begin(self, now: float) -> None:
         """Skip the times of recurring schedules that passed while no emulator was running. One-time
@@ -303,13 +303,13 @@ class Schedules:
                         "schedule %s was due while no emulator ran; that is skipped",
                         name,
                     )
-                    schedule["next"] = _next(schedule, now)
+                    schedule["next"] = _compute_next_time(schedule, now)
 
     # operations
 
     def create(self, request: dict) -> dict:
         with self._lock:
-            name = self._key(request)
+            name = self._build_key(request)
             if name in self._documents.all:
                 text = f"Schedule {request['Name']} already exists."
                 raise ApiError("ConflictException", text, 409)
@@ -323,18 +323,18 @@ class Schedules:
     def delete(self, request: dict) -> dict:
         with self._lock:
             self._find(request)
-            self._documents.drop(self._key(request))
+            self._documents.drop(self._build_key(request))
         return {}
 
     def list_schedules(self, request: dict) -> dict:
         schedules = [
-            {**self._summary(s), "Target": {"Arn": s["Target"]["Arn"]}}
+            {**self._summarize_schedule(s), "Target": {"Arn": s["Target"]["Arn"]}}
             for s in self._documents.all.values()
             if request.get("GroupName") in (None, s["group"])
             and s["short"].startswith(request.get("NamePrefix", ""))
             and request.get("State") in (None, s["State"])
         ]
-        return page("Schedules", schedules, request, 100, lambda entry: entry)
+        return make_page("Schedules", schedules, request, 100, lambda entry: entry)
 
     # internals
 
@@ -343,17 +343,19 @@ class Schedules:
         if group != DEFAULT:
             text = f"Schedule group {group} does not exist: only {DEFAULT} exists here."
             raise ApiError("ResourceNotFoundException", text, 404)
-        if reason := event_rules.refusal(request["Target"]["Arn"]):
-            raise invalid(reason)
+        if reason := event_rules.explain_refused_target(request["Target"]["Arn"]):
+            raise make_validation_error(reason)
         now = time.time()
         schedule = {
-            key: _plain(request[key]) for key in _REQUEST_MEMBERS if request.get(key) is not None
+            key: _convert_integer(request[key])
+            for key in _REQUEST_MEMBERS
+            if request.get(key) is not None
         }
-        schedule |= {"name": self._key(request), "short": name, "group": group}
+        schedule |= {"name": self._build_key(request), "short": name, "group": group}
         schedule["CreationDate"] = creation_time or now
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
-        schedule["next"] = _next(schedule, now)
+        schedule["next"] = _compute_next_time(schedule, now)
         # A rate fires immediately when it is created if its StartDate, which is its first
         # occurrence, has passed or is missing (EventBridge Scheduler's user guide, "Schedule
         # types").
@@ -361,37 +363,37 @@ class Schedules:
         if creation_time is None and is_rate and schedule.get("StartDate", now) <= now:
             schedule["next"] = now
         self._documents.put(schedule)
-        return {"ScheduleArn": _arn(group, name)}
+        return {"ScheduleArn": _make_schedule_arn(group, name)}
 
-    def _fire(self, schedule: dict, now: float) -> None:
-        arn = _arn(schedule["group"], schedule["short"])
+    def _fire_schedule(self, schedule: dict, now: float) -> None:
+        arn = _make_schedule_arn(schedule["group"], schedule["short"])
         if schedule["State"] != "DISABLED":
             target = schedule["Target"]
             event = event_rules.make("aws.scheduler", "Scheduled Event", {}, [arn])
-            event |= {"time": iso(schedule["next"]), "detail": "{}"}
+            event |= {"time": format_iso(schedule["next"]), "detail": "{}"}
             self._send(target, target.get("Input") or json.dumps(event))
-        schedule["next"] = _next(schedule, now)
+        schedule["next"] = _compute_next_time(schedule, now)
         if schedule["next"] is None and schedule.get("ActionAfterCompletion") == "DELETE":
             self._documents.drop(schedule["name"])
         else:
             self._documents.put(schedule)
 
-    def _key(self, request: dict) -> str:
+    def _build_key(self, request: dict) -> str:
         return f"{request.get('GroupName', DEFAULT)}/{request['Name']}"
 
     def _find(self, request: dict) -> dict:
-        if (key := self._key(request)) not in self._documents.all:
+        if (key := self._build_key(request)) not in self._documents.all:
             text = f"Schedule {request['Name']} does not exist."
             raise ApiError("ResourceNotFoundException", text, 404)
         return self._documents.all[key]
 
     def _describe_schedule(self, schedule: dict) -> dict:
         members = {key: schedule[key] for key in _REQUEST_MEMBERS if key in schedule}
-        return {**self._summary(schedule), **members}
+        return {**self._summarize_schedule(schedule), **members}
 
-    def _summary(self, schedule: dict) -> dict:
+    def _summarize_schedule(self, schedule: dict) -> dict:
         return {
-            "Arn": _arn(schedule["group"], schedule["short"]),
+            "Arn": _make_schedule_arn(schedule["group"], schedule["short"]),
             "Name": schedule["short"],
             "GroupName": schedule["group"],
             "State": schedule["State"],
@@ -400,7 +402,7 @@ class Schedules:
         }
 
 
-def _next(schedule: dict, now: float) -> float | None:
+def _compute_next_time(schedule: dict, now: float) -> float | None:
     """Return the time at which the schedule fires next. Return None if there is none. Raises
     ``ValidationException``.
     """
@@ -408,20 +410,20 @@ def _next(schedule: dict, now: float) -> float | None:
     try:
         expression = parse(text, schedule["ScheduleExpressionTimezone"])
     except WrongExpression as wrong:
-        raise invalid(f"Invalid Schedule Expression {text}. {wrong}") from None
+        raise make_validation_error(f"Invalid Schedule Expression {text}. {wrong}") from None
     anchor = start or schedule["LastModificationDate"]
     if text.startswith("at("):  # StartDate and EndDate do not apply to it
-        return expression.next(now, anchor)
+        return expression.find_next_time(now, anchor)
     # One second before the start, because the start itself may be an occurrence.
-    moment = expression.next(max(now, start - 1 if start else 0), anchor)
+    moment = expression.find_next_time(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
     return None if moment is None or (end and moment > end) else moment
 
 
-def _plain(value: Any) -> Any:
+def _convert_integer(value: Any) -> Any:
     """Return an integer as a float, because clients send times as integers of seconds."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _arn(group: str, name: str) -> str:
+def _make_schedule_arn(group: str, name: str) -> str:
     return make_arn("scheduler", f"schedule/{group}/{name}")

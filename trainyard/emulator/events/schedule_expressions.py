@@ -28,7 +28,7 @@ class WrongExpression(Exception):
 class Expression(Protocol):
     """The times at which a rule or schedule fires."""
 
-    def next(self, after: float, anchor: float) -> float | None:
+    def find_next_time(self, after: float, anchor: float) -> float | None:
         """Return the first time later than ``after``. Return None if there is none.
 
         Times are in seconds since the epoch. ``anchor`` is the time from which a rate counts.
@@ -65,7 +65,7 @@ class OneTime:
         except ValueError:
             raise WrongExpression(f"at({text}): expected at(yyyy-mm-ddThh:mm:ss)") from None
 
-    def next(self, after: float, anchor: float) -> float | None:
+    def find_next_time(self, after: float, anchor: float) -> float | None:
         return self.time if self.time > after else None
 
 
@@ -82,7 +82,7 @@ class Rate:
             raise WrongExpression(f"rate({text}): expected e.g. rate(1 minute), rate(5 hours)")
         return cls(int(match[1]) * UNITS[match[2]])
 
-    def next(self, after: float, anchor: float) -> float | None:
+    def find_next_time(self, after: float, anchor: float) -> float | None:
         if after < anchor:
             return anchor
         return anchor + (int((after - anchor) / self.seconds) + 1) * self.seconds
@@ -110,31 +110,31 @@ class Cron:
             message = "one of day-of-month and day-of-week must be ?, and only one"
             raise WrongExpression(f"cron({text}): {message}")
         cron = cls(
-            _numbers(minutes, range(60), "minutes"),
-            _numbers(hours, range(24), "hours"),
+            _parse_numbers(minutes, range(60), "minutes"),
+            _parse_numbers(hours, range(24), "hours"),
             month_day,
-            _numbers(months, range(1, 13), "month", _MONTHS),
+            _parse_numbers(months, range(1, 13), "month", _MONTHS),
             week_day,
-            _numbers(years, YEARS, "year"),
+            _parse_numbers(years, YEARS, "year"),
             zone,
         )
         for month in range(1, 13):  # parse the days now, so that an error is raised here
-            cron._days(2024, month)
+            cron._select_days(2024, month)
         return cron
 
-    def next(self, after: float, anchor: float) -> float | None:
+    def find_next_time(self, after: float, anchor: float) -> float | None:
         start = datetime.fromtimestamp(after, self.zone)
         day = start.date()
         for _ in range(_HORIZON):
             in_month = day.year in self.years and day.month in self.months
-            if in_month and day.day in self._days(day.year, day.month):
-                for time in self._times(day):
+            if in_month and day.day in self._select_days(day.year, day.month):
+                for time in self._iter_times(day):
                     if time > after:
                         return time
             day += timedelta(days=1)
         return None
 
-    def _times(self, day: date) -> Iterator[float]:
+    def _iter_times(self, day: date) -> Iterator[float]:
         """Iterate over the times of a day, without those that do not exist because daylight saving
         time starts.
         """
@@ -145,14 +145,14 @@ class Cron:
                 if datetime.fromtimestamp(moment, self.zone).hour == hour:
                     yield moment
 
-    def _days(self, year: int, month: int) -> set[int]:
+    def _select_days(self, year: int, month: int) -> set[int]:
         last = calendar.monthrange(year, month)[1]
         if self.week_day == "?":
-            return _month_days(self.month_day, last)
-        return _week_days(self.week_day, year, month, last)
+            return _select_month_days(self.month_day, last)
+        return _select_week_days(self.week_day, year, month, last)
 
 
-def _numbers(
+def _parse_numbers(
     text: str, values: range, field: str, names: list[str] | None = None
 ) -> frozenset[int]:
     """Return the numbers that a field selects: ``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, or a
@@ -163,8 +163,10 @@ def _numbers(
         start, slash, step = part.partition("/")
         low, dash, high = start.partition("-")
         try:
-            first = values[0] if low == "*" else _number(low, names)
-            last = _number(high, names) if dash else values[-1] if slash or low == "*" else first
+            first = values[0] if low == "*" else _parse_number(low, names)
+            last = (
+                _parse_number(high, names) if dash else values[-1] if slash or low == "*" else first
+            )
             numbers = range(first, last + 1, int(step) if slash else 1)
         except ValueError:
             raise WrongExpression(f"{field} {text!r} cannot be read") from None
@@ -175,41 +177,41 @@ def _numbers(
     return frozenset(result)
 
 
-def _number(text: str, names: list[str] | None) -> int:
+def _parse_number(text: str, names: list[str] | None) -> int:
     return names.index(text) if names and text in names[1:] else int(text)
 
 
-def _month_days(text: str, last: int) -> set[int]:
+def _select_month_days(text: str, last: int) -> set[int]:
     if text == "L":
         return {last}
     if text.endswith("W"):
         raise WrongExpression(f"day-of-month {text}: W is not supported here: name a day, or L")
-    return {day for day in _numbers(text, range(1, 32), "day-of-month") if day <= last}
+    return {day for day in _parse_numbers(text, range(1, 32), "day-of-month") if day <= last}
 
 
-def _week_days(text: str, year: int, month: int, last: int) -> set[int]:
+def _select_week_days(text: str, year: int, month: int, last: int) -> set[int]:
     if text == "L":  # the last day of the week
         text = "7"
     if "#" in text:
         name, _, nth = text.partition("#")
         [weekday], [number] = (
-            _numbers(name, range(1, 8), "day", _DAYS),
-            _numbers(nth, range(1, 6), "#"),
+            _parse_numbers(name, range(1, 8), "day", _DAYS),
+            _parse_numbers(nth, range(1, 6), "#"),
         )
-        return set(_dates(year, month, last, weekday)[number - 1 : number])
+        return set(_list_weekday_dates(year, month, last, weekday)[number - 1 : number])
     if text.endswith("L"):
-        [weekday] = _numbers(text[:-1], range(1, 8), "day", _DAYS)
-        return {_dates(year, month, last, weekday)[-1]}
-    weekdays = _numbers(text, range(1, 8), "day-of-week", _DAYS)
-    return {day for weekday in weekdays for day in _dates(year, month, last, weekday)}
+        [weekday] = _parse_numbers(text[:-1], range(1, 8), "day", _DAYS)
+        return {_list_weekday_dates(year, month, last, weekday)[-1]}
+    weekdays = _parse_numbers(text, range(1, 8), "day-of-week", _DAYS)
+    return {day for weekday in weekdays for day in _list_weekday_dates(year, month, last, weekday)}
 
 
-def _dates(year: int, month: int, last: int, weekday: int) -> list[int]:
+def _list_weekday_dates(year: int, month: int, last: int, weekday: int) -> list[int]:
     """Return the days of the month that fall on this weekday (Sunday is 1)."""
     first = (calendar.weekday(year, month, 1) + 1) % 7 + 1
     return list(range(1 + (weekday - first) % 7, last + 1, 7))
 
 
-def iso(time: float) -> str:
+def format_iso(time: float) -> str:
     """Return the time as ``2026-11-22T10:00:00Z``."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainyard.common.atomic_file import Draft
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.request_scope import ACCOUNT, account
+from trainyard.emulator.request_scope import ACCOUNT, read_account
 from trainyard.permissions.policy_documents import Policy
 
 FILE = "credentials.json"
@@ -48,9 +48,9 @@ class Loan:
     @property
     def identity(self) -> dict[str, str]:
         """The response of GetCallerIdentity: the job is the session ``SageMaker`` of its role."""
-        return _identity(self.role, self.account)
+        return _build_identity(self.role, self.account)
 
-    def document(self) -> dict[str, str]:
+    def to_document(self) -> dict[str, str]:
         """Return the credentials document for a container, in the form of ECS, which AWS's clients
         read.
         """
@@ -104,29 +104,29 @@ class Keys:
         self._sessions: dict[str, Session] = {}
         self._users: set[str] = set()
 
-    def secret(self, access_key: str) -> str | None:
+    def find_secret(self, access_key: str) -> str | None:
         """Return the secret of ``access_key``. Return None if the key is unknown."""
         return self._secrets.get(access_key)
 
-    def token(self, access_key: str) -> str:
+    def find_token(self, access_key: str) -> str:
         """Return the session token of temporary credentials. Return an empty string for a permanent
         key.
         """
         return self._tokens.get(access_key, "")
 
-    def account(self, access_key: str) -> str:
+    def resolve_account(self, access_key: str) -> str:
         """Return the number of the account to which a valid key belongs."""
         return self._accounts.get(access_key, ACCOUNT)
 
-    def administrator(self) -> tuple[str, str, str | None]:
+    def find_administrator_key(self) -> tuple[str, str, str | None]:
         """Return the access key, secret and session token of the current account's administrator. A
         permanent key has no token: None.
         """
-        if account() == ACCOUNT:
+        if read_account() == ACCOUNT:
             return *self.own_pair, None
-        if account() not in self._administrators:
-            self._administrators[account()] = self.lend(arn())
-        loan = self._administrators[account()]
+        if read_account() not in self._administrators:
+            self._administrators[read_account()] = self.create_loan(make_administrator_arn())
+        loan = self._administrators[read_account()]
         return loan.access_key, loan.secret, loan.token
 
     def explain_end(self, access_key: str) -> str:
@@ -149,7 +149,7 @@ class Keys:
         self._sessions[key] = session
         return key, self._secrets[key], self._tokens[key]
 
-    def session(self, access_key: str) -> Session | None:
+    def find_session(self, access_key: str) -> Session | None:
         """Return the session to which the key belongs. Return None if it belongs to none."""
         return self._sessions.get(access_key)
 
@@ -159,7 +159,7 @@ class Keys:
         """
         return access_key in self._users
 
-    def lend(self, role: str) -> Loan:
+    def create_loan(self, role: str) -> Loan:
         """Create credentials for a job with that role. They are valid until :meth:`take_back`."""
         loan = Loan(
             role=role,
@@ -167,7 +167,7 @@ class Keys:
             secret=secrets.token_urlsafe(30),
             token=secrets.token_urlsafe(256),
             path=f"{CREDENTIALS_PATH}{secrets.token_urlsafe(24)}",
-            account=account(),
+            account=read_account(),
         )
         self._secrets[loan.access_key] = loan.secret
         self._tokens[loan.access_key] = loan.token
@@ -181,17 +181,17 @@ class Keys:
         # The secret is kept, so that a signature with it is refused as expired and not as unknown.
         del self._loans[loan.access_key], self._loans[loan.path]
 
-    def loan(self, name: str) -> Loan | None:
+    def find_loan(self, name: str) -> Loan | None:
         """Return the loan with that access key or path. Return None if there is none."""
         return self._loans.get(name)
 
-    def identity(self, access_key: str) -> dict[str, str] | None:
+    def find_identity(self, access_key: str) -> dict[str, str] | None:
         """Return the response of GetCallerIdentity for the own key and for keys of jobs and
         sessions. Return None for a user's key.
         """
         # The owner of the own key is a session of a role, as people are in Studio.
         if access_key == self.own_pair[0]:
-            return _identity(arn(), ACCOUNT)
+            return _build_identity(make_administrator_arn(), ACCOUNT)
         if session := self._sessions.get(access_key):
             return {"Arn": session.arn, "UserId": session.user_id, "Account": session.account}
         loan = self._loans.get(access_key)
@@ -202,16 +202,16 @@ class Keys:
         fields = dict(_CREDENTIAL_TAG.findall(answer.decode("latin-1")))
         if {"AccessKeyId", "SecretAccessKey"} <= fields.keys():
             self._secrets[fields["AccessKeyId"]] = fields["SecretAccessKey"]
-            self._accounts[fields["AccessKeyId"]] = account()
+            self._accounts[fields["AccessKeyId"]] = read_account()
             self._users.add(fields["AccessKeyId"])
 
 
-def role_id(name: str) -> str:
+def make_role_id(name: str) -> str:
     """Return a stable id for a role that IAM does not know."""
     return f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
 
 
-def _identity(role: str, account_id: str) -> dict[str, str]:
+def _build_identity(role: str, account_id: str) -> dict[str, str]:
     """Return the identity of the session ``SageMaker`` of a role, in the account ``account_id``
     even if the role's ARN has another one: a pipeline may name a role of any account.
     """
@@ -219,7 +219,7 @@ def _identity(role: str, account_id: str) -> dict[str, str]:
     name = match["name"] if match else role.rpartition("/")[2]
     return {
         "Arn": f"arn:aws:sts::{account_id}:assumed-role/{name}/{SESSION}",
-        "UserId": f"{role_id(name)}:{SESSION}",
+        "UserId": f"{make_role_id(name)}:{SESSION}",
         "Account": account_id,
     }
 
@@ -269,19 +269,19 @@ _ENTRY = re.compile(rf"arn:[\w-]+:iam::(\d{{12}}):role/{ENTRY}")
 _ROLE_REQUEST = re.compile(rf"({NAME}|{ENTRY})(&|$)|Action=(ListRoles|GetAccountAuth)".encode())
 
 
-def _trust(**principal: str) -> dict[str, Any]:
+def _build_trust_policy(**principal: str) -> dict[str, Any]:
     allow = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
     return {"Version": "2012-10-17", "Statement": [allow]}
 
 
-TRUST = _trust(Service="sagemaker.amazonaws.com")
+TRUST = _build_trust_policy(Service="sagemaker.amazonaws.com")
 """Trust policy of NAME: only SageMaker may assume it, as with any role for its jobs."""
-ENTRY_TRUST = _trust(AWS=f"arn:aws:iam::{ACCOUNT}:root")
+ENTRY_TRUST = _build_trust_policy(AWS=f"arn:aws:iam::{ACCOUNT}:root")
 
 
-def arn() -> str:
+def make_administrator_arn() -> str:
     """Return the ARN of the administrator's role in the current account."""
-    return f"arn:aws:iam::{account()}:role/{NAME}"
+    return f"arn:aws:iam::{read_account()}:role/{NAME}"
 
 
 def is_administrator(role: str) -> bool:
@@ -297,7 +297,7 @@ def find_account(role: str) -> str:
     return match[1] if match and match[1] != ACCOUNT else ""
 
 
-def applies(body: bytes) -> bool:
+def is_needed_for(body: bytes) -> bool:
     """Return whether the response to a request with that body depends on these roles."""
     return bool(_ROLE_REQUEST.search(body))
 
@@ -306,10 +306,10 @@ def load() -> None:
     """Add the roles to the account's IAM if they are missing."""
     from moto.iam.models import iam_backends  # takes 0.3 s: see account_policies
 
-    backend = iam_backends[account()]["aws"]
+    backend = iam_backends[read_account()]["aws"]
     existing_names = {role.name for role in backend.roles.values()}
     roles = {NAME: (TRUST, "Who you are in the embedded AWS")}
-    if account() != ACCOUNT:
+    if read_account() != ACCOUNT:
         roles[ENTRY] = ENTRY_TRUST, f"Administrator, for users of account {ACCOUNT}"
     for name in roles.keys() - existing_names:
         trust, description = roles[name]

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainyard.emulator.iam import access_keys
 from trainyard.emulator.iam.access_keys import SESSION
-from trainyard.emulator.request_scope import EXISTING, account, account_of
+from trainyard.emulator.request_scope import EXISTING, parse_account, read_account
 from trainyard.emulator.s3.buckets import POLICY
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.permissions.policy_documents import (
@@ -54,53 +54,55 @@ class IamRecord:
         return any(policy.name == DERIVED_POLICY for policy in self.identity)
 
 
-def session_of(role: str, name: str = SESSION) -> Principal:
+def make_session_principal(role: str, name: str = SESSION) -> Principal:
     """Return the principal for the session ``name`` of the role with that ARN, in the current
     account.
     """
     plain = role.rpartition("/")[2]
-    return Principal(f"arn:aws:sts::{account()}:assumed-role/{plain}/{name}", role)
+    return Principal(f"arn:aws:sts::{read_account()}:assumed-role/{plain}/{name}", role)
 
 
-def user(access_key: str) -> Principal | None:
+def find_user(access_key: str) -> Principal | None:
     """Return the user of the current account to whom the key belongs. Return None if there is none
     or the key is not active.
     """
     # A copy, because other requests may change moto's users at the same time.
-    for iam_user in list((_backend("iam", "users", "aws") or {}).values()):
+    for iam_user in list((_find_backend_member("iam", "users", "aws") or {}).values()):
         for key in iam_user.access_keys:
             if key.access_key_id == access_key and key.status == "Active":
                 return Principal(iam_user.arn)
     return None
 
 
-def role(arn: str) -> Any:
+def find_role(arn: str) -> Any:
     """Return moto's role of the current account with the name in the ARN. Return None if there is
     none.
     """
-    roles = list((_backend("iam", "roles", "aws") or {}).values())
+    roles = list((_find_backend_member("iam", "roles", "aws") or {}).values())
     return next((iam_role for iam_role in roles if iam_role.name == arn.rpartition("/")[2]), None)
 
 
-def managed_policy(arn: str) -> Policy | None:
+def find_managed_policy(arn: str) -> Policy | None:
     """Return the managed policy of the current account or of AWS. Return None if there is none."""
-    policies = _backend("iam", "managed_policies", "aws") or {}
-    return _load_policy(arn, _document(policies[arn])) if arn in policies else None
+    policies = _find_backend_member("iam", "managed_policies", "aws") or {}
+    return _load_policy(arn, _read_document(policies[arn])) if arn in policies else None
 
 
 def find_iam_record(principal: Principal) -> IamRecord | None:
     """Return what IAM has stored about the principal. Return None if IAM does not know it."""
     name = (principal.role or principal.arn).rpartition("/")[2]
     kind = "roles" if principal.role else "users"
-    everyone = list((_backend("iam", kind, "aws", principal.account) or {}).values())
+    everyone = list((_find_backend_member("iam", kind, "aws", principal.account) or {}).values())
     entity = next((candidate for candidate in everyone if candidate.name == name), None)
     if entity is None:
         return None
     trust = getattr(entity, "assume_role_policy_document", None)
-    identity = tuple(_identity(entity))
+    identity = tuple(_iter_identity_policies(entity))
     # A boundary that does not exist allows nothing, because whoever set it meant to limit the role.
     boundary_arn = getattr(entity, "permissions_boundary_arn", None)
-    boundary = managed_policy(boundary_arn) or Policy(boundary_arn, ()) if boundary_arn else None
+    boundary = (
+        find_managed_policy(boundary_arn) or Policy(boundary_arn, ()) if boundary_arn else None
+    )
     tags = entity.tags.values() if isinstance(entity.tags, dict) else entity.tags
     return IamRecord(
         identity,
@@ -110,33 +112,33 @@ def find_iam_record(principal: Principal) -> IamRecord | None:
     )
 
 
-def _identity(entity: Any) -> Iterator[Policy]:
-    groups = list((_backend("iam", "groups", "aws") or {}).values())
+def _iter_identity_policies(entity: Any) -> Iterator[Policy]:
+    groups = list((_find_backend_member("iam", "groups", "aws") or {}).values())
     for owner in (entity, *(group for group in groups if entity in group.users)):
         for name, document in list(owner.policies.items()):
             yield _load_policy(name, document)
         for arn, policy in list(owner.managed_policies.items()):
-            yield _load_policy(arn, _document(policy))
+            yield _load_policy(arn, _read_document(policy))
 
 
-def _document(policy: Any) -> str:
+def _read_document(policy: Any) -> str:
     """Return the document of a managed policy's default version."""
     version_id = policy.default_version_id
     return next(version.document for version in policy.versions if version.version_id == version_id)
 
 
-def owner_of(arn: str, objects: ObjectStore, own_account: str) -> str:
+def find_owner(arn: str, objects: ObjectStore, own_account: str) -> str:
     """Return the number of the account to which a resource belongs.
 
     Return ``own_account`` for a bucket that does not exist, and for an ARN whose account does not
     exist here.
     """
     if match := _BUCKET.match(arn):
-        return objects.owner(match[1]) if objects.has_bucket(match[1]) else own_account
-    return match if (match := account_of(arn)) in EXISTING else own_account
+        return objects.find_owner(match[1]) if objects.has_bucket(match[1]) else own_account
+    return match if (match := parse_account(arn)) in EXISTING else own_account
 
 
-def of_resource(
+def find_resource_policy(
     arn: str, owner: str, objects: ObjectStore, group_policy: Callable[[str], str | None]
 ) -> Policy | None:
     """Return the resource policy of a bucket (for its objects, too), a KMS key, an ECR repository,
@@ -147,10 +149,10 @@ def of_resource(
     """
     if match := _BUCKET.match(arn):
         bucket = match[1]
-        text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
+        text = objects.read_setting(bucket, POLICY) if objects.has_bucket(bucket) else None
         return _load_policy(f"bucket {bucket}", text) if text else None
     if match := _KEY.fullmatch(arn):
-        key = (_backend("kms", "keys", match[1], owner) or {}).get(match[2])
+        key = (_find_backend_member("kms", "keys", match[1], owner) or {}).get(match[2])
         return _load_policy(f"key {match[2]}", key.policy) if key else None
     if _ROLE.fullmatch(arn):
         if access_keys.find_account(arn):
@@ -158,7 +160,9 @@ def of_resource(
         role = find_iam_record(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
         return role.trust if role else None
     if match := _REPOSITORY.fullmatch(arn):
-        repository = (_backend("ecr", "repositories", match[1], owner) or {}).get(match[2])
+        repository = (_find_backend_member("ecr", "repositories", match[1], owner) or {}).get(
+            match[2]
+        )
         text = repository.policy if repository else None
         return _load_policy(f"repository {match[2]}", text) if text else None
     if _GROUP.fullmatch(arn) and (text := group_policy(arn)):
@@ -177,7 +181,7 @@ def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
         return Policy(name, ())
 
 
-def _backend(service: str, member: str, place: str, account_id: str = "") -> Any:
+def _find_backend_member(service: str, member: str, place: str, account_id: str = "") -> Any:
     """Return a member of a moto backend of the account ``account_id``, or of the current account.
     Return None if the service was never used.
 
@@ -185,7 +189,7 @@ def _backend(service: str, member: str, place: str, account_id: str = "") -> Any
     """
     module = sys.modules.get(f"moto.{service}.models")
     backends = getattr(module, f"{service}_backends", None)
-    return getattr(backends[account_id or account()][place], member) if backends else None
+    return getattr(backends[account_id or read_account()][place], member) if backends else None
 
 
 # AWS's own IAM policies. Adding them to moto's IAM takes 0.2 s, so it is only done at the first
@@ -196,7 +200,7 @@ _POLICY_REQUEST = re.compile(
 )
 
 
-def applies(body: bytes) -> bool:
+def is_needed_for(body: bytes) -> bool:
     """Return whether the response to a request with that body depends on AWS's policies."""
     return bool(_POLICY_REQUEST.search(body))
 
@@ -207,9 +211,9 @@ def load() -> None:
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends
 
-    backend = iam_backends[account()]["aws"]
+    backend = iam_backends[read_account()]["aws"]
     if any(isinstance(policy, AWSManagedPolicy) for policy in backend.managed_policies.values()):
         return
     for name, data in json.loads(aws_managed_policies_data).items():
-        policy = AWSManagedPolicy.from_data(name, account(), backend.region_name, data)
+        policy = AWSManagedPolicy.from_data(name, read_account(), backend.region_name, data)
         backend.managed_policies[policy.arn] = policy

@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 from trainyard.emulator.iam import access_keys, account_policies
 from trainyard.emulator.iam.access_keys import Session
-from trainyard.emulator.iam.account_policies import IamRecord, session_of
+from trainyard.emulator.iam.account_policies import IamRecord, make_session_principal
 from trainyard.emulator.iam.s3_calls import (
-    decryption,
-    existence,
-    existing_tags,
+    iter_decryption_calls,
+    iter_existence_calls,
     list_call,
-    object_call,
+    make_object_call,
+    read_existing_tags,
 )
-from trainyard.emulator.iam.service_calls import Call, values
-from trainyard.emulator.request_scope import EXISTING, ApiError, account, region
+from trainyard.emulator.iam.service_calls import Call, build_condition_keys
+from trainyard.emulator.request_scope import EXISTING, ApiError, read_account, read_region
 from trainyard.emulator.s3.object_folder import StoredBytes
 from trainyard.emulator.s3.object_store import DeleteResult, ObjectInfo, ObjectStore
 from trainyard.permissions.policy_documents import (
@@ -86,49 +86,51 @@ class Authority:
     """Returns the policy of the model package group in an ARN. ``regions.Worlds`` sets it."""
     _warned_messages: set[str] = field(default_factory=set)
 
-    def session(self, role: str) -> Caller | None:
+    def find_role_caller(self, role: str) -> Caller | None:
         """Return the caller for the session in which SageMaker assumes a role. Return None if no
         policy applies to it.
         """
-        return self._caller(session_of(role)) if role else None
+        return self._make_caller(make_session_principal(role)) if role else None
 
-    def of_session(self, session: Session) -> Caller | None:
+    def find_session_caller(self, session: Session) -> Caller | None:
         """Return the caller for a session that AssumeRole created. Return None if no policy applies
         to it.
         """
         principal = Principal(session.arn, session.role)
-        caller = self._caller(principal)
+        caller = self._make_caller(principal)
         if self.mode == "off" or not (caller or session.policies):
             return None
         iam_record = caller.iam_record if caller else None
         return Caller(principal, iam_record, session.policies, session.tags)
 
-    def of_user(self, access_key: str) -> Caller | None:
+    def find_user_caller(self, access_key: str) -> Caller | None:
         """Return the caller for the user to whom the key belongs. Return None if no policy applies
         to it.
         """
-        principal = account_policies.user(access_key)
-        return self._caller(principal) if principal else None
+        principal = account_policies.find_user(access_key)
+        return self._make_caller(principal) if principal else None
 
-    def administrator(self) -> Caller | None:
+    def find_administrator(self) -> Caller | None:
         """Return the caller for the emulator's own user, to whom only control and resource policies
         can apply.
         """
-        return self._unheld(session_of(access_keys.arn()))
+        return self._make_exempt_caller(
+            make_session_principal(access_keys.make_administrator_arn())
+        )
 
-    def _caller(self, principal: Principal) -> Caller | None:
+    def _make_caller(self, principal: Principal) -> Caller | None:
         if self.mode == "off":
             return None
         if access_keys.is_administrator(principal.role):
-            return self._unheld(principal)
+            return self._make_exempt_caller(principal)
         iam_record = account_policies.find_iam_record(principal)
         if iam_record and (iam_record.is_derived or self.mode != "derived"):
             return Caller(principal, iam_record)
         if self.mode == "derived":
-            return self._unheld(principal)
+            return self._make_exempt_caller(principal)
         return Caller(principal, IamRecord((), None, None, ()))
 
-    def _unheld(self, principal: Principal) -> Caller | None:
+    def _make_exempt_caller(self, principal: Principal) -> Caller | None:
         """Return a caller to whom no identity policy applies. Return None if no other policy can
         apply either.
         """
@@ -140,24 +142,24 @@ class Authority:
         Do nothing if ``caller`` is None.
         """
         for call in calls if caller else ():
-            owner = self._owner(caller, call) if caller else ""
+            owner = self._find_owner(caller, call) if caller else ""
             across = caller and owner != caller.principal.account
             if across and call.action == "iam:PassRole":
                 self._deny("Cross-account pass role is not allowed.", "ValidationException")
-            if caller and (across or self._holds(caller)):
-                decision = self._decide(caller, call, owner)
+            if caller and (across or self._has_policies(caller)):
+                decision = self._evaluate_call(caller, call, owner)
                 if not decision.is_allowed:
-                    self._deny(decision.says + _hint(caller))
+                    self._deny(decision.says + _format_hint(caller))
 
-    def _owner(self, caller: Caller, call: Call) -> str:
+    def _find_owner(self, caller: Caller, call: Call) -> str:
         """Return the number of the account to which the call's resource belongs."""
         own_account = caller.principal.account
         # The bucket does not exist yet, and S3 itself checks who owns the name.
         if len(EXISTING) == 1 or call.action == "s3:CreateBucket":
             return own_account
-        return account_policies.owner_of(call.resource, self.objects, own_account)
+        return account_policies.find_owner(call.resource, self.objects, own_account)
 
-    def _holds(self, caller: Caller) -> bool:
+    def _has_policies(self, caller: Caller) -> bool:
         """Return whether policies apply to the caller in its own account."""
         is_limited = caller.iam_record is not None or bool(caller.session)
         return is_limited or bool(self.control) or self.mode != "derived"
@@ -171,16 +173,16 @@ class Authority:
             return False
         return True
 
-    def _decide(self, caller: Caller, call: Call, owner: str) -> Decision:
+    def _evaluate_call(self, caller: Caller, call: Call, owner: str) -> Decision:
         """Return the decision on one call. ``owner`` is the account of the call's resource."""
         iam_record = caller.iam_record
         try:
-            resource = account_policies.of_resource(
+            resource = account_policies.find_resource_policy(
                 call.resource, owner, self.objects, self.group_policy
             )
         except MalformedPolicy as wrong:  # moto stores documents without checking them
             raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
-        tags = existing_tags(call, self.objects)
+        tags = read_existing_tags(call, self.objects)
         request = request_of(caller, replace(call, context={**call.context, **tags}), owner)
         policies = Policies(
             identity=iam_record.identity if iam_record else (_EVERYTHING,),
@@ -206,10 +208,10 @@ class Authority:
 
         Raises ``ValidationException`` with AWS's message.
         """
-        caller = self.session(role)
+        caller = self.find_role_caller(role)
         if caller is None or caller.iam_record is None or caller.iam_record.trust is None:
             return
-        context = values(aws__sourcearn=source, aws__sourceaccount=account())
+        context = build_condition_keys(aws__sourcearn=source, aws__sourceaccount=read_account())
         service = Principal("sagemaker.amazonaws.com")
         request = Request(service, "sts:AssumeRole", role, context)
         trust = Policies(resource=caller.iam_record.trust, must_name=True)
@@ -238,7 +240,7 @@ class Authority:
             log.warning("denied by IAM%s: %s", ", and done" * (self.mode == "warn"), message)
 
 
-def _hint(caller: Caller) -> str:
+def _format_hint(caller: Caller) -> str:
     """Return a hint that the role does not exist, or an empty string. AWS has no message for that,
     because there its jobs are refused earlier.
     """
@@ -255,12 +257,12 @@ def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
     """
     principal, now = caller.principal, datetime.now(UTC)
     plain = principal.arn.rpartition("/")[2]
-    context = values(
+    context = build_condition_keys(
         aws__principalarn=principal.role or principal.arn,
         aws__principalaccount=principal.account,
         aws__principaltype="AssumedRole" if principal.role else "User",
         aws__username=None if principal.role else plain,
-        aws__requestedregion=region(),
+        aws__requestedregion=read_region(),
         aws__securetransport="true",  # requests never leave the machine
         aws__viaawsservice="false",
         aws__resourceaccount=owner or principal.account,
@@ -283,11 +285,11 @@ def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
 # pipeline.
 
 
-def held_objects(authority: Authority, role: str) -> ObjectStore:
+def restrict_objects(authority: Authority, role: str) -> ObjectStore:
     """Return the emulator's object store with the permissions of the role. Return the store itself
     if no policy applies to the role.
     """
-    caller = authority.session(role)
+    caller = authority.find_role_caller(role)
     return HeldObjects(authority, caller) if caller else authority.objects
 
 
@@ -301,9 +303,9 @@ class HeldObjects(ObjectStore):
         vars(self).update(vars(authority.objects))
         self._authority, self._caller = authority, caller
 
-    def path(self, bucket: str, key: str, version: str | None = None) -> Path:
+    def locate_file(self, bucket: str, key: str, version: str | None = None) -> Path:
         self._may_read(bucket, key)
-        return super().path(bucket, key, version)
+        return super().locate_file(bucket, key, version)
 
     def open(
         self, bucket: str, key: str, version: str | None = None
@@ -325,8 +327,8 @@ class HeldObjects(ObjectStore):
 
     def _may_read(self, bucket: str, key: str) -> None:
         self._may("GetObject", bucket, key)
-        self._authority.check(self._caller, existence(self, bucket, key))
-        self._authority.check(self._caller, decryption(self, bucket, key))
+        self._authority.check(self._caller, iter_existence_calls(self, bucket, key))
+        self._authority.check(self._caller, iter_decryption_calls(self, bucket, key))
 
     def _may(self, action: str, bucket: str, key: str) -> None:
-        self._authority.check(self._caller, [object_call(action, bucket, key)])
+        self._authority.check(self._caller, [make_object_call(action, bucket, key)])

@@ -13,17 +13,17 @@ from werkzeug import Request
 
 from trainyard.emulator.iam.service_calls import (
     Call,
-    key_call,
+    build_condition_keys,
+    iter_members,
+    iter_sagemaker_calls,
     log_call,
-    members,
-    sagemaker_calls,
-    values,
+    make_key_call,
 )
-from trainyard.emulator.request_scope import ApiError, make_arn, other_account_of
-from trainyard.emulator.s3.object_requests import ACL, COPY, tags_of
+from trainyard.emulator.request_scope import ApiError, find_other_account, make_arn
+from trainyard.emulator.s3.object_requests import ACL, COPY, parse_tags
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.s3.operation_routes import operation_of
-from trainyard.emulator.s3.s3_dispatch import target
+from trainyard.emulator.s3.operation_routes import find_operation
+from trainyard.emulator.s3.s3_dispatch import parse_target
 from trainyard.language.step_types import step_type
 
 _ACTIONS = {
@@ -82,34 +82,34 @@ HAS_TAGS = re.compile(
 """Actions whose condition keys include the tags that the object has before the action."""
 
 
-def object_call(action: str, bucket: str, key: str) -> Call:
+def make_object_call(action: str, bucket: str, key: str) -> Call:
     """Return the call for an action on an object, as a service makes it."""
     return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known_keys=_KNOWN_ACTIONS)
 
 
-def existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
+def read_existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
     """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object to which a call refers."""
     match = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
     if match is None:
         return {}
     version = next(iter(call.context.get("s3:versionid", ())), None)
     try:
-        info = objects.head(match[1], match[2], version)
+        info = objects.read_info(match[1], match[2], version)
     except ApiError:  # the object is missing: S3 itself reports that
         return {}
-    return {f"{_TAG}{key.lower()}": (value,) for key, value in tags_of(info.headers)}
+    return {f"{_TAG}{key.lower()}": (value,) for key, value in parse_tags(info.headers)}
 
 
-def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+def iter_decryption_calls(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
     """Iterate over the additional call that reading an object needs if it is encrypted with a KMS
     key.
     """
-    info = objects.index.current(bucket, key)
+    info = objects.index.find_current(bucket, key)
     if name := info.headers.get(KEY) if info else None:
-        yield key_call("Decrypt", name)
+        yield make_key_call("Decrypt", name)
 
 
-def existence(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+def iter_existence_calls(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
     """Iterate over the additional call that a reader needs to be told that a key is missing
     (GetObject's API reference). The call has no prefix, although a condition may require one.
     """
@@ -122,15 +122,15 @@ def list_call(bucket: str, prefix: str) -> Call:
     return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN_ACTIONS)
 
 
-def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
+def iter_s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     """Iterate over the calls that a request to S3 needs. There are none if the request is not an S3
     operation.
     """
     try:
-        bucket, key = target(request)
+        bucket, key = parse_target(request)
     except ApiError:  # the request is not valid: S3 itself reports that
         return
-    s3_operation = operation_of("object" if key else "bucket" if bucket else "service", request)
+    s3_operation = find_operation("object" if key else "bucket" if bucket else "service", request)
     if s3_operation is None:
         return
     context = {f"s3:{n}": (request.args[q],) for q, n in _QUERY.items() if q in request.args}
@@ -141,16 +141,16 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     resource = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
     if s3_operation.name != "DeleteObjects":  # which is checked for each of its keys
         yield Call(f"s3:{action}", resource, context, _KNOWN_ACTIONS)
-    yield from _further_calls(s3_operation.name, request, resource, objects)
+    yield from _iter_further_calls(s3_operation.name, request, resource, objects)
     if s3_operation.name in _READS and "versionId" not in request.args:
-        yield from existence(objects, bucket, key)
+        yield from iter_existence_calls(objects, bucket, key)
     if s3_operation.name == "GetObject":
-        yield from decryption(objects, bucket, key)
+        yield from iter_decryption_calls(objects, bucket, key)
     if name := request.headers.get(KEY) if key else None:
-        yield key_call("GenerateDataKey", name)
+        yield make_key_call("GenerateDataKey", name)
 
 
-def _further_calls(
+def _iter_further_calls(
     operation: str, request: Request, resource: str, objects: ObjectStore
 ) -> Iterator[Call]:
     """Iterate over the additional calls of an operation that copies, reads attributes, or sets tags
@@ -162,8 +162,8 @@ def _further_calls(
         yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known_keys=_KNOWN_ACTIONS)
         bucket, _, key = path.partition("/")
         if not version:
-            yield from existence(objects, bucket, key)
-        yield from decryption(objects, bucket, key)
+            yield from iter_existence_calls(objects, bucket, key)
+        yield from iter_decryption_calls(objects, bucket, key)
     if operation == "GetObjectAttributes":
         yield Call("s3:GetObject", resource, known_keys=_KNOWN_ACTIONS)
     if request.headers.get("x-amz-tagging") and request.method in ("PUT", "POST"):
@@ -186,21 +186,23 @@ _DESCRIBES = ("DescribeNetworkInterfaces", "DescribeVpcs", "DescribeDhcpOptions"
 )
 
 
-def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
+def iter_job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
     """Iterate over the calls made with the role of a job or a model: for its image, keys, network
     and file system.
     """
     for name in ("ImageUri", "TrainingImage", "Image"):
-        for image in members(request, name):
+        for image in iter_members(request, name):
             yield from _pull(str(image))
     for output in _OUTPUTS:
-        for key in members(request.get(output), "KmsKeyId"):
-            yield from (key_call(a, key) for a in ("GenerateDataKey", "Encrypt", "Decrypt") if key)
-    for key in members(request, "VolumeKmsKeyId"):
-        yield key_call("CreateGrant", key, kms__grantisforawsresource="true")
-    for network in members(request, "VpcConfig"):
-        yield from _network(network)
-    for system in members(request, "FileSystemDataSource"):
+        for key in iter_members(request.get(output), "KmsKeyId"):
+            yield from (
+                make_key_call(a, key) for a in ("GenerateDataKey", "Encrypt", "Decrypt") if key
+            )
+    for key in iter_members(request, "VolumeKmsKeyId"):
+        yield make_key_call("CreateGrant", key, kms__grantisforawsresource="true")
+    for network in iter_members(request, "VpcConfig"):
+        yield from _iter_network_calls(network)
+    for system in iter_members(request, "FileSystemDataSource"):
         if system["FileSystemType"] == "FSxLustre":
             yield Call("fsx:DescribeFileSystems")
         else:
@@ -220,29 +222,31 @@ def _pull(image: str) -> Iterator[Call]:
             yield Call(f"ecr:{action}", repository)
 
 
-def _network(network: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_network_calls(network: Mapping[str, Any]) -> Iterator[Call]:
     interface = make_arn("ec2", "network-interface/*")
     subnets = [make_arn("ec2", f"subnet/{subnet_id}") for subnet_id in network.get("Subnets", ())]
     groups = [make_arn("ec2", f"security-group/{g}") for g in network.get("SecurityGroupIds", ())]
     for resource in (*subnets, *groups, interface):
         yield Call("ec2:CreateNetworkInterface", resource)
     for subnet in subnets:
-        place = values(ec2__subnet=subnet)
+        place = build_condition_keys(ec2__subnet=subnet)
         for verb in ("CreateNetworkInterfacePermission", "DeleteNetworkInterface"):
             yield Call(f"ec2:{verb}", interface, place)
         yield Call("ec2:DeleteNetworkInterfacePermission", interface, place)
     yield from (Call(f"ec2:{action}") for action in _DESCRIBES)
 
 
-def logging_calls(group: str, stream: str) -> Iterator[Call]:
+def iter_logging_calls(group: str, stream: str) -> Iterator[Call]:
     """Iterate over the calls that writing a job's log needs."""
     yield from (log_call(action, group) for action in ("CreateLogGroup", "DescribeLogStreams"))
     yield from (log_call(action, group, stream) for action in ("CreateLogStream", "PutLogEvents"))
 
 
-def metric_call(namespace: str) -> Call:
+def make_metric_call(namespace: str) -> Call:
     """Return the call that recording a job's metrics needs."""
-    return Call("cloudwatch:PutMetricData", "*", values(cloudwatch__namespace=namespace))
+    return Call(
+        "cloudwatch:PutMetricData", "*", build_condition_keys(cloudwatch__namespace=namespace)
+    )
 
 
 def step_calls(
@@ -263,17 +267,17 @@ def step_calls(
     if match is None:
         return
     if kind == "RegisterModel":
-        yield from _registration(arguments)
+        yield from _iter_register_calls(arguments)
         return
     thing, member = match[1], f"{match[1]}Name"
     step_request = {**arguments, member: arguments.get(member) or name}
     # SageMaker itself tags what a step creates with the execution's ARN.
     tags = [*step_request.get("Tags", ()), {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
-    yield from sagemaker_calls(f"Create{thing}", step_request | {"Tags": tags})
-    yield from sagemaker_calls(f"Describe{thing}", {member: step_request[member]})
+    yield from iter_sagemaker_calls(f"Create{thing}", step_request | {"Tags": tags})
+    yield from iter_sagemaker_calls(f"Describe{thing}", {member: step_request[member]})
 
 
-def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_register_calls(arguments: Mapping[str, Any]) -> Iterator[Call]:
     """Iterate over the calls that registering a model package needs: the service creates the
     package's group and reads the model with the caller's permissions.
     """
@@ -281,13 +285,13 @@ def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
     extended_tags = [*tags, {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
     if group and not str(group).startswith("arn:"):
         owner = {"ModelPackageGroupName": group, "Tags": extended_tags}
-        yield from sagemaker_calls("CreateModelPackageGroup", owner)
+        yield from iter_sagemaker_calls("CreateModelPackageGroup", owner)
     # No tags for a group of another account, because it has its own.
-    tagging = {} if other_account_of(str(group)) else {"Tags": extended_tags}
-    yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
-    yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
+    tagging = {} if find_other_account(str(group)) else {"Tags": extended_tags}
+    yield from iter_sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
+    yield from iter_sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
     specification = arguments.get("InferenceSpecification") or {}
     for name in ("ModelDataUrl", "S3Uri"):
-        for uri in members(specification, name):
+        for uri in iter_members(specification, name):
             bucket, _, key = str(uri).removeprefix("s3://").partition("/")
-            yield object_call("GetObject", bucket, key)
+            yield make_object_call("GetObject", bucket, key)

@@ -14,16 +14,16 @@ from xml.sax.saxutils import escape
 from werkzeug import Request, Response
 
 from trainyard.emulator.iam import account_policies
-from trainyard.emulator.iam.access_keys import ROLE, Keys, Session, role_id
+from trainyard.emulator.iam.access_keys import ROLE, Keys, Session, make_role_id
 from trainyard.emulator.iam.authority import Authority, Caller
-from trainyard.emulator.iam.s3_calls import object_call, s3_calls
-from trainyard.emulator.iam.service_calls import service_calls
+from trainyard.emulator.iam.s3_calls import iter_s3_calls, make_object_call
+from trainyard.emulator.iam.service_calls import iter_service_calls
 from trainyard.emulator.request_scope import (
     ApiError,
-    account,
     enter_scope,
-    other_account_of,
-    region,
+    find_other_account,
+    read_account,
+    read_region,
 )
 from trainyard.emulator.request_signatures import RequestSignature
 from trainyard.emulator.rest_requests import parse_list
@@ -48,7 +48,7 @@ class SecurityTokens:
     keys: Keys
     moto: Moto
 
-    def refusal(self, request: Request, access_key: str) -> ApiError | None:
+    def find_request_error(self, request: Request, access_key: str) -> ApiError | None:
         """Return the error if the request is not valid or not implemented. Return None if it can be
         performed.
 
@@ -58,9 +58,11 @@ class SecurityTokens:
         operation = request.values.get("Action", "")
         try:
             if operation == "AssumeRole":
-                self._session(request.values, access_key)
+                self._parse_session(request.values, access_key)
             elif operation != "GetCallerIdentity":
-                return _unimplemented_error(operation, "here only AssumeRole makes credentials")
+                return _make_unimplemented_error(
+                    operation, "here only AssumeRole makes credentials"
+                )
         except ApiError as wrong:
             return wrong
         return None
@@ -68,9 +70,11 @@ class SecurityTokens:
     def answer(self, request: Request, access_key: str) -> Response:
         """Return the response to a request for which :meth:`refusal` returned None."""
         if request.values["Action"] == "GetCallerIdentity":
-            identity = self.keys.identity(access_key)
-            return _result(request, identity) if identity else self.moto.answer(request, "sts")
-        session = self._session(request.values, access_key)
+            identity = self.keys.find_identity(access_key)
+            return (
+                _make_response(request, identity) if identity else self.moto.answer(request, "sts")
+            )
+        session = self._parse_session(request.values, access_key)
         key, secret, token = self.keys.open(session)
         credentials = {
             "AccessKeyId": key,
@@ -79,9 +83,9 @@ class SecurityTokens:
             "Expiration": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.until)),
         }
         user = {"AssumedRoleId": session.user_id, "Arn": session.arn}
-        return _result(request, {"AssumedRoleUser": user, "Credentials": credentials})
+        return _make_response(request, {"AssumedRoleUser": user, "Credentials": credentials})
 
-    def _session(self, form: Form, access_key: str) -> Session:
+    def _parse_session(self, form: Form, access_key: str) -> Session:
         """Return the session that an AssumeRole request describes, without credentials.
 
         Raises:
@@ -89,70 +93,83 @@ class SecurityTokens:
         """
         names = {name.partition(".")[0] for name in form if not name.startswith("X-Amz-")}
         for name in sorted(names - MEMBERS - {"Action", "Version"}):
-            raise _unimplemented_error(
+            raise _make_unimplemented_error(
                 "AssumeRole", f"{name} would have no effect here: leave it out"
             )
         role, name = form.get("RoleArn", ""), form.get("RoleSessionName", "")
         if not (parts := ROLE.fullmatch(role)):
-            raise _invalid(f"{role} is invalid")
+            raise _make_validation_error(f"{role} is invalid")
         if not _NAME.fullmatch(name):
-            raise _invalid(
+            raise _make_validation_error(
                 f"RoleSessionName {name!r}: expected 2 to 64 letters, digits and +=,.@-_"
             )
-        owner, source = other_account_of(role) or account(), self.keys.session(access_key)
-        tags, transitive = _tags(form, source)
+        owner, source = (
+            find_other_account(role) or read_account(),
+            self.keys.find_session(access_key),
+        )
+        tags, transitive = _parse_tags(form, source)
         # The policies and the maximum duration come from the role's account, not from the caller's.
-        with enter_scope(region(), owner):
-            iam_role = account_policies.role(role)
-            policies = tuple(self._policies(form))
+        with enter_scope(read_region(), owner):
+            iam_role = account_policies.find_role(role)
+            policies = tuple(self._iter_policies(form))
         longest = int(getattr(iam_role, "max_session_duration", None) or USUAL)
-        seconds = _duration(form.get("DurationSeconds"), longest, self.keys.is_user(access_key))
-        user_id = f"{iam_role.id if iam_role else role_id(parts['name'])}:{name}"
+        seconds = _parse_duration(
+            form.get("DurationSeconds"), longest, self.keys.is_user(access_key)
+        )
+        user_id = f"{iam_role.id if iam_role else make_role_id(parts['name'])}:{name}"
         until = time.time() + seconds
         return Session(role, name, owner, user_id, until, policies, tags, transitive)
 
-    def _policies(self, form: Form) -> Iterator[Policy]:
+    def _iter_policies(self, form: Form) -> Iterator[Policy]:
         """Iterate over the session policies of the request. The current account must be that of its
         role.
         """
         if (text := form.get("Policy")) is not None:
             if len(text) > LONGEST_POLICY:
-                raise _invalid(f"Policy: expected at most {LONGEST_POLICY} characters")
+                raise _make_validation_error(
+                    f"Policy: expected at most {LONGEST_POLICY} characters"
+                )
             try:
                 yield read_policy("session policy", text)
             except MalformedPolicy as wrong:
                 raise ApiError("MalformedPolicyDocument", str(wrong)) from None
         arns = [entry.get("arn", "") for entry in parse_list(form, "PolicyArns")]
         if len(arns) > 10:
-            raise _invalid("PolicyArns: expected at most 10 managed policies")
+            raise _make_validation_error("PolicyArns: expected at most 10 managed policies")
         for arn in arns:
             if ":iam::aws:policy/" in arn:
                 self.moto.load_managed_policies()
-            if (policy := account_policies.managed_policy(arn)) is None:
-                raise _invalid(f"PolicyArns: {arn} is no policy of account {account()}, nor AWS's")
+            if (policy := account_policies.find_managed_policy(arn)) is None:
+                raise _make_validation_error(
+                    f"PolicyArns: {arn} is no policy of account {read_account()}, nor AWS's"
+                )
             yield policy
 
 
-def _duration(value: str | None, longest: int, is_user: bool) -> int:
+def _parse_duration(value: str | None, longest: int, is_user: bool) -> int:
     """Return the number of seconds for which a session lasts. ``is_user``: the caller is a user.
     Sessions that other sessions create (role chaining) are limited to one hour.
     """
     seconds = USUAL if value is None else int(value) if value.isdecimal() else -1
     if not SHORTEST <= seconds <= LONGEST:
-        raise _invalid(f"DurationSeconds {value}: expected {SHORTEST} to {LONGEST} seconds")
+        raise _make_validation_error(
+            f"DurationSeconds {value}: expected {SHORTEST} to {LONGEST} seconds"
+        )
     if seconds > USUAL and not is_user:
-        raise _invalid(
+        raise _make_validation_error(
             "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by "
             "role chaining."
         )
     if seconds > longest:
-        raise _invalid(
+        raise _make_validation_error(
             "The requested DurationSeconds exceeds the MaxSessionDuration set for this role."
         )
     return seconds
 
 
-def _tags(form: Form, source: Session | None) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+def _parse_tags(
+    form: Form, source: Session | None
+) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
     """Return a session's tags, and the keys, in lower case, of those that are passed on to further
     sessions.
 
@@ -161,7 +178,9 @@ def _tags(form: Form, source: Session | None) -> tuple[tuple[tuple[str, str], ..
     tags = [(tag.get("Key", ""), tag.get("Value", "")) for tag in parse_list(form, "Tags")]
     keys = [key.lower() for key, _ in tags]
     if len(tags) > 50 or any(not 1 <= len(k) <= 128 or len(v) > 256 for k, v in tags):
-        raise _invalid("Tags: expected at most 50, with keys of 1 to 128 and values of 0 to 256")
+        raise _make_validation_error(
+            "Tags: expected at most 50, with keys of 1 to 128 and values of 0 to 256"
+        )
     if len(set(keys)) < len(keys):
         message = "Duplicate tag keys found. Please note that Tag keys are case insensitive."
         raise ApiError("InvalidParameterValue", message)
@@ -177,44 +196,44 @@ def _tags(form: Form, source: Session | None) -> tuple[tuple[tuple[str, str], ..
     return (*chain_tags, *tags), chain_keys | new_keys
 
 
-def _result(request: Request, members: Mapping[str, str | Mapping[str, str]]) -> Response:
+def _make_response(request: Request, members: Mapping[str, str | Mapping[str, str]]) -> Response:
     operation = request.values["Action"]
-    result = f"<{operation}Result>{_xml(members)}</{operation}Result>"
+    result = f"<{operation}Result>{_render_xml(members)}</{operation}Result>"
     body = f'<{operation}Response xmlns="{_SPACE}">{result}</{operation}Response>'
     return Response(body, content_type="text/xml")
 
 
-def _xml(members: Mapping[str, str | Mapping[str, str]]) -> str:
+def _render_xml(members: Mapping[str, str | Mapping[str, str]]) -> str:
     texts = {k: v if isinstance(v, Mapping) else escape(v) for k, v in members.items()}
     return "".join(
-        f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>"
+        f"<{name}>{_render_xml(value) if isinstance(value, Mapping) else value}</{name}>"
         for name, value in texts.items()
     )
 
 
-def _unimplemented_error(operation: str, reason: str) -> ApiError:
+def _make_unimplemented_error(operation: str, reason: str) -> ApiError:
     return ApiError("InvalidAction", f"The emulator does not implement {operation}: {reason}.")
 
 
-def _invalid(message: str) -> ApiError:
+def _make_validation_error(message: str) -> ApiError:
     return ApiError("ValidationError", message)
 
 
 # Check a signed request against the policies that apply to the owner of the key that signed it.
 
 
-def refusal(
+def find_denial(
     authority: Authority, keys: Keys, request: Request, signature: RequestSignature
 ) -> ApiError | None:
     """Return the error if IAM denies the request. Return None if it does not."""
-    caller = _caller(authority, keys, signature.key)
+    caller = _find_caller(authority, keys, signature.key)
     if caller is None:
         return None
     if signature.service == "s3":
-        calls = s3_calls(request, authority.objects)
-        request.environ[MAY_DELETE] = _deletion_check(authority, caller)
+        calls = iter_s3_calls(request, authority.objects)
+        request.environ[MAY_DELETE] = _make_deletion_check(authority, caller)
     else:
-        calls = service_calls(signature.service, request)
+        calls = iter_service_calls(signature.service, request)
     try:
         authority.check(caller, calls)
     except ApiError as denial:
@@ -222,23 +241,25 @@ def refusal(
     return None
 
 
-def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
+def _find_caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
     if access_key == keys.own_pair[0]:
-        return authority.administrator()
-    if loan := keys.loan(access_key):
-        return authority.session(loan.role)
-    if session := keys.session(access_key):
-        return authority.of_session(session)
-    return authority.of_user(access_key)
+        return authority.find_administrator()
+    if loan := keys.find_loan(access_key):
+        return authority.find_role_caller(loan.role)
+    if session := keys.find_session(access_key):
+        return authority.find_session_caller(session)
+    return authority.find_user_caller(access_key)
 
 
-def _deletion_check(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:
+def _make_deletion_check(
+    authority: Authority, caller: Caller
+) -> Callable[[str, str, str | None], None]:
     """Return the function with which S3 checks the permission to delete each key of a
     DeleteObjects.
     """
 
     def may_delete(bucket: str, key: str, version: str | None) -> None:
         verb = "DeleteObjectVersion" if version else "DeleteObject"
-        authority.check(caller, [object_call(verb, bucket, key)])
+        authority.check(caller, [make_object_call(verb, bucket, key)])
 
     return may_delete

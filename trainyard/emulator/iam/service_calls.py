@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from werkzeug import Request
 
-from trainyard.emulator.request_scope import account, make_arn, other_account_of
-from trainyard.emulator.rest_requests import json_object, parse_list
-from trainyard.emulator.services.moto_operations import operation_of
+from trainyard.emulator.request_scope import find_other_account, make_arn, read_account
+from trainyard.emulator.rest_requests import parse_json_object, parse_list
+from trainyard.emulator.services.moto_operations import find_operation
 
 # A call as IAM sees it: an action on a resource, with the condition keys that are known about it.
 
@@ -31,14 +31,16 @@ class Call:
     """Condition keys of the service that this request could have, whether it has them or not."""
 
 
-def values(**keys: Any) -> dict[str, tuple[str, ...]]:
+def build_condition_keys(**keys: Any) -> dict[str, tuple[str, ...]]:
     """Return the condition keys that have a value; ``__`` in a name stands for the colon."""
     return {
-        name.replace("__", ":"): texts(value) for name, value in keys.items() if value is not None
+        name.replace("__", ":"): to_iam_texts(value)
+        for name, value in keys.items()
+        if value is not None
     }
 
 
-def texts(value: Any) -> tuple[str, ...]:
+def to_iam_texts(value: Any) -> tuple[str, ...]:
     """Return a value of a request as IAM's texts: ``true`` for True, one text per list item."""
     several: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
     return tuple(
@@ -71,18 +73,18 @@ _TAGGING = frozenset({"aws:requesttag/", "aws:tagkeys"})
 _KNOWN_KEYS = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
 
 
-def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def iter_sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     """Iterate over the calls that a SageMaker operation needs, PassRole included."""
     context = {
         key.lower(): key_values
         for key, names in _MEMBERS.items()
         if (
             key_values := tuple(
-                t for name in names for v in members(request, name) for t in texts(v)
+                t for name in names for v in iter_members(request, name) for t in to_iam_texts(v)
             )
         )
     } | tag_keys(request.get("Tags"))
-    resource = _sagemaker_resource(operation, request)
+    resource = _find_sagemaker_resource(operation, request)
     yield Call(f"sagemaker:{operation}", resource, context, _KNOWN_KEYS)
     if operation in ("CreateEndpoint", "UpdateEndpoint"):
         config = make_arn("sagemaker", f"endpoint-config/{request.get('EndpointConfigName', '')}")
@@ -98,22 +100,22 @@ def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
     roles = {
         role
         for name in _ROLE_MEMBERS
-        for role in members(request, name)
+        for role in iter_members(request, name)
         if isinstance(role, str) and ":role/" in role
     }
     for role in sorted(roles):
-        context = values(iam__passedtoservice=service)
+        context = build_condition_keys(iam__passedtoservice=service)
         yield Call("iam:PassRole", role, context, frozenset({"iam:associatedresourcearn"}))
 
 
-def members(value: Any, name: str) -> Iterator[Any]:
+def iter_members(value: Any, name: str) -> Iterator[Any]:
     """Iterate over the values of all members with that name, at any depth."""
     for child in value if isinstance(value, list) else ():
-        yield from members(child, name)
+        yield from iter_members(child, name)
     for member, child in value.items() if isinstance(value, Mapping) else ():
         if member == name:
             yield child
-        yield from members(child, name)
+        yield from iter_members(child, name)
 
 
 def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
@@ -121,20 +123,20 @@ def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
         return {}
     key_values = {
-        f"aws:requesttag/{str(t.get('Key')).lower()}": texts(t.get("Value")) for t in tags
+        f"aws:requesttag/{str(t.get('Key')).lower()}": to_iam_texts(t.get("Value")) for t in tags
     }
     return key_values | (
         {"aws:tagkeys": tuple(str(tag.get("Key")) for tag in tags)} if tags else {}
     )
 
 
-def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
+def _find_sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
     """Return the ARN that the request names or creates; ``*`` if it names none."""
     if arn := request.get("PipelineExecutionArn") or request.get("ResourceArn"):
         return str(arn)
     kind = re.sub(r"^[A-Z][a-z]+", "", operation)
     if kind.startswith("ModelPackage") and not kind.startswith("ModelPackageGroup"):
-        return _package(request)
+        return _build_package_arn(request)
     # Of the operation's noun, take the longest beginning after which a member is named:
     # CreateTrainingJob has the member TrainingJobName.
     for length in range(len(kind), 2, -1):
@@ -152,21 +154,21 @@ def _build_arn(kind: str, name: str) -> str:
     return make_arn("sagemaker", f"{resource}/{name}")
 
 
-def _package(request: Mapping[str, Any]) -> str:
+def _build_package_arn(request: Mapping[str, Any]) -> str:
     """Return a model package's ARN; if it has no version yet, a pattern for all of its group."""
     name = request.get("ModelPackageName") or request.get("ModelPackageArn")
     if name:
         return _build_arn("ModelPackage", str(name))
     group = str(request.get("ModelPackageGroupName") or "")
-    owner = group.split(":")[4] if group.startswith("arn:") else account()
+    owner = group.split(":")[4] if group.startswith("arn:") else read_account()
     arn = make_arn("sagemaker", f"model-package/{group.rpartition('/')[2]}/*")
-    return arn.replace(f":{account()}:", f":{owner}:") if group else "*"
+    return arn.replace(f":{read_account()}:", f":{owner}:") if group else "*"
 
 
 # The other services.
 
 
-def key_call(action: str, key: str, **context: str) -> Call:
+def make_key_call(action: str, key: str, **context: str) -> Call:
     """Return a call of an action on a KMS key; an alias stands for any key that has it."""
     plain = key.rpartition(":")[2]
     known_keys = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
@@ -175,7 +177,7 @@ def key_call(action: str, key: str, **context: str) -> Call:
         arn = f"{key.rpartition(':')[0]}:key/*" if ":" in key else make_arn("kms", "key/*")
     else:
         arn = key if ":" in key else make_arn("kms", f"key/{plain}")
-    return Call(f"kms:{action}", arn, values(**context), known_keys)
+    return Call(f"kms:{action}", arn, build_condition_keys(**context), known_keys)
 
 
 def log_call(action: str, group: str, stream: str = "") -> Call:
@@ -183,50 +185,50 @@ def log_call(action: str, group: str, stream: str = "") -> Call:
     return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))
 
 
-def _logs(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_logs_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     group = request.get("logGroupName") or str(request.get("logGroupIdentifier", "*"))
     streams = operation in ("PutLogEvents", "GetLogEvents", "CreateLogStream", "DeleteLogStream")
     stream = request.get("logStreamName", "") if streams else ""
     yield log_call(operation, group.partition("log-group:")[2] or group, stream)
 
 
-def _events(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_events_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     name = request.get("Rule") or (request.get("Name") if operation.endswith("Rule") else None)
     yield Call(f"events:{operation}", make_arn("events", f"rule/{name}") if name else "*")
     yield from pass_role_calls(request, "events.amazonaws.com")
 
 
-def _sqs(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_sqs_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     name = str(request.get("QueueUrl") or request.get("QueueName") or "*").rpartition("/")[2]
     yield Call(f"sqs:{operation}", make_arn("sqs", name))
 
 
-def _sns(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_sns_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     yield Call(f"sns:{operation}", str(request.get("TopicArn") or "*"))
 
 
-def _kms(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_kms_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     key = str(request.get("KeyId") or "*")
     is_resource = key.startswith("arn:") or key == "*"
     yield Call(f"kms:{operation}", key if is_resource else make_arn("kms", f"key/{key}"))
 
 
-def _iam(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_iam_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     for kind in ("Role", "User", "Policy", "Group"):
         if name := request.get(f"{kind}Name") if kind.lower() in operation.lower() else None:
-            yield Call(f"iam:{operation}", f"arn:aws:iam::{account()}:{kind.lower()}/{name}")
+            yield Call(f"iam:{operation}", f"arn:aws:iam::{read_account()}:{kind.lower()}/{name}")
             return
     yield Call(f"iam:{operation}", str(request.get("PolicyArn") or "*"))
 
 
-def _sts(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_sts_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     """Iterate over AssumeRole, and over TagSession if tags are given.
 
     GetCallerIdentity needs no permission (IAM user guide).
     """
     if operation != "AssumeRole":
         return
-    context = tag_keys(parse_list(request, "Tags")) | values(
+    context = tag_keys(parse_list(request, "Tags")) | build_condition_keys(
         sts__externalid=request.get("ExternalId"),
         sts__rolesessionname=request.get("RoleSessionName"),
         sts__transitivetagkeys=parse_list(request, "TransitiveTagKeys") or None,
@@ -236,37 +238,39 @@ def _sts(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
         yield Call(f"sts:{action}", str(request.get("RoleArn")), context, _OF_SESSIONS)
 
 
-def _metrics(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+def _iter_metrics_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     if alarm := request.get("AlarmName"):
         yield Call(f"cloudwatch:{operation}", make_arn("cloudwatch", f"alarm:{alarm}"))
         return
     yield Call(
-        f"cloudwatch:{operation}", "*", values(cloudwatch__namespace=request.get("Namespace"))
+        f"cloudwatch:{operation}",
+        "*",
+        build_condition_keys(cloudwatch__namespace=request.get("Namespace")),
     )
 
 
 _SERVICES: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Call]]] = {
-    "sagemaker": sagemaker_calls,
-    "logs": _logs,
-    "events": _events,
-    "sqs": _sqs,
-    "sns": _sns,
-    "kms": _kms,
-    "iam": _iam,
-    "sts": _sts,
-    "monitoring": _metrics,
+    "sagemaker": iter_sagemaker_calls,
+    "logs": _iter_logs_calls,
+    "events": _iter_events_calls,
+    "sqs": _iter_sqs_calls,
+    "sns": _iter_sns_calls,
+    "kms": _iter_kms_calls,
+    "iam": _iter_iam_calls,
+    "sts": _iter_sts_calls,
+    "monitoring": _iter_metrics_calls,
 }
 _FUNCTION = re.compile(r"/[\d-]+/functions/(?P<name>[^/]+)(?P<rest>/invocations)?")
 _ENDPOINT = re.compile(r"/endpoints/(?P<name>[^/]+)/(?P<verb>invocations|async-invocations)")
 
 
-def service_calls(service: str, request: Request) -> Iterator[Call]:
+def iter_service_calls(service: str, request: Request) -> Iterator[Call]:
     """Iterate over the calls that a request needs; ``service`` is its signing name.
 
     For a service that is not in ``_SERVICES`` the resource is not known: it is ``*``.
     """
     if service == "lambda" and (match := _FUNCTION.match(request.path)):
-        verb = "InvokeFunction" if match["rest"] else operation_of(service, request)
+        verb = "InvokeFunction" if match["rest"] else find_operation(service, request)
         name = unquote(match["name"])
         plain = name.rpartition("function:")[2].partition(":")[0]
         arn = name if name.startswith("arn:") else make_arn("lambda", f"function:{plain}")
@@ -276,20 +280,20 @@ def service_calls(service: str, request: Request) -> Iterator[Call]:
         verb = "InvokeEndpointAsync" if match["verb"].startswith("async") else "InvokeEndpoint"
         yield Call(f"sagemaker:{verb}", make_arn("sagemaker", f"endpoint/{match['name']}"))
         return
-    operation = operation_of(service, request)
+    operation = find_operation(service, request)
     list_calls = _SERVICES.get(service)
     if list_calls is None:
         yield Call(f"{service}:{operation}")
         return
     form = request.values.to_dict() if "Action" in request.values else {}
-    yield from list_calls(operation, form or json_object(request.get_data() or b"{}"))
+    yield from list_calls(operation, form or parse_json_object(request.get_data() or b"{}"))
 
 
-def owner(service: str, request: Request) -> str:
+def find_key_owner(service: str, request: Request) -> str:
     """Return the account that owns the key of a request to KMS, if it is not the current account.
 
     The request names the key by its ARN. Return "" for all other requests.
     """
     if service != "kms":
         return ""
-    return other_account_of(str(json_object(request.get_data() or b"{}").get("KeyId", "")))
+    return find_other_account(str(parse_json_object(request.get_data() or b"{}").get("KeyId", "")))

@@ -61,13 +61,13 @@ def main() -> None:
         handler = find(os.environ["_HANDLER"])
         print(f"START RequestId: {call['request']} Version: {version}", flush=True)
         start_time = time.monotonic()
-        answer["result"] = marshal(handler(call["event"], Context(call)))
+        answer["result"] = marshal_result(handler(call["event"], Context(call)))
     except Fault as fault:
-        answer["error"] = error(fault.kind, str(fault), fault.trace)
+        answer["error"] = make_error(fault.kind, str(fault), fault.trace)
     except Exception as failure:  # noqa: BLE001 - any error of the user's function
         frames = traceback.extract_tb(failure.__traceback__)
         user_frames = [frame for frame in frames if frame.filename != __file__]
-        answer["error"] = error(
+        answer["error"] = make_error(
             type(failure).__name__, str(failure), traceback.format_list(user_frames)
         )
     if answer["error"]:
@@ -104,7 +104,7 @@ def find(name: str) -> Any:
     return getattr(loaded_module, function)
 
 
-def marshal(value: Any) -> Any:
+def marshal_result(value: Any) -> Any:
     """Return the handler's result as plain JSON types. Raises Fault if that is not possible."""
     try:
         return json.loads(json.dumps(value))
@@ -113,7 +113,7 @@ def marshal(value: Any) -> Any:
         raise Fault("Runtime.MarshalError", message) from None
 
 
-def error(kind: str, message: str, trace: list[str]) -> dict[str, Any]:
+def make_error(kind: str, message: str, trace: list[str]) -> dict[str, Any]:
     return {"errorMessage": message, "errorType": kind, "requestId": "", "stackTrace": trace}
 
 

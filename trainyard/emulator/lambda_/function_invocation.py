@@ -15,9 +15,9 @@ from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.install_layer import remove_scratch
 from trainyard.emulator.containers.isolation import choose
-from trainyard.emulator.containers.node import Node, base_environment
+from trainyard.emulator.containers.node import Node, build_base_environment
 from trainyard.emulator.json_documents import write_json
-from trainyard.emulator.request_scope import region
+from trainyard.emulator.request_scope import read_region
 from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 
@@ -75,7 +75,7 @@ class Invocation:
             with grant_access(self.place.aws, self.configuration["Role"], False) as access:
                 start_time = time.monotonic()
                 outcome = self._start(node, access).run(INIT + self.configuration["Timeout"], 0)
-            return self._conclude(node, outcome, 1000 * (time.monotonic() - start_time))
+            return self._make_result(node, outcome, 1000 * (time.monotonic() - start_time))
         finally:
             if self._timer:
                 self._timer.cancel()
@@ -104,10 +104,12 @@ class Invocation:
         write_json(node.home / "event.json", values)
         now = time.strftime("%Y/%m/%d", time.gmtime())
         self._stream = f"{now}/[$LATEST]{uuid.uuid4().hex}"
-        node.environment = base_environment(region(), 1, node.python) | self._environment()
+        node.environment = (
+            build_base_environment(read_region(), 1, node.python) | self._build_environment()
+        )
         node.command = [str(node.python), str(Path(__file__).with_name("bootstrap.py"))]
 
-    def _environment(self) -> dict[str, str]:
+    def _build_environment(self) -> dict[str, str]:
         function = self.configuration
         return {
             **function.get("Environment", {}).get("Variables", {}),
@@ -125,34 +127,34 @@ class Invocation:
     def _start(self, node: Node, access: Access | None) -> Cluster:
         """Return the cluster with the one process of the invocation, ready to run."""
         isolation = choose()
-        node.environment |= access.environment(isolation) if access else {}
+        node.environment |= access.build_environment(isolation) if access else {}
         isolation.prepare(node, [node.name])
         if isolation.notice:
             self._write_line(f"[emulator] {isolation.notice}")
         route = access.route if access else None
-        self._cluster = Cluster(self.directory, [node], isolation, self._line, route)
+        self._cluster = Cluster(self.directory, [node], isolation, self._receive_line, route)
         # If ``stop`` was called before this line, it found no cluster to stop.
         if self._is_stopped:
             self._cluster.stop(0)
         return self._cluster
 
-    def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
+    def _make_result(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
         """Return the result of the ended process, and write the last lines of the log."""
         home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._write_line)
         text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
         if self._timed_out:
             seconds = f"{self.configuration['Timeout']:.2f}"
             message = f"RequestId: {self.request} Error: Task timed out after {seconds} seconds"
-            result = self._failure("Sandbox.Timedout", message)
+            result = self._make_failure("Sandbox.Timedout", message)
         elif text and len(text) > LONGEST_ANSWER:
-            result = self._oversize_failure()
+            result = self._make_oversize_failure()
         elif (answer := _parse_answer(text)) is None:
-            result = self._failure("Runtime.ExitError", self._exit_message(outcome))
+            result = self._make_failure("Runtime.ExitError", self._exit_message(outcome))
         else:
             milliseconds, memory = answer["milliseconds"], answer["memory"]
             payload = json.dumps(answer["error"] or answer["result"]).encode()
             if len(payload) > LARGEST:
-                result = self._oversize_failure()
+                result = self._make_oversize_failure()
             else:
                 result = Result(payload, bool(answer["error"]))
         self._write_line(f"END RequestId: {self.request}")
@@ -165,9 +167,9 @@ class Invocation:
         result.tail = "".join(f"{line}\n" for line in self._lines).encode()[-TAIL:]
         return result
 
-    def _oversize_failure(self) -> Result:
+    def _make_oversize_failure(self) -> Result:
         limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
-        return self._failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
+        return self._make_failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
 
     def _exit_message(self, outcome: Outcome) -> str:
         status = outcome.failure.status if outcome.failure else 0
@@ -177,7 +179,7 @@ class Invocation:
             how = "with error: the emulator is stopping"
         return f"RequestId: {self.request} Error: Runtime exited {how}"
 
-    def _failure(self, kind: str, message: str) -> Result:
+    def _make_failure(self, kind: str, message: str) -> Result:
         self._write_line(message)
         return Result(json.dumps({"errorType": kind, "errorMessage": message}).encode(), True)
 
@@ -188,7 +190,7 @@ class Invocation:
         logging = self.configuration.get("LoggingConfig", {})
         return logging.get("LogGroup") or f"/aws/lambda/{self.configuration['FunctionName']}"
 
-    def _line(self, _: str, line: str) -> None:
+    def _receive_line(self, _: str, line: str) -> None:
         """Write a line of the process to the log; the line START starts the time-out."""
         # As on AWS, the time-out starts with the handler, not with the import of its module.
         if self._timer is None and line.startswith(f"START RequestId: {self.request}"):

@@ -28,7 +28,7 @@ from werkzeug import Request, Response
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.lambda_.function_invocation import LARGEST, Invocation, Result
-from trainyard.emulator.request_scope import ApiError, Thread, make_arn, page
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn, make_page
 from trainyard.emulator.rest_requests import Rest
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import JobServices
@@ -52,12 +52,12 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
     if "ZipFile" in request:
         return request["ZipFile"]
     if "S3Bucket" not in request or "S3Key" not in request:
-        raise invalid("Please provide a source for function code.")
+        raise make_parameter_error("Please provide a source for function code.")
     place = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
     try:
         return objects.read_bytes(*place)
     except ApiError as missing:
-        raise invalid(
+        raise make_parameter_error(
             f"Error occurred while GetObject. S3 Error Code: {missing.code}. "
             f"S3 Error Message: {missing.message}"
         ) from None
@@ -72,19 +72,19 @@ def unzip(data: bytes, root: Path) -> Code:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if not archive.namelist():
-                raise invalid("Uploaded file must be a non-empty zip")
+                raise make_parameter_error("Uploaded file must be a non-empty zip")
             if sum(info.file_size for info in archive.infolist()) >= MOST:
-                raise invalid(f"Unzipped size must be smaller than {MOST} bytes")
+                raise make_parameter_error(f"Unzipped size must be smaller than {MOST} bytes")
             archive.extractall(folder)
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError) as wrong:
         shutil.rmtree(folder, ignore_errors=True)
         message = "Could not unzip uploaded file. Please check your file, then try to upload again."
-        raise invalid(message) from wrong
+        raise make_parameter_error(message) from wrong
     digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
     return Code(digest, len(data), folder.name)
 
 
-def invalid(message: str) -> ApiError:
+def make_parameter_error(message: str) -> ApiError:
     return ApiError("InvalidParameterValueException", message)
 
 
@@ -132,13 +132,13 @@ def read_configuration(request: dict) -> dict[str, Any]:
         value = request.get(member)
         parts = list(value.values()) if isinstance(value, dict) else [value]
         if value and any(parts):
-            raise invalid(f"{member} is not run by this emulator: {reason}")
+            raise make_parameter_error(f"{member} is not run by this emulator: {reason}")
     if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
         message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
-        raise invalid(f"{message} only Python: expected python3.x")
+        raise make_parameter_error(f"{message} only Python: expected python3.x")
     for member, (least, most) in LIMITS.items():
         if not least <= request.get(member, least) <= most:
-            raise invalid(f"{member} {request[member]}: expected {least} to {most}")
+            raise make_parameter_error(f"{member} {request[member]}: expected {least} to {most}")
     _check_environment(request.get("Environment", {}).get("Variables", {}))
     return {
         member: request[member] for member in SETTINGS if request.get(member) not in (None, {}, [])
@@ -149,13 +149,13 @@ def _check_environment(variables: dict[str, str]) -> None:
     """Raise ``InvalidParameterValueException`` for reserved or too large variables."""
     reserved_names = [name for name in variables if RESERVED_NAMES.fullmatch(name)]
     if reserved_names:
-        raise invalid(
+        raise make_parameter_error(
             "Lambda was unable to configure your environment variables because the environment "
             "variables you have provided contains reserved keys that are currently not supported "
             f"for modification. Reserved keys used in this request: {', '.join(reserved_names)}"
         )
     if sum(len(f"{key}{value}".encode()) for key, value in variables.items()) > 4096:
-        raise invalid(
+        raise make_parameter_error(
             "Lambda was unable to configure your environment variables because the environment "
             "variables you have provided exceeded the 4KB limit."
         )
@@ -210,19 +210,19 @@ class Functions:
     def create(self, request: dict) -> dict:
         name, code = _name(request["FunctionName"]), request["Code"]
         if request.get("PackageType", "Zip") != "Zip" or "ImageUri" in code:
-            raise invalid(
+            raise make_parameter_error(
                 "PackageType Image is not run by this emulator, which has no containers: give the "
                 "handler's code as a zip, with Runtime and Handler"
             )
         if not request.get("Runtime") or not request.get("Handler"):
             message = "Runtime and Handler are mandatory parameters for functions created with"
-            raise invalid(f"{message} deployment packages.")
+            raise make_parameter_error(f"{message} deployment packages.")
         new_settings = read_configuration(request)
         _check_members(request)
         with self._lock:
-            if self._path(name).exists():
+            if self._build_path(name).exists():
                 raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
-            folder = self._path(name).parent
+            folder = self._build_path(name).parent
             folder.mkdir(parents=True, exist_ok=True)
             unpacked_files = unzip(read_zip(code, self._place.objects), folder)
             configuration = {
@@ -252,7 +252,7 @@ class Functions:
         paths = sorted(self._root.glob("*/function.json"))
         configurations = [read_json(path)["configuration"] for path in paths]
         paging_request = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
-        answer = page(
+        answer = make_page(
             "Functions", configurations, {k: v for k, v in paging_request.items() if v}, 50
         )
         if "NextToken" in answer:
@@ -261,11 +261,13 @@ class Functions:
 
     def update_code(self, request: dict) -> dict:
         if "ImageUri" in request:
-            raise invalid("ImageUri is not run by this emulator, which has no containers")
+            raise make_parameter_error(
+                "ImageUri is not run by this emulator, which has no containers"
+            )
         _check_members(request)
         with self._lock:
             record = self._find(request)
-            folder = self._path(record["configuration"]["FunctionName"]).parent
+            folder = self._build_path(record["configuration"]["FunctionName"]).parent
             unpacked_files = unzip(read_zip(request, self._place.objects), folder)
             return self._store(record, unpacked_files)
 
@@ -284,22 +286,24 @@ class Functions:
     def delete(self, request: dict) -> dict:
         with self._lock:
             record = self._find(request)
-            shutil.rmtree(self._path(record["configuration"]["FunctionName"]).parent)
+            shutil.rmtree(self._build_path(record["configuration"]["FunctionName"]).parent)
         return {"StatusCode": 204}
 
     def invoke(self, request: dict) -> dict:
         _check_members(request)
         kind = request.get("InvocationType", "RequestResponse")
         if kind not in ("RequestResponse", "Event", "DryRun"):
-            raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
+            raise make_parameter_error(
+                f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun"
+            )
         configuration = self._find(request)["configuration"]
-        event = _event(request.get("Payload", b""))
+        event = _parse_event(request.get("Payload", b""))
         if kind == "DryRun":
             return {"StatusCode": 204}
         if kind == "Event":
             # Written before the response: if the process dies, no event is lost, but its
             # invocation may be repeated.
-            events = self._path(configuration["FunctionName"]).parent / "events"
+            events = self._build_path(configuration["FunctionName"]).parent / "events"
             path = events / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
             write_json(path, event)
             self._start_delivery(path)
@@ -314,7 +318,7 @@ class Functions:
 
     # For other packages of the emulator.
 
-    def configuration(self, name: str) -> dict:
+    def find_configuration(self, name: str) -> dict:
         """Return GetFunctionConfiguration's response; ``name`` is a name or an ARN.
 
         Raises ``ResourceNotFoundException``.
@@ -326,7 +330,7 @@ class Functions:
         with self._lock:
             record = self._find({"FunctionName": name})
             configuration = record["configuration"]
-            code = self._path(configuration["FunctionName"]).parent / record["code"]
+            code = self._build_path(configuration["FunctionName"]).parent / record["code"]
             number = uuid.uuid4()
             run = Invocation(self._place, configuration, code, self._runs / number.hex, str(number))
             if self._closing.is_set():
@@ -368,7 +372,7 @@ class Functions:
 
     # Internal methods.
 
-    def _path(self, name: str) -> Path:
+    def _build_path(self, name: str) -> Path:
         return self._root / name / "function.json"
 
     def _find(self, request: dict) -> dict:
@@ -376,10 +380,10 @@ class Functions:
         name = _name(request["FunctionName"])
         own_qualifier = request["FunctionName"].rpartition("function:")[2].partition(":")[2]
         qualifier = request.get("Qualifier") or own_qualifier
-        if qualifier not in ("", "$LATEST") or not self._path(name).exists():
+        if qualifier not in ("", "$LATEST") or not self._build_path(name).exists():
             arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
             raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
-        return read_json(self._path(name))
+        return read_json(self._build_path(name))
 
     def _store(self, record: dict, code: Code | None = None) -> dict:
         """Store the function's record under a new revision id; return its configuration.
@@ -393,8 +397,8 @@ class Functions:
         if code:
             configuration |= {"CodeSha256": code.sha256, "CodeSize": code.size}
             record["code"] = code.folder
-        write_json(self._path(configuration["FunctionName"]), record)
-        folder = self._path(configuration["FunctionName"]).parent
+        write_json(self._build_path(configuration["FunctionName"]), record)
+        folder = self._build_path(configuration["FunctionName"]).parent
         used = {run.code for run in self._running} | {folder / record["code"]}
         for old in folder.glob("code-*"):
             if old not in used:
@@ -407,7 +411,9 @@ def _name(reference: str) -> str:
     _, arn, rest = reference.rpartition("function:")
     name = (rest if arn else reference).partition(":")[0]
     if not NAME.fullmatch(name):
-        raise invalid(f"FunctionName {reference!r}: expected at most 64 letters, digits, - and _")
+        raise make_parameter_error(
+            f"FunctionName {reference!r}: expected at most 64 letters, digits, - and _"
+        )
     return name
 
 
@@ -422,10 +428,10 @@ _NOT_KEPT = {
 def _check_members(request: dict) -> None:
     for member, reason in _NOT_KEPT.items():
         if request.get(member):
-            raise invalid(f"{member}: {reason}")
+            raise make_parameter_error(f"{member}: {reason}")
 
 
-def _event(payload: bytes) -> Any:
+def _parse_event(payload: bytes) -> Any:
     """Return the event in the payload of a request. Raises ApiError if it is not valid."""
     if len(payload) > LARGEST:
         message = f"Request must be smaller than {LARGEST} bytes for the InvokeFunction operation"

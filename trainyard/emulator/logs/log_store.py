@@ -64,7 +64,7 @@ class LogStore:
 
     def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
         """Add one event per message, with the current time; create group and stream if needed."""
-        now = _now()
+        now = _read_clock_ms()
         self.put(group, stream, [(now, message) for message in messages], create=True)
 
     def put(
@@ -76,20 +76,20 @@ class LogStore:
         group and stream are created if they do not exist; without it, ``ResourceNotFoundException``
         is raised.
         """
-        path, now = self._path(group, stream), _now()
+        path, now = self._build_stream_path(group, stream), _read_clock_ms()
         lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
         with self._lock:
             if create:
                 self._create(group, stream)
             elif not path.exists():
-                raise _missing(f"The specified log stream {stream!r} does not exist.")
+                raise _make_missing_error(f"The specified log stream {stream!r} does not exist.")
             with path.open("r+b") as file:
                 _end_torn_line(file)
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
     def create_group(self, group: str) -> None:
         with self._lock:
-            folder = self._folder(group)
+            folder = self._build_group_folder(group)
             if folder.exists():
                 raise ApiError(
                     "ResourceAlreadyExistsException", "The specified log group already exists"
@@ -98,8 +98,8 @@ class LogStore:
 
     def delete_group(self, group: str) -> None:
         with self._lock:
-            self._need_group(group)
-            shutil.rmtree(self._folder(group))
+            self._check_group(group)
+            shutil.rmtree(self._build_group_folder(group))
 
     def delete_stream(self, group: str, stream: str) -> None:
         path = self.stream(group, stream).path
@@ -108,7 +108,7 @@ class LogStore:
 
     def create_stream(self, group: str, stream: str) -> None:
         with self._lock:
-            self._need_group(group)
+            self._check_group(group)
             if not self._create(group, stream):
                 raise ApiError(
                     "ResourceAlreadyExistsException", "The specified log stream already exists"
@@ -116,28 +116,28 @@ class LogStore:
 
     # Methods that read.
 
-    def groups(self) -> list[tuple[str, int]]:
+    def list_groups(self) -> list[tuple[str, int]]:
         """Return (name, creation time in ms) of each group, sorted by name."""
         paths = [p for p in self.root.iterdir() if p.suffix == _GROUP]
-        return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in paths)
+        return sorted((unquote(p.name.removesuffix(_GROUP)), _read_birth_time(p)) for p in paths)
 
-    def streams(self, group: str, prefix: str = "") -> list[Stream]:
+    def list_streams(self, group: str, prefix: str = "") -> list[Stream]:
         """Return the group's streams whose names start with ``prefix``, sorted by name."""
-        self._need_group(group)
+        self._check_group(group)
         start = quote(prefix, safe="")
         names = (
             unquote(name.removesuffix(_STREAM))
-            for name in os.listdir(self._folder(group))
+            for name in os.listdir(self._build_group_folder(group))
             if name.startswith(start) and name.endswith(_STREAM)
         )
         return [self.stream(group, name) for name in sorted(names)]
 
     def stream(self, group: str, stream: str) -> Stream:
         """Return a stream. Raises ``ResourceNotFoundException`` if it does not exist."""
-        self._need_group(group)
-        path = self._path(group, stream)
+        self._check_group(group)
+        path = self._build_stream_path(group, stream)
         if not path.exists():
-            raise _missing("The specified log stream does not exist.")
+            raise _make_missing_error("The specified log stream does not exist.")
         with path.open("rb") as file:
             creation_time = _read_creation_time(file.readline(), path)
         return Stream(group, stream, path, creation_time)
@@ -146,23 +146,23 @@ class LogStore:
 
     def _create(self, group: str, stream: str) -> bool:
         """Create a stream; return whether it was created, False if it exists already."""
-        path = self._path(group, stream)
+        path = self._build_stream_path(group, stream)
         if path.exists():
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        header = {"group": group, "stream": stream, "created": _now()}
+        header = {"group": group, "stream": stream, "created": _read_clock_ms()}
         atomic_file.begin(path, json.dumps(header) + "\n").finish(durable=False)
         return True
 
-    def _folder(self, group: str) -> Path:
-        return self.root / _file_name("log group", group, _GROUP)
+    def _build_group_folder(self, group: str) -> Path:
+        return self.root / _encode_file_name("log group", group, _GROUP)
 
-    def _path(self, group: str, stream: str) -> Path:
-        return self._folder(group) / _file_name("log stream", stream, _STREAM)
+    def _build_stream_path(self, group: str, stream: str) -> Path:
+        return self._build_group_folder(group) / _encode_file_name("log stream", stream, _STREAM)
 
-    def _need_group(self, group: str) -> None:
-        if not self._folder(group).exists():
-            raise _missing("The specified log group does not exist.")
+    def _check_group(self, group: str) -> None:
+        if not self._build_group_folder(group).exists():
+            raise _make_missing_error("The specified log group does not exist.")
 
 
 def read_forward(path: Path, start: int) -> Iterator[Event]:
@@ -177,7 +177,7 @@ def read_forward(path: Path, start: int) -> Iterator[Event]:
             end = start + len(line)
             if not line.endswith(b"\n"):
                 return
-            yield _event(line, start)
+            yield _parse_event(line, start)
             start = end
 
 
@@ -188,7 +188,7 @@ def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
         position = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
         while position > first:
             start = data.rfind(b"\n", 0, position - 1) + 1
-            yield _event(data[start:position], start)
+            yield _parse_event(data[start:position], start)
             position = start
 
 
@@ -201,10 +201,10 @@ def _read_creation_time(header: bytes, path: Path) -> int:
     try:
         return int(json.loads(header)["created"])
     except (ValueError, KeyError, TypeError):
-        return _birth(path)
+        return _read_birth_time(path)
 
 
-def _event(line: bytes, start: int) -> Event:
+def _parse_event(line: bytes, start: int) -> Event:
     """Return the event in a line; for a damaged line, an event that shows it."""
     try:
         fields: dict[str, Any] = json.loads(line)
@@ -231,7 +231,7 @@ def _end_torn_line(file: BinaryIO) -> None:
         size -= step
 
 
-def _file_name(subject: str, name: str, suffix: str) -> str:
+def _encode_file_name(subject: str, name: str, suffix: str) -> str:
     """Return the name of the file for a group or stream. Raises ApiError for a bad name."""
     file_name = quote(name, safe="") + suffix
     if not name or len(file_name) > _LONGEST:
@@ -240,13 +240,13 @@ def _file_name(subject: str, name: str, suffix: str) -> str:
     return file_name
 
 
-def _birth(path: Path) -> int:
+def _read_birth_time(path: Path) -> int:
     return int(path.stat().st_ctime * 1000)
 
 
-def _missing(message: str) -> ApiError:
+def _make_missing_error(message: str) -> ApiError:
     return ApiError("ResourceNotFoundException", message)
 
 
-def _now() -> int:
+def _read_clock_ms() -> int:
     return int(time.time() * 1000)

@@ -57,7 +57,7 @@ class Logs:
         if more := sorted(name for name in request if request[name] and name != "logGroupName"):
             message = f"The emulator does not implement {more[0]} of a log group: leave it out."
             raise ApiError("InvalidParameterException", message)
-        self._store.create_group(_need(request, "logGroupName"))
+        self._store.create_group(_read_required_member(request, "logGroupName"))
         return {}
 
     def _delete_group(self, request: dict) -> dict:
@@ -65,20 +65,22 @@ class Logs:
         return {}
 
     def _delete_stream(self, request: dict) -> dict:
-        self._store.delete_stream(_group(request), _need(request, "logStreamName"))
+        self._store.delete_stream(_group(request), _read_required_member(request, "logStreamName"))
         return {}
 
     def _create_stream(self, request: dict) -> dict:
-        self._store.create_stream(_group(request), _need(request, "logStreamName"))
+        self._store.create_stream(_group(request), _read_required_member(request, "logStreamName"))
         return {}
 
     def _put(self, request: dict) -> dict:
-        events = [(e["timestamp"], e["message"]) for e in _need(request, "logEvents")]
+        events = [
+            (e["timestamp"], e["message"]) for e in _read_required_member(request, "logEvents")
+        ]
         if any(a[0] > b[0] for a, b in itertools.pairwise(events)):
             message = "Log events in a single PutLogEvents request must be in chronological order."
             raise ApiError("InvalidParameterException", message)
         # Called for its error: the stream must exist.
-        self._store.stream(_group(request), _need(request, "logStreamName"))
+        self._store.stream(_group(request), _read_required_member(request, "logStreamName"))
         self._store.put(_group(request), request["logStreamName"], events)
         return {"nextSequenceToken": "0"}
 
@@ -97,28 +99,30 @@ class Logs:
                 "storedBytes": 0,
                 "logGroupClass": "STANDARD",
             }
-            for name, creation_time in self._store.groups()
+            for name, creation_time in self._store.list_groups()
             if name.startswith(prefix) and part.lower() in name.lower()
         ]
-        return _page(request, "logGroups", groups)
+        return _make_page(request, "logGroups", groups)
 
     def _describe_streams(self, request: dict) -> dict:
         prefix, newest_first = request.get("logStreamNamePrefix", ""), request.get("descending")
-        streams = self._store.streams(_group(request), prefix)
+        streams = self._store.list_streams(_group(request), prefix)
         if request.get("orderBy") == "LastEventTime":
             if prefix:
                 message = "Cannot order by LastEventTime with a logStreamNamePrefix."
                 raise ApiError("InvalidParameterException", message)
             descriptions = [_describe(s) for s in streams]
             descriptions.sort(key=lambda s: s.get("lastEventTimestamp", 0))
-            return _page(
+            return _make_page(
                 request, "logStreams", descriptions[::-1] if newest_first else descriptions
             )
-        page = _page(request, "logStreams", streams[::-1] if newest_first else streams)
+        page = _make_page(request, "logStreams", streams[::-1] if newest_first else streams)
         return page | {"logStreams": [_describe(s) for s in page["logStreams"]]}
 
     def _get(self, request: dict) -> dict:
-        stream = self._store.stream(_group(request), _need(request, "logStreamName"))
+        stream = self._store.stream(
+            _group(request), _read_required_member(request, "logStreamName")
+        )
         limit = _limit(request)
         forward, offset = _start(request)
         if forward and offset is not None:
@@ -130,7 +134,7 @@ class Logs:
             page_events = _take(read_backward(stream.path, end), request, limit)[::-1]
             first, last = page_events[0].start if page_events else end, end
         return {
-            "events": [_event(e) for e in page_events],
+            "events": [_convert_event(e) for e in page_events],
             "nextForwardToken": f"f/{last:020d}",
             "nextBackwardToken": f"b/{first:020d}",
         }
@@ -141,11 +145,15 @@ class Logs:
         if names:
             streams = [self._store.stream(group, name) for name in names]
         else:
-            streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
+            streams = self._store.list_streams(group, request.get("logStreamNamePrefix", ""))
         limit = _limit(request)
         matches, token = search(streams, pattern, request, limit, _BYTES)
         events = [
-            {"logStreamName": s.name, "eventId": f"{s.creation_time}{e.start:020d}", **_event(e)}
+            {
+                "logStreamName": s.name,
+                "eventId": f"{s.creation_time}{e.start:020d}",
+                **_convert_event(e),
+            }
             for s, e in matches
         ]
         return {"events": events, "searchedLogStreams": []} | (
@@ -207,7 +215,7 @@ def _describe(stream: Stream) -> dict:
     return description
 
 
-def _event(event: Event) -> dict:
+def _convert_event(event: Event) -> dict:
     return {
         "timestamp": event.timestamp,
         "message": event.message,
@@ -215,7 +223,7 @@ def _event(event: Event) -> dict:
     }
 
 
-def _page(request: dict, name: str, items: list) -> dict:
+def _make_page(request: dict, name: str, items: list) -> dict:
     """Return one page of ``items`` as a response; the token is the position in the list."""
     token = request.get("nextToken") or "0"
     if not token.isdecimal():
@@ -236,7 +244,7 @@ def _group(request: dict) -> str:
     return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", group).removesuffix(":*")
 
 
-def _need(request: dict, name: str) -> Any:
+def _read_required_member(request: dict, name: str) -> Any:
     """Return a member of the request. Raises ``InvalidParameterException`` if it is missing."""
     if not request.get(name):
         raise ApiError("InvalidParameterException", f"{name} is missing.")

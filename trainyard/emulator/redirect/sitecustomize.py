@@ -38,7 +38,7 @@ def redirect_address(address: Any) -> Any:
     )
 
 
-def hook(module: ModuleType) -> None:
+def wrap_session_methods(module: ModuleType) -> None:
     """Wrap the methods in ``WRAPPERS`` of the session classes that ``module`` defines, once."""
     for session in vars(module).values():
         if isinstance(session, type) and session.__module__ == module.__name__:
@@ -102,17 +102,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         # Ask only the finder of paths, because all finders together would call this one again.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
-            _hook_after(spec.loader)
+            _hook_loader(spec.loader)
         return spec
 
 
-def _hook_after(loader: Any) -> None:
+def _hook_loader(loader: Any) -> None:
     """Make the loader call :func:`hook` after it has executed a module."""
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         run(module)
-        hook(module)
+        wrap_session_methods(module)
 
     loader.exec_module = exec_module
 

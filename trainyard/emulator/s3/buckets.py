@@ -12,17 +12,17 @@ from trainyard.emulator.s3 import list_objects, operation_routes
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.object_requests import (
     ACL,
+    build_version_header,
     check_acl,
     check_of_delete,
     check_tags,
-    number,
-    tags_of,
-    version_header,
+    parse_number,
+    parse_tags,
     with_tags,
 )
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore
 from trainyard.emulator.s3.operation_routes import Response, operation
-from trainyard.emulator.s3.upload_body import PREFIX, document
+from trainyard.emulator.s3.upload_body import PREFIX, read_document
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _LISTING = "prefix delimiter max-keys encoding-type"
@@ -42,23 +42,31 @@ class Buckets:
     uploads: Uploads
 
     @operation("ListBuckets", heeds="max-buckets continuation-token prefix bucket-region")
-    def all(self, request: Request, bucket: str, key: str) -> Response:
+    def list_buckets(self, request: Request, bucket: str, key: str) -> Response:
         args = request.args
-        limit = number(args.get("max-buckets"), "max-buckets", 10_000, 1, 10_000)
-        prefix, after = args.get("prefix", ""), list_objects.untoken(args.get("continuation-token"))
+        limit = parse_number(args.get("max-buckets"), "max-buckets", 10_000, 1, 10_000)
+        prefix, after = (
+            args.get("prefix", ""),
+            list_objects.decode_token(args.get("continuation-token")),
+        )
         is_own_region = args.get("bucket-region", REGION) == REGION
-        buckets = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
+        buckets = [
+            (n, t) for n, t in self.store.list_buckets() if n.startswith(prefix) and n > after
+        ]
         names = [
             (
                 "Bucket",
-                [("Name", name), ("CreationDate", operation_routes.timestamp(creation_time))],
+                [
+                    ("Name", name),
+                    ("CreationDate", operation_routes.format_timestamp(creation_time)),
+                ],
             )
             for name, creation_time in buckets[: limit if is_own_region else 0]
         ]
         tree: list = [("Owner", operation_routes.OWNER), ("Buckets", names)]
         if is_own_region and len(buckets) > limit:
-            tree.append(("ContinuationToken", list_objects.token(buckets[limit - 1][0])))
-        return operation_routes.document(
+            tree.append(("ContinuationToken", list_objects.encode_token(buckets[limit - 1][0])))
+        return operation_routes.make_xml_response(
             "ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix))
         )
 
@@ -72,14 +80,14 @@ class Buckets:
                 f"{ownership} of CreateBucket."
             )
             raise ApiError("NotImplemented", message, 501)
-        text = document(request)
+        text = read_document(request)
         configuration = operation_routes.parse(text) if text.strip() else None
         # The region is the one that the client signs for; without a signature, us-east-1.
         credential = request.headers.get("Authorization") or request.args.get(
             "X-Amz-Credential", ""
         )
         scope = _SCOPE.search(credential)
-        place = _location(configuration, scope[1] if scope else "us-east-1")
+        place = _parse_location(configuration, scope[1] if scope else "us-east-1")
         # CreateBucket of an existing bucket succeeds, as in us-east-1, but must not change its
         # region.
         new = not self.store.has_bucket(bucket)
@@ -90,38 +98,38 @@ class Buckets:
 
     @operation("HeadBucket")
     def head(self, request: Request, bucket: str, key: str) -> Response:
-        place = self.store.setting(bucket, _PLACE)
+        place = self.store.read_setting(bucket, _PLACE)
         headers = {"x-amz-bucket-region": place or REGION}
         return Response(headers=headers, content_type="application/xml")
 
     @operation("DeleteBucket")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
         self.store.delete_bucket(bucket)
-        for upload in self.uploads.of_bucket(bucket):
+        for upload in self.uploads.list_in_bucket(bucket):
             self.uploads.abort(upload)
         return Response(status=204)
 
     @operation("ListObjectsV2", heeds=f"{_LISTING} continuation-token fetch-owner start-after")
     def list_objects_v2(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return list_objects.objects_v2(self.store, bucket, request)
+        self.store.check_bucket(bucket)
+        return list_objects.answer_list_v2(self.store, bucket, request)
 
     @operation("ListObjects", heeds=f"{_LISTING} marker")
     def list_objects(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return list_objects.objects_v1(self.store, bucket, request)
+        self.store.check_bucket(bucket)
+        return list_objects.answer_list_v1(self.store, bucket, request)
 
     @operation("GetBucketLocation")
-    def location(self, request: Request, bucket: str, key: str) -> Response:
+    def read_location(self, request: Request, bucket: str, key: str) -> Response:
         """Return the bucket's region; an empty constraint means us-east-1."""
-        return operation_routes.document(
-            "LocationConstraint", self.store.setting(bucket, _PLACE) or ""
+        return operation_routes.make_xml_response(
+            "LocationConstraint", self.store.read_setting(bucket, _PLACE) or ""
         )
 
     @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        request_tree = operation_routes.parse(document(request))
+        self.store.check_bucket(bucket)
+        request_tree = operation_routes.parse(read_document(request))
         quiet = request_tree.findtext("Quiet") == "true"
         objects = request_tree.findall("Object")
         if not 1 <= len(objects) <= _MOST_DELETED:
@@ -132,11 +140,14 @@ class Buckets:
             tag, entry = self._delete_one(request, bucket, element)
             if tag == "Error" or not quiet:
                 tree.append((tag, entry))
-        return operation_routes.document("DeleteResult", tree)
+        return operation_routes.make_xml_response("DeleteResult", tree)
 
     def _delete_one(self, request: Request, bucket: str, element: Element) -> tuple[str, list]:
         """Delete one object of a DeleteObjects request; return its entry in the response."""
-        key, version = operation_routes.text(element, "Key"), element.findtext("VersionId")
+        key, version = (
+            operation_routes.read_child_text(element, "Key"),
+            element.findtext("VersionId"),
+        )
         entry = [("Key", key)] + ([("VersionId", version)] if version else [])
         try:
             if may_delete := request.environ.get(MAY_DELETE):
@@ -155,7 +166,7 @@ class Buckets:
         return "Deleted", entry
 
 
-def _location(configuration: Element | None, region: str) -> str:
+def _parse_location(configuration: Element | None, region: str) -> str:
     """Return the region in the request's configuration; empty for us-east-1.
 
     It must be the region that the client signed for, unless that is us-east-1. Raises
@@ -195,20 +206,20 @@ class Settings:
     store: ObjectStore
 
     @operation("GetPublicAccessBlock")
-    def public_access(self, request: Request, bucket: str, key: str) -> Response:
+    def read_public_access(self, request: Request, bucket: str, key: str) -> Response:
         """Return the switches; they have no effect, because nothing here is public."""
-        setting = self.store.setting(bucket, _BLOCK)
+        setting = self.store.read_setting(bucket, _BLOCK)
         if setting is None:
             message = "The public access block configuration was not found"
             code = "NoSuchPublicAccessBlockConfiguration"
             raise S3Error(code, message, 404, fields={"BucketName": bucket})
         tree = [(name, value) for name, value in json.loads(setting).items()]
-        return operation_routes.document("PublicAccessBlockConfiguration", tree)
+        return operation_routes.make_xml_response("PublicAccessBlockConfiguration", tree)
 
     @operation("PutPublicAccessBlock", heeds=f"{PREFIX}*")
     def block_public_access(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        configuration = operation_routes.parse(document(request))
+        self.store.check_bucket(bucket)
+        configuration = operation_routes.parse(read_document(request))
         switches = {name: (configuration.findtext(name) or "false").lower() for name in _SWITCHES}
         if not {*switches.values()} <= {"true", "false"}:
             raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {switches}")
@@ -221,8 +232,8 @@ class Settings:
         return Response(status=204)
 
     @operation("GetBucketPolicy")
-    def policy(self, request: Request, bucket: str, key: str) -> Response:
-        document_text = self.store.setting(bucket, POLICY)
+    def read_bucket_policy(self, request: Request, bucket: str, key: str) -> Response:
+        document_text = self.store.read_setting(bucket, POLICY)
         if document_text is None:
             message, fields = "The bucket policy does not exist", {"BucketName": bucket}
             raise S3Error("NoSuchBucketPolicy", message, 404, fields=fields)
@@ -231,8 +242,8 @@ class Settings:
     @operation("PutBucketPolicy", heeds=f"x-amz-confirm-remove-self-bucket-access {PREFIX}*")
     def put_policy(self, request: Request, bucket: str, key: str) -> Response:
         """Store the policy, which IAM checks use (``trainyard.emulator.iam.authority``)."""
-        self.store.need_bucket(bucket)
-        text = document(request).decode(errors="replace")
+        self.store.check_bucket(bucket)
+        text = read_document(request).decode(errors="replace")
         try:
             statements = read_policy(f"bucket {bucket}", text).statements
         except MalformedPolicy as wrong:
@@ -263,26 +274,28 @@ class Tagging:
 
     @operation("GetObjectTagging", heeds="versionId")
     def get(self, request: Request, bucket: str, key: str) -> Response:
-        info = self.store.head(bucket, key, request.args.get("versionId"))
-        return _answer(tags_of(info.headers), version_header(info))
+        info = self.store.read_info(bucket, key, request.args.get("versionId"))
+        return _answer(parse_tags(info.headers), build_version_header(info))
 
     @operation("PutObjectTagging", heeds=["versionId", f"{PREFIX}*"])
     def put(self, request: Request, bucket: str, key: str) -> Response:
-        tags = read_tags(operation_routes.parse(document(request)))
+        tags = read_tags(operation_routes.parse(read_document(request)))
         check_tags(tags)
-        return Response(headers=version_header(self._set(request, bucket, key, tags)))
+        return Response(headers=build_version_header(self._set(request, bucket, key, tags)))
 
     @operation("DeleteObjectTagging", heeds="versionId")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
-        return Response(status=204, headers=version_header(self._set(request, bucket, key, [])))
+        return Response(
+            status=204, headers=build_version_header(self._set(request, bucket, key, []))
+        )
 
     def _set(self, request: Request, bucket: str, key: str, tags: list) -> ObjectInfo:
         version = request.args.get("versionId")
         return self.store.set_headers(bucket, key, version, lambda i: with_tags(i.headers, tags))
 
     @operation("GetBucketTagging")
-    def of_bucket(self, request: Request, bucket: str, key: str) -> Response:
-        setting = self.store.setting(bucket, SETTING)
+    def read_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        setting = self.store.read_setting(bucket, SETTING)
         if setting is None:
             fields = {"BucketName": bucket}
             raise S3Error("NoSuchTagSet", "The TagSet does not exist", 404, fields=fields)
@@ -290,8 +303,8 @@ class Tagging:
 
     @operation("PutBucketTagging", heeds=f"{PREFIX}*")
     def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        tags = read_tags(operation_routes.parse(document(request)))
+        self.store.check_bucket(bucket)
+        tags = read_tags(operation_routes.parse(read_document(request)))
         check_tags(tags, MOST)
         # An empty set means no tags: GetBucketTagging then returns NoSuchTagSet.
         self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
@@ -308,13 +321,16 @@ def read_tags(tagging: Element) -> list[tuple[str, str]]:
     if tagging.find("TagSet") is None:
         raise ApiError("MalformedXML", "Tagging lacks TagSet.")
     return [
-        (operation_routes.text(tag, "Key"), operation_routes.text(tag, "Value"))
+        (
+            operation_routes.read_child_text(tag, "Key"),
+            operation_routes.read_child_text(tag, "Value"),
+        )
         for tag in tagging.iter("Tag")
     ]
 
 
 def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
     tree = [("Tag", [("Key", key), ("Value", value)]) for key, value in sorted(tags)]
-    response = operation_routes.document("Tagging", [("TagSet", tree)])
+    response = operation_routes.make_xml_response("Tagging", [("TagSet", tree)])
     response.headers.extend(headers)
     return response

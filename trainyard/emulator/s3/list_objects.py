@@ -10,7 +10,7 @@ from werkzeug import Request
 
 from trainyard.emulator.request_scope import S3Error
 from trainyard.emulator.s3 import operation_routes
-from trainyard.emulator.s3.object_requests import STORAGE, number, sums
+from trainyard.emulator.s3.object_requests import STORAGE, build_checksum_headers, parse_number
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, successor
 from trainyard.emulator.s3.operation_routes import Response
 from trainyard.emulator.s3.upload_body import PREFIX, TYPE
@@ -48,7 +48,7 @@ def read_page(
     while limit:
         common_prefix = None
         for info in infos(start):
-            common_prefix = roll_up(info.key, prefix, delimiter)
+            common_prefix = find_common_prefix(info.key, prefix, delimiter)
             # The rest of a prefix that an earlier page reported.
             if common_prefix and common_prefix.encode() <= after.encode():
                 break
@@ -77,46 +77,51 @@ def _read_objects(
     )
 
 
-def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
+def answer_list_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
     """Answer ListObjectsV2."""
     args = request.args
     page_token = args.get("continuation-token")
-    after = untoken(page_token) if page_token is not None else args.get("start-after", "")
+    after = decode_token(page_token) if page_token is not None else args.get("start-after", "")
     limit = _limit(args.get("max-keys"))
     page = _read_objects(store, bucket, request, after, limit)
     owner = args.get("fetch-owner") == "true"
-    tree: list = [*_common(request, bucket, limit, page), ("KeyCount", len(page))]
+    tree: list = [*_build_common_elements(request, bucket, limit, page), ("KeyCount", len(page))]
     if page_token is not None:
         tree.append(("ContinuationToken", page_token))
     if "start-after" in args:
         tree.append(("StartAfter", encode(request, args["start-after"])))
     if page.is_truncated:
-        tree.append(("NextContinuationToken", token(page.last)))
-    return operation_routes.document(
-        "ListBucketResult", tree + _entries(request, page, owner=owner)
+        tree.append(("NextContinuationToken", encode_token(page.last)))
+    return operation_routes.make_xml_response(
+        "ListBucketResult", tree + _build_entries(request, page, owner=owner)
     )
 
 
-def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
+def answer_list_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     """Answer ListObjects, the first version."""
     marker = request.args.get("marker", "")
     limit, (prefix, delimiter) = _limit(request.args.get("max-keys")), read_prefixes(request)
     page = _read_objects(store, bucket, request, marker, limit)
-    tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
+    tree: list = [
+        *_build_common_elements(request, bucket, limit, page),
+        ("Marker", encode(request, marker)),
+    ]
     if not operation_routes.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
     if page.is_truncated and delimiter:  # without a delimiter, clients continue at the last key
         tree.append(("NextMarker", encode(request, page.last)))
-    return operation_routes.document("ListBucketResult", tree + _entries(request, page, owner=True))
+    return operation_routes.make_xml_response(
+        "ListBucketResult", tree + _build_entries(request, page, owner=True)
+    )
 
 
-def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
+def find_common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
     """Return the common prefix of a key: up to the first delimiter after ``prefix``, or None."""
     position = key.find(delimiter, len(prefix)) if delimiter else -1
     return key[: position + len(delimiter)] if position >= 0 else None
 
 
-def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
+def _build_common_elements(request: Request, bucket: str, limit: int, page: Page) -> list:
     prefix, delimiter = read_prefixes(request)
     tree: list = [("Name", bucket), ("Prefix", encode(request, prefix)), ("MaxKeys", limit)]
     if delimiter:
@@ -126,16 +131,16 @@ def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
     return [*tree, ("IsTruncated", page.is_truncated)]
 
 
-def _entries(request: Request, page: Page, *, owner: bool) -> list:
+def _build_entries(request: Request, page: Page, *, owner: bool) -> list:
     """Return the elements of the page's objects and common prefixes."""
     tree: list = []
     for info in page.contents:
         entry: list = [
             ("Key", encode(request, info.key)),
-            ("LastModified", operation_routes.timestamp(info.last_modified)),
+            ("LastModified", operation_routes.format_timestamp(info.last_modified)),
             ("ETag", f'"{info.etag}"'),
             ("Size", info.size),
-            *of_checksums(info),
+            *build_checksum_kinds(info),
             ("StorageClass", info.headers.get(STORAGE, "STANDARD")),
         ]
         tree.append(("Contents", entry + [("Owner", operation_routes.OWNER)] * owner))
@@ -162,22 +167,22 @@ def encode(request: Request, value: str) -> str:
 
 
 def _limit(text: str | None) -> int:
-    return min(number(text, "max-keys", LIMIT), LIMIT)
+    return min(parse_number(text, "max-keys", LIMIT), LIMIT)
 
 
-def of_checksums(info: ObjectInfo) -> list[tuple[str, str]]:
+def build_checksum_kinds(info: ObjectInfo) -> list[tuple[str, str]]:
     """Return the object's kinds of checksum, as elements of a listing."""
-    checksums = sums(info)
+    checksums = build_checksum_headers(info)
     kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in checksums if k != TYPE]
     return [*kinds, ("ChecksumType", checksums.get(TYPE, "FULL_OBJECT"))] if kinds else []
 
 
-def token(last: str) -> str:
+def encode_token(last: str) -> str:
     """Return the token to continue after the entry ``last``."""
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 
-def untoken(token: str | None) -> str:
+def decode_token(token: str | None) -> str:
     """Return the entry that a token contains; empty without a token. Raises ``InvalidArgument``."""
     try:
         # b64decode would take an empty token to mean the first page; S3 refuses it.

@@ -15,9 +15,15 @@ from xml.etree.ElementTree import Element
 from trainyard.emulator.request_scope import ApiError, S3Error
 from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.object_folder import Blob
-from trainyard.emulator.s3.object_requests import number
+from trainyard.emulator.s3.object_requests import parse_number
 from trainyard.emulator.s3.object_store import Check, ObjectInfo, ObjectStore
-from trainyard.emulator.s3.upload_body import LINEAR, PREFIX, TYPE, composite, full_object
+from trainyard.emulator.s3.upload_body import (
+    LINEAR,
+    PREFIX,
+    TYPE,
+    compute_composite,
+    compute_full_object,
+)
 
 MAX_PARTS = 10_000
 NO_UPLOAD = (
@@ -77,12 +83,12 @@ class Uploads:
         with self._lock:
             upload = self._uploads.get(upload_id)
         if upload is None or (upload.bucket, upload.key) != (bucket, key):
-            self._store.need_bucket(bucket)
+            self._store.check_bucket(bucket)
             fields = {"UploadId": upload_id}
             raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields=fields)
         return upload
 
-    def of_bucket(self, bucket: str) -> list[Upload]:
+    def list_in_bucket(self, bucket: str) -> list[Upload]:
         with self._lock:
             return [u for u in self._uploads.values() if u.bucket == bucket]
 
@@ -115,7 +121,7 @@ class Uploads:
         etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
         checksums = _compute_checksum(upload, parts, claims)
         checksum_header = PREFIX + upload.algorithm
-        with self._store.blob() as blob:
+        with self._store.create_blob() as blob:
             for part in parts:
                 with part.blob.read() as source:
                     blob.append(source)
@@ -155,11 +161,13 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
     parts: list[Part] = []
     places = []
     for element in request_tree.iter("Part"):
-        place = number(operation_routes.text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
-        etag = operation_routes.text(element, "ETag").strip('"')
-        _need_sum(upload, place, element)
+        place = parse_number(
+            operation_routes.read_child_text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS
+        )
+        etag = operation_routes.read_child_text(element, "ETag").strip('"')
+        _check_checksum_named(upload, place, element)
         part = upload.parts.get(place)
-        if part is None or part.etag != etag or not _sums_agree(part, element):
+        if part is None or part.etag != etag or not _matches_checksums(part, element):
             raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
         places.append(place)
         parts.append(part)
@@ -178,7 +186,7 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
     return parts
 
 
-def _need_sum(upload: Upload, place: int, element: Element) -> None:
+def _check_checksum_named(upload: Upload, place: int, element: Element) -> None:
     """Raise ``InvalidRequest`` if a part of a COMPOSITE upload is named without its checksum."""
     name = upload.algorithm
     has_sum = any(child.tag.startswith("Checksum") for child in element)
@@ -190,7 +198,7 @@ def _need_sum(upload: Upload, place: int, element: Element) -> None:
         raise ApiError("InvalidRequest", message)
 
 
-def _sums_agree(part: Part, element: Element) -> bool:
+def _matches_checksums(part: Part, element: Element) -> bool:
     """Return whether each checksum that the client names equals that of the part."""
     for child in element:
         if child.tag.startswith("Checksum"):
@@ -222,9 +230,9 @@ def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str])
         values = [part.checksums[PREFIX + name] for part in parts]
         if kind == "FULL_OBJECT" and name in LINEAR:
             sizes = [part.blob.size for part in parts]
-            checksum = full_object(name, list(zip(values, sizes, strict=True)))
+            checksum = compute_full_object(name, list(zip(values, sizes, strict=True)))
         else:
-            checksum = composite(name, values)
+            checksum = compute_composite(name, values)
         checksums = {PREFIX + name: checksum, TYPE: kind}
     for header, value in claims.items():
         if header not in checksums:

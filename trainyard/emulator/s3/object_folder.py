@@ -80,10 +80,10 @@ class StoredBytes(io.RawIOBase):
         try:
             self._fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            raise self._damage_error(f"{size:,} bytes expected, no file found") from None
+            raise self._make_damage_error(f"{size:,} bytes expected, no file found") from None
         self._check_size(os.fstat(self._fd).st_size)
 
-    def chunks(self, start: int, stop: int) -> Iterator[bytes]:
+    def iter_chunks(self, start: int, stop: int) -> Iterator[bytes]:
         """Iterate over the bytes from ``start`` to ``stop``, at most one block at a time."""
         while start < stop:
             place = start % BLOCK
@@ -93,12 +93,14 @@ class StoredBytes(io.RawIOBase):
 
     def verify(self, start: int, stop: int) -> None:
         """Check the first ``_CHECK_AHEAD`` bytes of a range, before a response is started."""
-        for _ in self.chunks(start, min(stop, start + _CHECK_AHEAD)):
+        for _ in self.iter_chunks(start, min(stop, start + _CHECK_AHEAD)):
             pass
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
-        data = next(self.chunks(self._position, min(self._size, self._position + len(view))), b"")
+        data = next(
+            self.iter_chunks(self._position, min(self._size, self._position + len(view))), b""
+        )
         view[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -129,7 +131,7 @@ class StoredBytes(io.RawIOBase):
                 self._check_size(number * BLOCK + len(data))
             if zlib.crc32(data) != self._crcs[number]:
                 first, last = number * BLOCK, number * BLOCK + len(data)
-                raise self._damage_error(
+                raise self._make_damage_error(
                     f"its {self._size:,} bytes are not those that were put, from {first:,} to "
                     f"{last:,}: CRC-32 {self._crcs[number]:08x} expected, "
                     f"{zlib.crc32(data):08x} found"
@@ -140,9 +142,9 @@ class StoredBytes(io.RawIOBase):
     def _check_size(self, actual: int) -> None:
         if actual != self._size:
             self.close()
-            raise self._damage_error(f"{self._size:,} bytes expected, {actual:,} found")
+            raise self._make_damage_error(f"{self._size:,} bytes expected, {actual:,} found")
 
-    def _damage_error(self, reason: str) -> S3Error:
+    def _make_damage_error(self, reason: str) -> S3Error:
         log.error("%s is damaged: %s in %s", self._name, reason, self._path)
         return S3Error(
             "InternalError",
@@ -183,7 +185,7 @@ def is_locked(root: Path) -> bool:
     return False
 
 
-def need_index(root: Path) -> None:
+def check_index(root: Path) -> None:
     """Raise EmulatorError if the index cannot be used.
 
     That is so if it is missing or empty although there are files in ``data/``, or if it differs
@@ -209,8 +211,8 @@ def need_index(root: Path) -> None:
 def open_index(root: Path) -> Index:
     """Open the index. Raises EmulatorError if it cannot be read.
 
-    Without a seal, all of it is read to check it. The seal is not removed yet: ``unseal`` does that
-    when the store is ready.
+    Without a seal, all of it is read to check it. The seal is not removed yet: ``unseal_index``
+    does that when the store is ready.
     """
     path = root / INDEX
     try:
@@ -229,13 +231,13 @@ def open_index(root: Path) -> Index:
     return index
 
 
-def seal(root: Path) -> None:
+def seal_index(root: Path) -> None:
     """Write size and CRC-32 of the closed index; if the disk is full, there is no seal."""
     with contextlib.suppress(OSError):
         atomic_file.write(root / SEAL, _sum(root / INDEX))
 
 
-def unseal(root: Path) -> None:
+def unseal_index(root: Path) -> None:
     """Remove the seal, because the index is about to change."""
     (root / SEAL).unlink(missing_ok=True)
 
@@ -251,13 +253,13 @@ def _sum(path: Path) -> str:
     return f"{path.stat().st_size:,} bytes with the CRC-32 {crc:08x}"
 
 
-def settle(root: Path, index: Index) -> None:
+def recover_folder(root: Path, index: Index) -> None:
     """Finish what a killed process started; set aside bytes that belong to no object.
 
     Raises:
         EmulatorError: the index has lost rows.
     """
-    names = index.blobs() - {""}
+    names = index.list_blobs() - {""}
     files_by_name = {path.name: path for path in sorted((root / "data").glob("*/*"))}
     # A put that was killed between its commit and its rename left the bytes under their old name.
     for name in names - files_by_name.keys():
@@ -270,7 +272,7 @@ def settle(root: Path, index: Index) -> None:
             root / INDEX,
             len(missing_names),
             root / "data",
-            ", ".join(index.keys_of(sorted(missing_names)[:3])),
+            ", ".join(index.list_keys(sorted(missing_names)[:3])),
         )
     strays = [path for name, path in files_by_name.items() if name not in names]
     transit = [path for path in strays if path.name.endswith(TRANSIT)]
@@ -371,7 +373,7 @@ class Blob:
                 os.fsync(self._file.fileno())
             self._file.close()
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """Give the file its final name, because a row refers to it now."""
         self.is_committed = True  # first, because from now on the bytes must not be deleted
         self.path = self.path.rename(self.path.with_name(self.name))

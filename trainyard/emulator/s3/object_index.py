@@ -96,7 +96,7 @@ class Index:
         for table in ("objects", "versions"):
             with self.lock:
                 for row in self._db.execute(f"SELECT * FROM {table}"):
-                    info_of(row)
+                    parse_info_row(row)
 
     def close(self) -> None:
         with self.lock:
@@ -126,28 +126,28 @@ class Index:
 
     # Statements about one key.
 
-    def current(self, bucket: str, key: str) -> ObjectInfo | None:
+    def find_current(self, bucket: str, key: str) -> ObjectInfo | None:
         sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
-        return _first(self.run(sql, bucket, key.encode()))
+        return _parse_first_row(self.run(sql, bucket, key.encode()))
 
-    def latest(self, bucket: str, key: str) -> ObjectInfo | None:
+    def find_latest(self, bucket: str, key: str) -> ObjectInfo | None:
         """Return the newest row in ``versions``: a marker if the key has no current object."""
         sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? ORDER BY seq DESC LIMIT 1"
-        return _first(self.run(sql, bucket, key.encode()))
+        return _parse_first_row(self.run(sql, bucket, key.encode()))
 
-    def version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
-        info = self.current(bucket, key)
+    def find_version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        info = self.find_current(bucket, key)
         if info and info.version == version:
             return info
         sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? AND version = ?"
-        return _first(self.run(sql, bucket, key.encode(), version))
+        return _parse_first_row(self.run(sql, bucket, key.encode(), version))
 
     def find_upload(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
         """Return the object that a multipart upload became, given its id; None if there is none."""
         for table in ("objects", "versions"):
             sql = f"SELECT * FROM {table} WHERE bucket = ? AND key = ? AND upload = ?"
             if rows := self.run(sql, bucket, key.encode(), upload):
-                return info_of(rows[0])
+                return parse_info_row(rows[0])
         return None
 
     def insert(self, table: str, row: tuple) -> None:
@@ -175,17 +175,17 @@ class Index:
 
     # Statements about many keys.
 
-    def objects(self, bucket: str, low: bytes, end: bytes) -> Iterator[ObjectInfo]:
+    def iter_objects(self, bucket: str, low: bytes, end: bytes) -> Iterator[ObjectInfo]:
         """Iterate over the current objects in the order of their keys as UTF-8 bytes.
 
         Only each page of 1,000 objects is a snapshot.
         """
         sql = "SELECT * FROM objects WHERE bucket=? AND key>=? AND key<? ORDER BY key LIMIT ?"
         while rows := self.run(sql, bucket, low, end, PAGE):
-            yield from map(info_of, rows)
+            yield from map(parse_info_row, rows)
             low = rows[-1][1] + b"\0"  # the smallest key after the last one
 
-    def versions(
+    def iter_versions(
         self, bucket: str, low: bytes, end: bytes, below: int = _END
     ) -> Iterator[ObjectInfo]:
         """Iterate over all versions, sorted by key, the newest first.
@@ -202,15 +202,15 @@ class Index:
                 rows = self._db.execute(sql, values).fetchall()
             if not rows:
                 return
-            yield from map(info_of, rows)
+            yield from map(parse_info_row, rows)
             low, below = rows[-1][1], rows[-1][9]
 
-    def blobs(self) -> set[str]:
+    def list_blobs(self) -> set[str]:
         """Return the names of all files that a row refers to."""
         sql = "SELECT blob FROM objects UNION SELECT blob FROM versions"
         return {name for (name,) in self.run(sql)}
 
-    def keys_of(self, blobs: list[str]) -> list[str]:
+    def list_keys(self, blobs: list[str]) -> list[str]:
         """Return ``s3://bucket/key`` of the objects and versions with these bytes."""
         condition = f"WHERE blob IN ({','.join('?' * len(blobs))})"
         sql = f"SELECT bucket, key FROM objects {condition} UNION "
@@ -218,7 +218,7 @@ class Index:
         return [f"s3://{bucket}/{key.decode()}" for bucket, key in self.run(sql, *blobs, *blobs)]
 
 
-def version_id(seq: int) -> str:
+def make_version_id(seq: int) -> str:
     """Return an id that contains ``seq``.
 
     So a listing can continue after a version that was deleted.
@@ -226,12 +226,12 @@ def version_id(seq: int) -> str:
     return f"{seq:016x}{uuid.uuid4().hex[:16]}"
 
 
-def seq_of(version: str) -> int | None:
+def parse_seq(version: str) -> int | None:
     """Return the ``seq`` in the id of a version; None if it contains none."""
     return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
 
 
-def info_of(row: tuple) -> ObjectInfo:
+def parse_info_row(row: tuple) -> ObjectInfo:
     """Return the description in a row of ``objects`` or ``versions``."""
     _, key, blob, size, etag, modification_time, headers, metadata, version, seq, parts, _, crcs = (
         row
@@ -251,8 +251,8 @@ def info_of(row: tuple) -> ObjectInfo:
     )
 
 
-def _first(rows: list[tuple]) -> ObjectInfo | None:
-    return info_of(rows[0]) if rows else None
+def _parse_first_row(rows: list[tuple]) -> ObjectInfo | None:
+    return parse_info_row(rows[0]) if rows else None
 
 
 # Disk space that is kept in reserve, so that objects can be deleted when the disk is full.

@@ -46,21 +46,21 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2. ``prefix`` precedes each header's name.
     """
     match = headers.get(f"{prefix}If-Match")
-    unmodified_since = _date(headers.get(f"{prefix}If-Unmodified-Since"))
+    unmodified_since = _parse_date(headers.get(f"{prefix}If-Unmodified-Since"))
     # Dates in HTTP have whole seconds: a date that we sent as Last-Modified must compare as equal.
     moment = info.last_modified.replace(microsecond=0)
     # If-Match makes If-Unmodified-Since ignored, and If-None-Match makes If-Modified-Since ignored.
     if match is not None:
-        has_failed = not names(match, info.etag)
+        has_failed = not matches_etag(match, info.etag)
     else:
         has_failed = unmodified_since is not None and moment > unmodified_since
     if has_failed:
         condition = "If-Match" if match is not None else "If-Unmodified-Since"
-        raise precondition_failed(condition, prefix)
+        raise make_precondition_error(condition, prefix)
     none_match = headers.get(f"{prefix}If-None-Match")
     if none_match is not None:
-        return names(none_match, info.etag)
-    modified_since = _date(headers.get(f"{prefix}If-Modified-Since"))
+        return matches_etag(none_match, info.etag)
+    modified_since = _parse_date(headers.get(f"{prefix}If-Modified-Since"))
     return modified_since is not None and moment <= modified_since
 
 
@@ -68,7 +68,7 @@ def check_source(headers: Headers, info: ObjectInfo) -> None:
     """Raise ``PreconditionFailed`` if a copy's source does not meet the client's conditions."""
     if check_reading(headers, info, SOURCE):
         has_none_match = f"{SOURCE}If-None-Match" in headers
-        raise precondition_failed(
+        raise make_precondition_error(
             "If-None-Match" if has_none_match else "If-Modified-Since", SOURCE
         )
 
@@ -87,9 +87,9 @@ def check_of_write(headers: Headers) -> Check:
 
     def check(current: ObjectInfo | None) -> None:
         if current and none_match:
-            raise precondition_failed("If-None-Match")
+            raise make_precondition_error("If-None-Match")
         if match is not None:
-            need_match(match, current)
+            check_match(match, current)
 
     return check
 
@@ -99,20 +99,20 @@ def check_of_delete(match: str | None) -> Check:
 
     def check(info: ObjectInfo | None) -> None:
         if match is not None:
-            need_match(match, info)
+            check_match(match, info)
 
     return check
 
 
-def need_match(match: str, current: ObjectInfo | None) -> None:
+def check_match(match: str, current: ObjectInfo | None) -> None:
     """Raise ``NoSuchKey`` if there is no object, ``PreconditionFailed`` if its ETag differs."""
     if current is None or current.marker:
         raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
-    if not names(match, current.etag):
-        raise precondition_failed("If-Match")
+    if not matches_etag(match, current.etag):
+        raise make_precondition_error("If-Match")
 
 
-def range_of(header: str | None, size: int) -> tuple[int, int] | None:
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return (first byte, one past the last byte) of a Range header.
 
     Return None if the whole object is meant, which is so for a missing or malformed header (RFC
@@ -121,7 +121,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
     match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
     if not match or match.groups() == ("", ""):
         return None
-    first, last = (_number(text) for text in match.groups())
+    first, last = (_parse_digits(text) for text in match.groups())
     if first is None:
         # bytes=-500 means the last 500 bytes.
         start, stop = max(size - (last or 0), 0), size
@@ -136,7 +136,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
     return start, stop
 
 
-def source_range(header: str | None, size: int) -> tuple[int, int]:
+def parse_source_range(header: str | None, size: int) -> tuple[int, int]:
     """Return (first byte, one past the last byte) of a copy's source; all bytes without a header.
 
     Raises ``InvalidArgument`` if the range is malformed or not within the source: S3 is stricter
@@ -145,7 +145,7 @@ def source_range(header: str | None, size: int) -> tuple[int, int]:
     if header is None:
         return 0, size
     match = re.fullmatch(r"bytes=([0-9]+)-([0-9]+)", header.strip())
-    first, last = (_number(text) for text in match.groups()) if match else (None, None)
+    first, last = (_parse_digits(text) for text in match.groups()) if match else (None, None)
     if first is None or last is None or last < first:
         message = "The x-amz-copy-source-range value must be of the form bytes=first-last where "
         raise ApiError("InvalidArgument", message + _OFFSETS)
@@ -158,7 +158,9 @@ def source_range(header: str | None, size: int) -> tuple[int, int]:
 _OFFSETS = "first and last are the zero-based offsets of the first and last bytes to copy"
 
 
-def number(text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:
+def parse_number(
+    text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1
+) -> int:
     """Return the number that a query parameter or header contains; ``default`` if it is missing.
 
     Raises ``InvalidArgument`` if the text is not a number from ``low`` to ``high``.
@@ -171,7 +173,7 @@ def number(text: str | None, name: str, default: int, low: int = 0, high: int = 
     return int(text)
 
 
-def _number(digits: str) -> int | None:
+def _parse_digits(digits: str) -> int | None:
     """Return the number; None for an empty text."""
     if not digits:
         return None
@@ -179,7 +181,7 @@ def _number(digits: str) -> int | None:
     return int(digits) if len(digits) <= 18 else _MOST
 
 
-def _date(text: str | None) -> datetime | None:
+def _parse_date(text: str | None) -> datetime | None:
     """Return the date; None if it is invalid, because then it is ignored (RFC 9110, 13.1.3)."""
     if text is None:
         return None
@@ -191,12 +193,12 @@ def _date(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def names(header: str, etag: str) -> bool:
+def matches_etag(header: str, etag: str) -> bool:
     """Return whether an If-Match or If-None-Match header names the ETag; ``*`` names any ETag."""
     return header.strip() == "*" or etag in [tag.strip(' "') for tag in header.split(",")]
 
 
-def precondition_failed(condition: str, prefix: str = "") -> S3Error:
+def make_precondition_error(condition: str, prefix: str = "") -> S3Error:
     message = "At least one of the pre-conditions you specified did not hold"
     return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})
 
@@ -240,7 +242,7 @@ _MOST_METADATA = 2048  # bytes of all names and values together (S3's limit)
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
 
 
-def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, str]]:
+def select_stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, str]]:
     """Return (headers, metadata) to store with the object.
 
     Raises an error for values that the emulator does not support.
@@ -259,17 +261,17 @@ def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, 
         raise ApiError("InvalidArgument", "The encryption method specified is not supported")
     check_acl(request_headers)
     if TAGS in headers:
-        _check_tag_header(headers[TAGS], tags_of(headers))
-    return headers, metadata_of(request_headers)
+        _check_tag_header(headers[TAGS], parse_tags(headers))
+    return headers, read_metadata(request_headers)
 
 
 def check_acl(request_headers: Headers) -> None:
     """Raise ``NotImplemented`` for a canned access control list that gives others access."""
     if (acl := request_headers.get(ACL)) not in (None, *_OWNERS.split()):
-        raise _unimplemented_error(f"{ACL} {acl}")
+        raise _make_unimplemented_error(f"{ACL} {acl}")
 
 
-def metadata_of(request_headers: Headers) -> dict[str, str]:
+def read_metadata(request_headers: Headers) -> dict[str, str]:
     """Return the user metadata in a request. Raises ``MetadataTooLarge`` as S3 does."""
     metadata = {
         k[len(META) :].lower(): v for k, v in request_headers.items() if k.lower().startswith(META)
@@ -282,20 +284,20 @@ def metadata_of(request_headers: Headers) -> dict[str, str]:
     return metadata
 
 
-def sums(info: ObjectInfo) -> dict[str, str]:
+def build_checksum_headers(info: ObjectInfo) -> dict[str, str]:
     """Return the object's checksums, as a mapping of header to value."""
     return {k: v for k, v in info.headers.items() if k.startswith(PREFIX)}
 
 
-def response_headers(info: ObjectInfo) -> dict[str, str]:
+def build_response_headers(info: ObjectInfo) -> dict[str, str]:
     """Return the stored headers for the answer to GET or HEAD, without checksums."""
     headers = {k: v for k, v in info.headers.items() if k != TAGS and not k.startswith(PREFIX)}
-    if tags := tags_of(info.headers):
+    if tags := parse_tags(info.headers):
         headers["x-amz-tagging-count"] = str(len(tags))
     return headers
 
 
-def tags_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+def parse_tags(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return (key, value) of each tag, in the order in which they were put."""
     return parse_qsl(headers.get(TAGS, ""), keep_blank_values=True)
 
@@ -353,14 +355,14 @@ def _check_class(headers: dict[str, str]) -> None:
     """
     storage_class = headers.get(STORAGE, "STANDARD")
     if storage_class in _ARCHIVES.split():
-        raise _unimplemented_error(f"the storage class {storage_class}")
+        raise _make_unimplemented_error(f"the storage class {storage_class}")
     if storage_class not in _CLASSES.split():
         raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
     if storage_class == "STANDARD":
         headers.pop(STORAGE, None)  # S3 returns the header for every class except this one
 
 
-def _unimplemented_error(feature: str) -> ApiError:
+def _make_unimplemented_error(feature: str) -> ApiError:
     return ApiError("NotImplemented", f"The emulator's S3 does not implement {feature}.", 501)
 
 
@@ -410,7 +412,7 @@ class Objects:
 
     @operation("HeadObject", heeds=_READING)
     def head(self, request: Request, bucket: str, key: str) -> Response:
-        info = self.store.head(bucket, key, request.args.get("versionId"))
+        info = self.store.read_info(bucket, key, request.args.get("versionId"))
         return _describe(request, info)[0]
 
     # Requests that write.
@@ -418,14 +420,14 @@ class Objects:
     @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
     def put(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
-        headers, metadata = stored_headers(request.headers)
+        headers, metadata = select_stored_headers(request.headers)
         check = check_of_write(request.headers)
-        with self.store.blob() as blob:
+        with self.store.create_blob() as blob:
             checksums = receive(request, blob)
             info = self.store.commit(
                 bucket, key, blob, metadata=metadata, headers=headers | checksums, check=check
             )
-        return Response(headers={"ETag": f'"{info.etag}"', **_of_write(info)})
+        return Response(headers={"ETag": f'"{info.etag}"', **_build_write_headers(info)})
 
     @operation(
         "CopyObject",
@@ -436,19 +438,21 @@ class Objects:
     )
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
-        headers, metadata = stored_headers(request.headers)
+        headers, metadata = select_stored_headers(request.headers)
         check = check_of_write(request.headers)
         source, stored_bytes, origin = open_source(self.store, request)
-        with stored_bytes, self.store.blob() as blob:
-            _need_change(request, origin == (bucket, key))
-            if _directive(request, "metadata") == "COPY":
+        with stored_bytes, self.store.create_blob() as blob:
+            _check_change(request, origin == (bucket, key))
+            if _parse_directive(request, "metadata") == "COPY":
                 # A copy does not take over storage class, encryption, redirect and tags.
                 plain_headers = {
                     k: v for k, v in source.headers.items() if not k.startswith("x-amz-")
                 }
                 own_headers = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
                 headers, metadata = plain_headers | own_headers, source.metadata
-            tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
+            tags = parse_tags(
+                source.headers if _parse_directive(request, "tagging") == "COPY" else headers
+            )
             checksums = _copy_bytes(request, source, stored_bytes, blob)
             info = self.store.commit(
                 bucket,
@@ -461,11 +465,13 @@ class Objects:
                 etag=None if "-" in source.etag else source.etag,
                 check=check,
             )
-        response = operation_routes.document(
+        response = operation_routes.make_xml_response(
             "CopyObjectResult",
-            copy_elements(info.etag, operation_routes.timestamp(info.last_modified), checksums),
+            copy_elements(
+                info.etag, operation_routes.format_timestamp(info.last_modified), checksums
+            ),
         )
-        response.headers.extend(_of_write(info, checksums=False))
+        response.headers.extend(_build_write_headers(info, checksums=False))
         if "versionId=" in request.headers[COPY] or source.seq:
             response.headers["x-amz-copy-source-version-id"] = source.version
         return response
@@ -483,7 +489,7 @@ class Reader:
     """The body of a response: bytes ``start`` to ``stop`` of an object; it closes the object."""
 
     def __init__(self, stored_bytes: StoredBytes, start: int, stop: int) -> None:
-        self._stored_bytes, self._chunks = stored_bytes, stored_bytes.chunks(start, stop)
+        self._stored_bytes, self._chunks = stored_bytes, stored_bytes.iter_chunks(start, stop)
 
     def __iter__(self) -> Iterator[bytes]:
         return self._chunks
@@ -495,13 +501,13 @@ class Reader:
 def check_target(store: ObjectStore, bucket: str, key: str) -> None:
     """Check key and bucket before the body is read, so that a refused client need not send it."""
     check_key(key)
-    store.need_bucket(bucket)
+    store.check_bucket(bucket)
 
 
 def receive(request: Request, blob: Blob, extra_algorithm: str = "") -> dict[str, str]:
     """Write the body of a request to ``blob``; return the checksums to store, by header."""
     body = Body(request, extra_algorithm)
-    for chunk in body.chunks():
+    for chunk in body.iter_chunks():
         blob.write(chunk)
     return body.verify()
 
@@ -519,7 +525,7 @@ def open_source(
     if not bucket or not key:
         message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
         raise ApiError("InvalidArgument", message)
-    store.need_owner(bucket, request.headers.get("x-amz-source-expected-bucket-owner"))
+    store.check_owner(bucket, request.headers.get("x-amz-source-expected-bucket-owner"))
     try:
         info, stored_bytes = store.open(bucket, key, unquote(version) if version else None)
     except S3Error as failure:
@@ -536,10 +542,14 @@ def open_source(
 
 
 def copy_elements(etag: str, modification_time: str, checksums: dict[str, str]) -> list:
-    return [("ETag", f'"{etag}"'), ("LastModified", modification_time), *elements(checksums)]
+    return [
+        ("ETag", f'"{etag}"'),
+        ("LastModified", modification_time),
+        *build_checksum_elements(checksums),
+    ]
 
 
-def elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
+def build_checksum_elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
     """Return checksums, given by header, as elements of a document, such as ``ChecksumSHA256``."""
     return [
         ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
@@ -547,24 +557,24 @@ def elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def version_header(info: ObjectInfo) -> dict[str, str]:
+def build_version_header(info: ObjectInfo) -> dict[str, str]:
     """Return the version's header; empty if the object was written without versioning."""
     return {"x-amz-version-id": info.version} if info.seq else {}
 
 
-def written_version(info: ObjectInfo) -> dict[str, str]:
+def build_written_version(info: ObjectInfo) -> dict[str, str]:
     """Return the header of a version just written; S3 omits it once versioning is suspended."""
-    return version_header(info) if info.version != NULL else {}
+    return build_version_header(info) if info.version != NULL else {}
 
 
-def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
-    checksum_headers = sums(info) if checksums else {}
+def _build_write_headers(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
+    checksum_headers = build_checksum_headers(info) if checksums else {}
     if checksum_headers:
         checksum_headers.setdefault(TYPE, "FULL_OBJECT")
-    return encryption_headers(info.headers) | checksum_headers | written_version(info)
+    return select_encryption_headers(info.headers) | checksum_headers | build_written_version(info)
 
 
-def encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def select_encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in headers.items() if k.startswith("x-amz-server-side-")}
 
 
@@ -572,14 +582,14 @@ def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
     """Return the response to GET or HEAD without its body, and the range of bytes for the body."""
     same = check_reading(request.headers, info)
     headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
-    headers |= version_header(info)
+    headers |= build_version_header(info)
     if same:
         return Response(status=304, headers=headers), 0, 0
-    headers |= response_headers(info) | {
+    headers |= build_response_headers(info) | {
         f"{META}{name}": value for name, value in info.metadata.items()
     }
     headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
-    part, checksums = _part(request, info)
+    part, checksums = _select_range(request, info)
     if request.headers.get("x-amz-checksum-mode") == "ENABLED":
         headers |= checksums
     response = Response(headers={**headers, "Accept-Ranges": "bytes"})
@@ -593,7 +603,9 @@ def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
     return response, start, stop
 
 
-def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, dict[str, str]]:
+def _select_range(
+    request: Request, info: ObjectInfo
+) -> tuple[tuple[int, int] | None, dict[str, str]]:
     """Return the bytes that a Range or a partNumber asks for, and their checksums by header.
 
     The range is None for the whole object. A Range has no checksum.
@@ -601,12 +613,12 @@ def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, d
     part_number = request.args.get("partNumber")
     header = request.headers.get("Range")
     if part_number is None:
-        part = range_of(header, info.size)
+        part = parse_range(header, info.size)
         return part, {} if part else _add_sum_type(info)
     if header is not None:
         message = "Cannot specify both Range header and partNumber query parameter"
         raise ApiError("InvalidRequest", message)
-    place = number(part_number, "partNumber", 1, 1, 10_000)
+    place = parse_number(part_number, "partNumber", 1, 1, 10_000)
     if place > max(len(info.parts), 1):
         message = "The requested partnumber is not satisfiable"
         raise ApiError("InvalidPartNumber", message, 416)
@@ -619,24 +631,24 @@ def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, d
 
 
 def _add_sum_type(info: ObjectInfo) -> dict[str, str]:
-    checksums = sums(info)
+    checksums = build_checksum_headers(info)
     return {TYPE: "FULL_OBJECT"} | checksums if checksums else {}
 
 
-def _directive(request: Request, name: str) -> str:
+def _parse_directive(request: Request, name: str) -> str:
     directive = request.headers.get(f"x-amz-{name}-directive", "COPY")
     if directive not in ("COPY", "REPLACE"):
         raise ApiError("InvalidArgument", f"Unknown {name} directive.")
     return directive
 
 
-def _need_change(request: Request, itself: bool) -> None:
+def _check_change(request: Request, itself: bool) -> None:
     """Raise ``InvalidRequest`` for a copy onto itself that changes nothing (see CopyObject)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
     changes = changing & {name.lower() for name, _ in request.headers} - {COPY}
     same = itself and not changes and "?versionId=" not in request.headers[COPY]
-    if same and _directive(request, "metadata") == "COPY":
+    if same and _parse_directive(request, "metadata") == "COPY":
         message = (
             "This copy request is illegal because it is trying to copy an object to itself without "
             "changing the object's metadata, storage class, website redirect location or "
@@ -652,7 +664,7 @@ def _copy_bytes(
 
     It is the checksum that the client asks for, or of the same algorithm as the source's.
     """
-    source_sums = sums(source)
+    source_sums = build_checksum_headers(source)
     names = [k.removeprefix(PREFIX) for k in source_sums if k != TYPE]
     algorithm = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
     if algorithm and algorithm not in ALGORITHMS:
@@ -662,7 +674,7 @@ def _copy_bytes(
         blob.append(stored_bytes)
         return source_sums
     checksum = ALGORITHMS[algorithm]() if algorithm else None
-    for chunk in stored_bytes.chunks(0, source.size):
+    for chunk in stored_bytes.iter_chunks(0, source.size):
         blob.write(chunk)
         if checksum:
             checksum.update(chunk)

@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainyard.common.atomic_file import sync
-from trainyard.emulator.request_scope import ACCOUNT, ApiError, S3Error, account
+from trainyard.emulator.request_scope import ACCOUNT, ApiError, S3Error, read_account
 from trainyard.emulator.s3.object_folder import (
     TRANSIT,
     Blob,
     StoredBytes,
+    check_index,
     lock_folder,
-    need_index,
     open_index,
-    seal,
-    settle,
-    unseal,
+    recover_folder,
+    seal_index,
+    unseal_index,
 )
-from trainyard.emulator.s3.object_index import NULL, Index, ObjectInfo, version_id
+from trainyard.emulator.s3.object_index import NULL, Index, ObjectInfo, make_version_id
 
 # The table of buckets: their names, their owners, and the documents that are set on them.
 
@@ -62,26 +62,26 @@ class BucketTable:
         with self.index.transaction():
             if not self.has_bucket(bucket):
                 self.index.run("INSERT INTO buckets VALUES (?, ?)", bucket, time.time())
-                if account() != ACCOUNT:
-                    row = bucket, OWNER, account()
+                if read_account() != ACCOUNT:
+                    row = bucket, OWNER, read_account()
                     self.index.run("INSERT INTO settings VALUES (?, ?, ?)", *row)
-        if self.owner(bucket) != account():
+        if self.find_owner(bucket) != read_account():
             message = "The requested bucket name is not available. The bucket namespace is shared."
             raise S3Error("BucketAlreadyExists", message, 409, fields={"BucketName": bucket})
 
-    def buckets(self) -> list[tuple[str, datetime]]:
+    def list_buckets(self) -> list[tuple[str, datetime]]:
         """Return (name, creation time) of each bucket of the current account, sorted by name."""
         rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
         buckets = [
             (name, datetime.fromtimestamp(creation_time, UTC)) for name, creation_time in rows
         ]
-        return [bucket for bucket in buckets if self.owner(bucket[0]) == account()]
+        return [bucket for bucket in buckets if self.find_owner(bucket[0]) == read_account()]
 
-    def owner(self, bucket: str) -> str:
+    def find_owner(self, bucket: str) -> str:
         """Return the number of the account that a bucket belongs to. Raises ``NoSuchBucket``."""
-        return self.setting(bucket, OWNER) or ACCOUNT
+        return self.read_setting(bucket, OWNER) or ACCOUNT
 
-    def need_owner(self, bucket: str, expected_owner: str | None) -> None:
+    def check_owner(self, bucket: str, expected_owner: str | None) -> None:
         """Raise ``AccessDenied`` if the bucket does not belong to account ``expected_owner``.
 
         Do nothing if no owner is expected, or if the bucket does not exist.
@@ -90,7 +90,7 @@ class BucketTable:
             expected_owner
             and bucket
             and self.has_bucket(bucket)
-            and expected_owner != self.owner(bucket)
+            and expected_owner != self.find_owner(bucket)
         ):
             message = f"The bucket {bucket} does not belong to account {expected_owner}."
             raise ApiError("AccessDenied", message, 403)
@@ -101,17 +101,17 @@ class BucketTable:
     def delete_bucket(self, bucket: str) -> None:
         """Delete an empty bucket. Raises ``BucketNotEmpty`` if it contains objects or versions."""
         with self.index.transaction(freeing=True):
-            self.need_bucket(bucket)
+            self.check_bucket(bucket)
             for table in ("objects", "versions"):
                 if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
                     message = "The bucket you tried to delete is not empty"
-                    if self.setting(bucket, "versioning"):
+                    if self.read_setting(bucket, "versioning"):
                         message += ". You must delete all versions in the bucket."
                     raise S3Error("BucketNotEmpty", message, 409, fields={"BucketName": bucket})
             self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
-    def need_bucket(self, bucket: str, expected_owner: str | None = None) -> None:
+    def check_bucket(self, bucket: str, expected_owner: str | None = None) -> None:
         """Raise ``NoSuchBucket`` if the bucket does not exist.
 
         ``expected_owner`` is the key or prefix that the caller is about to read (not an account);
@@ -123,18 +123,18 @@ class BucketTable:
             message = "The specified bucket does not exist"
             raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
 
-    def setting(self, bucket: str, name: str) -> str | None:
+    def read_setting(self, bucket: str, name: str) -> str | None:
         """Return a document that was set on the bucket; None if there is none."""
         sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
         rows = self.index.run(sql, bucket, name)
         if not rows:
-            self.need_bucket(bucket)
+            self.check_bucket(bucket)
         return rows[0][0] if rows else None
 
     def set(self, bucket: str, name: str, value: str | None) -> None:
         """Set a document on the bucket; None removes it."""
         with self.index.transaction():
-            self.need_bucket(bucket)
+            self.check_bucket(bucket)
             self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
             if value is not None:
                 self.index.run("INSERT INTO settings VALUES (?, ?, ?)", bucket, name, value)
@@ -180,60 +180,60 @@ class ObjectStore(BucketTable):
         self._owner = lock_folder(root)
         with contextlib.ExitStack() as cleanups:
             cleanups.callback(os.close, self._owner)
-            need_index(root)
+            check_index(root)
             super().__init__(open_index(root))
             cleanups.callback(self.index.close)
-            settle(root, self.index)
+            recover_folder(root, self.index)
             # Last, so that after a failed start the next one compares the seal again.
-            unseal(root)
+            unseal_index(root)
             cleanups.pop_all()
 
     def close(self) -> None:
         self.index.close()
         # The SQLite file is complete once it is closed, and no one may write it before it is
         # sealed.
-        seal(self.root)
+        seal_index(self.root)
         os.close(self._owner)
 
     # Methods that read.
 
-    def head(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
+    def read_info(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
         """Return the description of an object.
 
         Raises ``NoSuchKey`` or ``NoSuchVersion`` if there is none, and ``MethodNotAllowed`` for a
         delete marker.
         """
         if version is None:
-            info = self.index.current(bucket, key)
+            info = self.index.find_current(bucket, key)
             if info is None:
-                self.need_bucket(bucket, key)
-                marker = self.index.latest(bucket, key)
-                headers = _marker_headers(marker) if marker else {}
+                self.check_bucket(bucket, key)
+                marker = self.index.find_latest(bucket, key)
+                headers = _build_marker_headers(marker) if marker else {}
                 message = "The specified key does not exist."
                 raise S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
             return info
-        info = self._version(bucket, key, version)
+        info = self._find_version(bucket, key, version)
         if info is None:
-            self.need_bucket(bucket)
+            self.check_bucket(bucket)
             fields = {"Key": key, "VersionId": version}
             message = "The specified version does not exist."
             raise S3Error("NoSuchVersion", message, 404, fields=fields)
         if info.marker:
             message = "The specified method is not allowed against this resource."
             fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
-            headers = _marker_headers(info) | {"Allow": "DELETE"}
+            headers = _build_marker_headers(info) | {"Allow": "DELETE"}
             raise S3Error("MethodNotAllowed", message, 405, fields=fields, headers=headers)
         return info
 
     def exists(self, bucket: str, key: str) -> bool:
-        return self.index.current(bucket, key) is not None
+        return self.index.find_current(bucket, key) is not None
 
-    def path(self, bucket: str, key: str, version: str | None = None) -> Path:
+    def locate_file(self, bucket: str, key: str, version: str | None = None) -> Path:
         """Return the file with the object's bytes, to compare or to damage them.
 
         The bytes are not checked. An overwrite or a delete of the key may unlink the file.
         """
-        return self._path(self.head(bucket, key, version).blob)
+        return self._build_blob_path(self.read_info(bucket, key, version).blob)
 
     def open(
         self, bucket: str, key: str, version: str | None = None
@@ -245,9 +245,9 @@ class ObjectStore(BucketTable):
         # Under the lock, so that no write unlinks the file after its row was read and before it is
         # opened.
         with self.index.lock:
-            info = self.head(bucket, key, version)
+            info = self.read_info(bucket, key, version)
             name = f"s3://{bucket}/{key}"
-            return info, StoredBytes(name, self._path(info.blob), info.size, info.crcs)
+            return info, StoredBytes(name, self._build_blob_path(info.blob), info.size, info.crcs)
 
     def read_bytes(self, bucket: str, key: str, version: str | None = None) -> bytes:
         """Return all bytes of a small object. Raises ``InternalError`` if they are damaged."""
@@ -260,13 +260,13 @@ class ObjectStore(BucketTable):
         The order is that of the keys as UTF-8 bytes. Only each page of 1,000 objects is a snapshot:
         a put during a long listing may or may not be included.
         """
-        self.need_bucket(bucket, prefix)
+        self.check_bucket(bucket, prefix)
         low, end = max(prefix.encode(), start), successor(prefix.encode())
-        yield from self.index.objects(bucket, low, end)
+        yield from self.index.iter_objects(bucket, low, end)
 
     # Methods that write.
 
-    def blob(self) -> Blob:
+    def create_blob(self) -> Blob:
         """Return an empty blob to write to: ``with store.blob() as blob: …; store.commit(…)``."""
         return Blob(self._data)
 
@@ -283,7 +283,7 @@ class ObjectStore(BucketTable):
         upload: str = "",
         check: Check | None = None,
     ) -> ObjectInfo:
-        """Make ``blob`` the object ``bucket/key``, durably and atomically.
+        """Make ``create_blob`` the object ``bucket/key``, durably and atomically.
 
         If the bucket keeps versions, the previous object stays as an older version. ``upload`` is
         the id of the multipart upload that the object comes from. Raises the errors of ``check``.
@@ -292,13 +292,13 @@ class ObjectStore(BucketTable):
         # The bytes and then their file name must be on disk before a row refers to them.
         blob.close()
         sync(blob.path.parent)
-        with self._writing(blob) as leave:
-            versioning = self.setting(bucket, VERSIONING)
-            old = self.index.current(bucket, key)
+        with self._begin_write(blob) as leave:
+            versioning = self.read_setting(bucket, VERSIONING)
+            old = self.index.find_current(bucket, key)
             if check:
                 check(old)
             leave(self._step_back(bucket, key, old, versioning))
-            seq = self._next_seq(bucket, key, old) if versioning else 0
+            seq = self._make_next_seq(bucket, key, old) if versioning else 0
             self.index.insert(
                 "objects",
                 (
@@ -310,19 +310,19 @@ class ObjectStore(BucketTable):
                     time.time(),
                     json.dumps(headers or {}),
                     json.dumps(metadata or {}),
-                    version_id(seq) if versioning == "Enabled" else NULL,
+                    make_version_id(seq) if versioning == "Enabled" else NULL,
                     seq,
                     json.dumps(parts),
                     upload,
                     blob.crcs,
                 ),
             )
-            new = self.head(bucket, key)
+            new = self.read_info(bucket, key)
         return new
 
     def put_bytes(self, bucket: str, key: str, data: bytes) -> ObjectInfo:
-        self.need_bucket(bucket)
-        with self.blob() as blob:
+        self.check_bucket(bucket)
+        with self.create_blob() as blob:
             blob.write(data)
             return self.commit(bucket, key, blob)
 
@@ -331,8 +331,8 @@ class ObjectStore(BucketTable):
             return self.put_stream(bucket, key, stream)
 
     def put_stream(self, bucket: str, key: str, stream: BinaryIO) -> ObjectInfo:
-        self.need_bucket(bucket)
-        with self.blob() as blob:
+        self.check_bucket(bucket)
+        with self.create_blob() as blob:
             blob.copy_from(stream)
             return self.commit(bucket, key, blob)
 
@@ -341,7 +341,7 @@ class ObjectStore(BucketTable):
     ) -> ObjectInfo:
         """Replace the stored headers of an object, which include its tags, by ``change(info)``."""
         with self.index.transaction():
-            info = self.head(bucket, key, version)
+            info = self.read_info(bucket, key, version)
             self.index.set_headers(bucket, key, info, change(info))
         return info
 
@@ -353,24 +353,24 @@ class ObjectStore(BucketTable):
         Without ``version``, a bucket that keeps versions gets a delete marker. Raises the errors of
         ``check``.
         """
-        with self._writing(freeing=True) as leave:
-            versioning = self.setting(bucket, VERSIONING)
-            old = self.index.current(bucket, key)
-            target = old if version is None else self._version(bucket, key, version)
+        with self._begin_write(freeing=True) as leave:
+            versioning = self.read_setting(bucket, VERSIONING)
+            old = self.index.find_current(bucket, key)
+            target = old if version is None else self._find_version(bucket, key, version)
             if check:
                 check(target)
             if version is None and versioning:
                 leave(self._step_back(bucket, key, old, versioning))
-                seq = self._next_seq(bucket, key, old)
-                marker_version = version_id(seq) if versioning == "Enabled" else NULL
+                seq = self._make_next_seq(bucket, key, old)
+                marker_version = make_version_id(seq) if versioning == "Enabled" else NULL
                 row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}"
                 self.index.insert("versions", (*row, marker_version, seq, "[]", "", b""))
                 result = DeleteResult(marker_version, marker=True)
             elif target:
                 self.index.remove(bucket, key, target)
                 # The newest remaining version becomes the object, unless it is a delete marker.
-                if self.index.current(bucket, key) is None:
-                    newest = self.index.latest(bucket, key)
+                if self.index.find_current(bucket, key) is None:
+                    newest = self.index.find_latest(bucket, key)
                     if newest and not newest.marker:
                         self.index.move(bucket, key, newest.version, "versions", "objects")
                 leave(target)
@@ -382,8 +382,8 @@ class ObjectStore(BucketTable):
     # Internal methods.
 
     @contextlib.contextmanager
-    def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
-        """Run a transaction that makes ``blob`` an object.
+    def _begin_write(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
+        """Run a transaction that makes ``create_blob`` an object.
 
         Yields a function to call with each object whose bytes are no longer needed. They are
         unlinked after the commit.
@@ -396,7 +396,9 @@ class ObjectStore(BucketTable):
                     yield leaving.append
                     # Rename replaced bytes before the commit. If the process dies, the next start
                     # renames them back if their row still exists; if not, no object needs them.
-                    for path in (self._path(info.blob) for info in leaving if info and info.blob):
+                    for path in (
+                        self._build_blob_path(info.blob) for info in leaving if info and info.blob
+                    ):
                         with contextlib.suppress(FileNotFoundError):
                             paths.append(path.rename(path.with_name(path.name + TRANSIT)))
             except BaseException:
@@ -405,7 +407,7 @@ class ObjectStore(BucketTable):
                     path.rename(path.with_suffix(""))
                 raise
             if blob:
-                blob.settle()
+                blob.finalize()
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -419,7 +421,7 @@ class ObjectStore(BucketTable):
         if versioning == "Enabled":
             replaced_version = None
         elif versioning:  # suspended: version "null" is replaced, in whichever table it is
-            replaced_version = self.index.version(bucket, key, NULL)
+            replaced_version = self.index.find_version(bucket, key, NULL)
         else:
             replaced_version = old
         if replaced_version:
@@ -428,23 +430,23 @@ class ObjectStore(BucketTable):
             self.index.move(bucket, key, old.version, "objects", "versions")
         return replaced_version
 
-    def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
+    def _make_next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
         """Return a number for a new version: the time in ns, or more if the clock was set back."""
-        behind = self.index.latest(bucket, key)
+        behind = self.index.find_latest(bucket, key)
         return max(time.time_ns(), *(info.seq + 1 for info in (old, behind) if info), 0)
 
-    def _version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+    def _find_version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
         """Return a version; None if it does not exist. Raises ``InvalidArgument`` for a bad id."""
         if not _VERSION.fullmatch(version):
             fields = {"ArgumentName": "versionId", "ArgumentValue": version}
             raise S3Error("InvalidArgument", "Invalid version id specified", fields=fields)
-        return self.index.version(bucket, key, version)
+        return self.index.find_version(bucket, key, version)
 
-    def _path(self, name: str) -> Path:
+    def _build_blob_path(self, name: str) -> Path:
         return self._data / name[:2] / name
 
 
-def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
+def _build_marker_headers(marker: ObjectInfo) -> dict[str, str]:
     return {
         "x-amz-delete-marker": "true",
         "x-amz-version-id": marker.version,

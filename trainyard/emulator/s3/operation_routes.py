@@ -42,7 +42,7 @@ Tree: TypeAlias = "Iterable[tuple[str, str | int | bool | Tree]]"
 """Children in order: (tag, text) or (tag, children)."""
 
 
-def document(tag: str, children: "Tree | str", status: int = 200) -> Response:
+def make_xml_response(tag: str, children: "Tree | str", status: int = 200) -> Response:
     """Return a response with an XML document that has these children, or only a text."""
     root = ElementTree.Element(tag, xmlns=NAMESPACE)
     if isinstance(children, str):
@@ -53,7 +53,7 @@ def document(tag: str, children: "Tree | str", status: int = 200) -> Response:
     return Response(body, status, content_type="application/xml")
 
 
-def error(failure: ApiError, resource: str, request_id: str = "") -> Response:
+def make_error_response(failure: ApiError, resource: str, request_id: str = "") -> Response:
     """Return the response to a failed request, as S3's error document."""
     children = [("Code", failure.code), ("Message", failure.message)]
     more = failure if isinstance(failure, S3Error) else None
@@ -88,7 +88,7 @@ def parse(body: bytes) -> ElementTree.Element:
     return root
 
 
-def text(element: ElementTree.Element, tag: str) -> str:
+def read_child_text(element: ElementTree.Element, tag: str) -> str:
     """Return the text of a required child. Raises ``MalformedXML`` if the child is missing."""
     value = element.findtext(tag)
     if value is None:
@@ -96,7 +96,7 @@ def text(element: ElementTree.Element, tag: str) -> str:
     return value
 
 
-def timestamp(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
@@ -141,7 +141,7 @@ class Operation:
             and all(name in request.headers for name in self.headers)
         )
 
-    def weight(self) -> int:
+    def count_conditions(self) -> int:
         """Return the number of conditions.
 
         If several operations fit a request, the one with the most conditions is meant.
@@ -149,14 +149,14 @@ class Operation:
         return len(self.static) + len(self.query) + len(self.headers)
 
 
-def operation_of(level: Level, request: Request) -> Operation | None:
+def find_operation(level: Level, request: Request) -> Operation | None:
     """Return the operation that a request means; None if S3 has none for that method and level.
 
     A client may name the operation by ``x-id``; without it S3's own rule decides.
     """
     fitting = [
         candidate
-        for candidate in _table().get((level, request.method), ())
+        for candidate in _build_table().get((level, request.method), ())
         if candidate.fits(request)
     ]
     if operation_name := request.args.get("x-id"):
@@ -164,11 +164,11 @@ def operation_of(level: Level, request: Request) -> Operation | None:
             (candidate for candidate in fitting if candidate.name == operation_name),
             Operation(operation_name),
         )
-    return max(fitting, key=Operation.weight, default=None)
+    return max(fitting, key=Operation.count_conditions, default=None)
 
 
 @functools.cache
-def _table() -> dict[tuple[Level, str], list[Operation]]:
+def _build_table() -> dict[tuple[Level, str], list[Operation]]:
     """Return a mapping of (level, HTTP method) to the operations in botocore's model."""
     model = botocore.session.get_session().get_service_model("s3")
     table: dict[tuple[Level, str], list[Operation]] = {}
@@ -257,15 +257,15 @@ def find(level: Level, request: Request) -> Answer:
 
     Raises ``NotImplemented``, a 501, if there is none, or if it ignores a part of the request.
     """
-    s3_operation = operation_of(level, request)
+    s3_operation = find_operation(level, request)
     if s3_operation is None:
-        raise _unimplemented_error(f"{request.method} on this")
+        raise _make_unimplemented_error(f"{request.method} on this")
     route = ROUTES.get(s3_operation.name)
     if route is None:
-        raise _unimplemented_error(s3_operation.name)
-    for name in _iterate_names(s3_operation, request):
+        raise _make_unimplemented_error(s3_operation.name)
+    for name in _iter_names(s3_operation, request):
         if not is_heeded(route, name):
-            raise _unimplemented_error(f"{name} of {s3_operation.name}")
+            raise _make_unimplemented_error(f"{name} of {s3_operation.name}")
     return route.answer
 
 
@@ -275,7 +275,7 @@ def is_heeded(route: Route, name: str) -> bool:
     return name in route.heeds or any(name.startswith(prefix) for prefix in prefixes)
 
 
-def _iterate_names(s3_operation: Operation, request: Request) -> Iterator[str]:
+def _iter_names(s3_operation: Operation, request: Request) -> Iterator[str]:
     """Iterate over the parts of a request that its method has to respect."""
     static = {name for name, _ in s3_operation.static}
     for name in request.args:
@@ -289,6 +289,6 @@ def _iterate_names(s3_operation: Operation, request: Request) -> Iterator[str]:
             yield name
 
 
-def _unimplemented_error(feature: str) -> ApiError:
+def _make_unimplemented_error(feature: str) -> ApiError:
     message = f"The emulator's S3 does not implement {feature}."
     return ApiError("NotImplemented", message, 501)  # S3's status, which botocore does not retry

@@ -16,30 +16,30 @@ from trainyard.emulator.s3.buckets import Buckets, Settings, Tagging
 from trainyard.emulator.s3.list_objects import (
     LIMIT,
     Page,
+    build_checksum_kinds,
     encode,
-    of_checksums,
     read_page,
     read_prefixes,
 )
 from trainyard.emulator.s3.multipart import MAX_PARTS, Upload, Uploads
-from trainyard.emulator.s3.object_index import seq_of
+from trainyard.emulator.s3.object_index import parse_seq
 from trainyard.emulator.s3.object_requests import (
     SOURCES,
     STORAGE,
     WRITING,
     Objects,
+    build_checksum_elements,
+    build_checksum_headers,
+    build_written_version,
     check_of_write,
     check_target,
     copy_elements,
-    elements,
-    encryption_headers,
-    number,
     open_source,
+    parse_number,
+    parse_source_range,
     receive,
-    source_range,
-    stored_headers,
-    sums,
-    written_version,
+    select_encryption_headers,
+    select_stored_headers,
 )
 from trainyard.emulator.s3.object_store import (
     VERSIONING,
@@ -55,8 +55,8 @@ from trainyard.emulator.s3.upload_body import (
     PREFIX,
     TYPE,
     UNSUPPORTED_ALGORITHM,
-    document,
     encode_sum,
+    read_document,
 )
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,12 @@ class S3:
         """Return the response to a request; errors become S3's error documents."""
         request_id = uuid.uuid4().hex
         try:
-            bucket, key = target(request)
+            bucket, key = parse_target(request)
             # A presigned URL contains some headers in its query.
             for name, value in request.args.items():
                 if name.startswith("x-amz-"):
                     request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
-            self._store.need_owner(bucket, request.headers.get("x-amz-expected-bucket-owner"))
+            self._store.check_owner(bucket, request.headers.get("x-amz-expected-bucket-owner"))
             level: Level = "object" if key else "bucket" if bucket else "service"
             method = find(level, request)
             room = self._rooms[method.__qualname__.partition(".")[0]]
@@ -99,23 +99,23 @@ class S3:
             # The store does not know the method of the request, and always writes GET.
             if isinstance(failure, S3Error) and "Method" in failure.fields:
                 failure.fields["Method"] = request.method
-            response = operation_routes.error(failure, request.path, request_id)
+            response = operation_routes.make_error_response(failure, request.path, request_id)
         response.headers.extend({"x-amz-request-id": request_id, "x-amzn-RequestId": request_id})
         return response
 
-    def preflight(self, request: Request) -> Response:
+    def refuse_preflight(self, request: Request) -> Response:
         """Refuse a CORS preflight request: pages of other origins get no access."""
         message = "Insufficient information. Origin request header needed."
-        return operation_routes.error(ApiError("BadRequest", message), request.path)
+        return operation_routes.make_error_response(ApiError("BadRequest", message), request.path)
 
 
-def virtual_bucket(request: Request) -> str:
+def parse_virtual_bucket(request: Request) -> str:
     """Return the bucket in the name of the host; an empty text in path style."""
     match = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
     return match["bucket"] if match else ""
 
 
-def target(request: Request) -> tuple[str, str]:
+def parse_target(request: Request) -> tuple[str, str]:
     """Return (bucket, key) from the raw path.
 
     WSGI's PATH_INFO cannot be used: it loses ``%2F`` and damages UTF-8.
@@ -127,7 +127,7 @@ def target(request: Request) -> tuple[str, str]:
         path = unquote_to_bytes(raw).decode().removeprefix("/")
     except UnicodeDecodeError as wrong:
         raise ApiError("InvalidURI", "Couldn't parse the specified URI: not UTF-8.") from wrong
-    if bucket := virtual_bucket(request):
+    if bucket := parse_virtual_bucket(request):
         return bucket, path
     bucket, _, key = path.partition("/")
     return bucket, key
@@ -152,21 +152,23 @@ class Parts:
     def start(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
         algorithm = request.headers.get(_ALGORITHM, "").lower()
-        kind = _kind(algorithm, request.headers.get(TYPE))
-        upload = self.uploads.create(bucket, key, *stored_headers(request.headers), algorithm, kind)
+        kind = _select_checksum_type(algorithm, request.headers.get(TYPE))
+        upload = self.uploads.create(
+            bucket, key, *select_stored_headers(request.headers), algorithm, kind
+        )
         tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
-        response = operation_routes.document("InitiateMultipartUploadResult", tree)
+        response = operation_routes.make_xml_response("InitiateMultipartUploadResult", tree)
         if algorithm:
             response.headers.extend({_ALGORITHM: algorithm.upper(), TYPE: kind})
-        response.headers.extend(encryption_headers(upload.headers))
+        response.headers.extend(select_encryption_headers(upload.headers))
         return response
 
     @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
     def put(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _part_number(request)
-        _need_algorithm(upload, request)
-        with self.store.blob() as blob:
+        place = _parse_part_number(request)
+        _check_algorithm(upload, request)
+        with self.store.create_blob() as blob:
             checksums = receive(request, blob, upload.algorithm)
             part = self.uploads.add(upload, place, blob, checksums)
         return Response(headers={"ETag": f'"{part.etag}"', **checksums})
@@ -174,21 +176,21 @@ class Parts:
     @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _part_number(request)
+        place = _parse_part_number(request)
         info, stored_bytes, _ = open_source(self.store, request)
-        with stored_bytes, self.store.blob() as blob:
-            start, stop = source_range(request.headers.get(_RANGE), info.size)
+        with stored_bytes, self.store.create_blob() as blob:
+            start, stop = parse_source_range(request.headers.get(_RANGE), info.size)
             checksum = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
-            for chunk in stored_bytes.chunks(start, stop):
+            for chunk in stored_bytes.iter_chunks(start, stop):
                 blob.write(chunk)
                 if checksum:
                     checksum.update(chunk)
             checksums = {PREFIX + upload.algorithm: encode_sum(checksum)} if checksum else {}
             part = self.uploads.add(upload, place, blob, checksums)
         tree = copy_elements(
-            part.etag, operation_routes.timestamp(part.modification_time), checksums
+            part.etag, operation_routes.format_timestamp(part.modification_time), checksums
         )
-        response = operation_routes.document("CopyPartResult", tree)
+        response = operation_routes.make_xml_response("CopyPartResult", tree)
         if info.seq:
             response.headers["x-amz-copy-source-version-id"] = info.version
         return response
@@ -212,10 +214,12 @@ class Parts:
             ("Bucket", bucket),
             ("Key", key),
             ("ETag", f'"{info.etag}"'),
-            *elements(sums(info)),
+            *build_checksum_elements(build_checksum_headers(info)),
         ]
-        response = operation_routes.document("CompleteMultipartUploadResult", tree)
-        response.headers.extend(encryption_headers(info.headers) | written_version(info))
+        response = operation_routes.make_xml_response("CompleteMultipartUploadResult", tree)
+        response.headers.extend(
+            select_encryption_headers(info.headers) | build_written_version(info)
+        )
         return response
 
     def _complete_upload(
@@ -256,8 +260,10 @@ class Parts:
     @operation("ListParts", heeds="uploadId max-parts part-number-marker")
     def list(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        after = number(request.args.get("part-number-marker") or None, "part-number-marker", 0)
-        limit = min(number(request.args.get("max-parts"), "max-parts", _PAGE), _PAGE)
+        after = parse_number(
+            request.args.get("part-number-marker") or None, "part-number-marker", 0
+        )
+        limit = min(parse_number(request.args.get("max-parts"), "max-parts", _PAGE), _PAGE)
         places = [n for n in sorted(upload.parts) if n > after]
         tree: list = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         tree += [("Initiator", OWNER), ("Owner", OWNER)]
@@ -273,27 +279,27 @@ class Parts:
             part = upload.parts[place]
             entry = [
                 ("PartNumber", place),
-                ("LastModified", operation_routes.timestamp(part.modification_time)),
+                ("LastModified", operation_routes.format_timestamp(part.modification_time)),
                 ("ETag", f'"{part.etag}"'),
                 ("Size", part.blob.size),
-                *elements(part.checksums),
+                *build_checksum_elements(part.checksums),
             ]
             tree.append(("Part", entry))
-        return operation_routes.document("ListPartsResult", tree)
+        return operation_routes.make_xml_response("ListPartsResult", tree)
 
 
-def _part_number(request: Request) -> int:
+def _parse_part_number(request: Request) -> int:
     """Return the part number in a request. Raises ``InvalidArgument`` if it is not valid."""
     text = request.args["partNumber"]
     try:
-        return number(text, "partNumber", 1, 1, MAX_PARTS)
+        return parse_number(text, "partNumber", 1, 1, MAX_PARTS)
     except ApiError:
         fields = {"ArgumentName": "partNumber", "ArgumentValue": text}
         message = f"Part number must be an integer between 1 and {MAX_PARTS}, inclusive"
         raise S3Error("InvalidArgument", message, fields=fields) from None
 
 
-def _kind(algorithm: str, checksum_type: str | None) -> str:
+def _select_checksum_type(algorithm: str, checksum_type: str | None) -> str:
     """Return the type of the whole object's checksum.
 
     Raises ``InvalidRequest`` if the algorithm does not have that type.
@@ -314,7 +320,7 @@ def _kind(algorithm: str, checksum_type: str | None) -> str:
     return kind
 
 
-def _need_algorithm(upload: Upload, request: Request) -> None:
+def _check_algorithm(upload: Upload, request: Request) -> None:
     """Raise ``InvalidRequest`` if a part has another checksum algorithm than its upload."""
     checksum_headers = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
     checksum_headers += (
@@ -339,15 +345,15 @@ class Versions:
 
     @operation("GetBucketVersioning")
     def get(self, request: Request, bucket: str, key: str) -> Response:
-        status = self.store.setting(bucket, VERSIONING)
-        return operation_routes.document(
+        status = self.store.read_setting(bucket, VERSIONING)
+        return operation_routes.make_xml_response(
             "VersioningConfiguration", [("Status", status)] if status else []
         )
 
     @operation("PutBucketVersioning", heeds=f"{PREFIX}*")
     def put(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        configuration = operation_routes.parse(document(request))
+        self.store.check_bucket(bucket)
+        configuration = operation_routes.parse(read_document(request))
         status = configuration.findtext("Status")
         if configuration.findtext("MfaDelete") == "Enabled":
             message = "The emulator's S3 does not implement MfaDelete of PutBucketVersioning."
@@ -365,9 +371,9 @@ class Versions:
         heeds="delimiter encoding-type key-marker max-keys prefix version-id-marker",
     )
     def list_all(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
+        self.store.check_bucket(bucket)
         args = request.args
-        limit = min(number(args.get("max-keys"), "max-keys", LIMIT), LIMIT)
+        limit = min(parse_number(args.get("max-keys"), "max-keys", LIMIT), LIMIT)
         marker, version = args.get("key-marker", ""), args.get("version-id-marker", "")
         if version and not marker:
             message = "A version-id marker cannot be specified without a key marker."
@@ -384,21 +390,21 @@ class Versions:
             tree.append(("Delimiter", encode(request, delimiter)))
         if args.get("encoding-type") == "url":
             tree.append(("EncodingType", "url"))
-        tree += [self._entry(request, bucket, info) for info in page.contents]
+        tree += [self._build_entry(request, bucket, info) for info in page.contents]
         for prefix in page.prefixes:
             tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
-        return operation_routes.document("ListVersionsResult", tree)
+        return operation_routes.make_xml_response("ListVersionsResult", tree)
 
     def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> Page:
         prefix = read_prefixes(request)[0].encode()
         first, below = self._start(bucket, marker, version)
 
-        def versions(start: bytes) -> Iterator[ObjectInfo]:
+        def iter_from(start: bytes) -> Iterator[ObjectInfo]:
             low = max(start or first, prefix)
             bound = below if low == first else 2**63 - 1
-            return self.store.index.versions(bucket, low, successor(prefix), bound)
+            return self.store.index.iter_versions(bucket, low, successor(prefix), bound)
 
-        return read_page(versions, request, marker, limit)
+        return read_page(iter_from, request, marker, limit)
 
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
         """Return where a listing starts, as (first key, number that versions must be below).
@@ -407,26 +413,26 @@ class Versions:
         """
         if not version:
             return (marker.encode() + b"\0" if marker else b""), 2**63 - 1
-        seq = seq_of(version)
+        seq = parse_seq(version)
         if seq is None:
-            info = self.store.index.version(bucket, marker, version)
+            info = self.store.index.find_version(bucket, marker, version)
             seq = info.seq if info else 2**63 - 1
         return marker.encode(), seq
 
-    def _entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:
+    def _build_entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:
         """Return the XML element of a version or a delete marker."""
         entry: list = [("Key", encode(request, info.key)), ("VersionId", info.version)]
         entry.append(("IsLatest", self._is_latest(bucket, info)))
-        entry.append(("LastModified", operation_routes.timestamp(info.last_modified)))
+        entry.append(("LastModified", operation_routes.format_timestamp(info.last_modified)))
         if info.marker:
             return "DeleteMarker", [*entry, ("Owner", operation_routes.OWNER)]
-        entry += [("ETag", f'"{info.etag}"'), ("Size", info.size), *of_checksums(info)]
+        entry += [("ETag", f'"{info.etag}"'), ("Size", info.size), *build_checksum_kinds(info)]
         entry.append(("StorageClass", info.headers.get(STORAGE, "STANDARD")))
         return "Version", [*entry, ("Owner", operation_routes.OWNER)]
 
     def _is_latest(self, bucket: str, info: ObjectInfo) -> bool:
-        current = self.store.index.current(bucket, info.key)
+        current = self.store.index.find_current(bucket, info.key)
         if current or not info.marker:
             return current is not None and current.version == info.version
-        newest = self.store.index.latest(bucket, info.key)
+        newest = self.store.index.find_latest(bucket, info.key)
         return newest is not None and newest.version == info.version

@@ -45,19 +45,19 @@ class _Poly:
 
     def __init__(self, width: int, poly: int) -> None:
         self.width, self.bytes, self.ones = width, width // 8, (1 << width) - 1
-        self.table = [self._of_byte(value, poly) for value in range(256)]
+        self.table = [self._reduce_byte(value, poly) for value in range(256)]
         self.planes = [
             bytes(entry >> 8 * k & 0xFF for entry in self.table) for k in range(self.bytes)
         ]
         bits = (1 << bit for bit in range(width))
         self._powers = [[self.table[bit & 0xFF] ^ bit >> 8 for bit in bits]]
-        lane = self._power_images(_LANE.bit_length() - 1)
+        lane = self._compute_power_images(_LANE.bit_length() - 1)
         self.lane = [
             [_apply(lane, value << 8 * k) for value in range(256)] for k in range(self.bytes)
         ]
 
     @staticmethod
-    def _of_byte(value: int, poly: int) -> int:
+    def _reduce_byte(value: int, poly: int) -> int:
         for _ in range(8):
             value = value >> 1 ^ (poly if value & 1 else 0)
         return value
@@ -66,10 +66,10 @@ class _Poly:
         """Return the state of the CRC after ``count`` more zero bytes."""
         for power in range(count.bit_length()):
             if count >> power & 1:
-                state = _apply(self._power_images(power), state)
+                state = _apply(self._compute_power_images(power), state)
         return state
 
-    def _power_images(self, power: int) -> list[int]:
+    def _compute_power_images(self, power: int) -> list[int]:
         """Return the image of each bit of a state after 2**power zero bytes."""
         while len(self._powers) <= power:
             last = self._powers[-1]
@@ -81,7 +81,7 @@ class _Poly:
         lanes = len(chunk) // _LANE
         if lanes > 1:
             head = chunk[: lanes * _LANE]
-            for lane in self._lanes(head, lanes):
+            for lane in self._compute_lanes(head, lanes):
                 result = lane
                 for k, table in enumerate(self.lane):
                     result ^= table[state >> 8 * k & 0xFF]
@@ -91,7 +91,7 @@ class _Poly:
             state = self.table[(state ^ byte) & 0xFF] ^ state >> 8
         return state
 
-    def _lanes(self, chunk: bytes, lanes: int) -> list[int]:
+    def _compute_lanes(self, chunk: bytes, lanes: int) -> list[int]:
         """Return the CRC of each lane, computed from state 0.
 
         Plane k contains byte k of the states of all lanes.
@@ -118,7 +118,7 @@ def _apply(images: list[int], value: int) -> int:
 
 
 @functools.cache
-def _poly(name: str) -> _Poly:
+def _make_poly(name: str) -> _Poly:
     width, poly = {
         "crc32": (32, 0xEDB88320),
         "crc32c": (32, 0x82F63B78),
@@ -129,7 +129,7 @@ def _poly(name: str) -> _Poly:
 
 class _Crc:
     def __init__(self, name: str) -> None:
-        self._poly = _poly(name)
+        self._poly = _make_poly(name)
         self._state = self._poly.ones
 
     def update(self, chunk: bytes, /) -> None:
@@ -171,7 +171,7 @@ def encode_sum(checksum: Sum) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 
-def composite(name: str, parts: list[str]) -> str:
+def compute_composite(name: str, parts: list[str]) -> str:
     """Return S3's COMPOSITE checksum: the checksum of the parts' checksums, and their number."""
     checksum = ALGORITHMS[name]()
     for part in parts:
@@ -179,12 +179,12 @@ def composite(name: str, parts: list[str]) -> str:
     return f"{encode_sum(checksum)}-{len(parts)}"
 
 
-def full_object(name: str, parts: list[tuple[str, int]]) -> str:
+def compute_full_object(name: str, parts: list[tuple[str, int]]) -> str:
     """Return S3's FULL_OBJECT checksum from the (checksum, size in bytes) of each part.
 
     ``name`` is one of ``LINEAR``.
     """
-    poly, total = _poly(name), 0
+    poly, total = _make_poly(name), 0
     for text, size in parts:
         part = int.from_bytes(base64.b64decode(text), "big")
         total = poly.skip(total, size) ^ part
@@ -204,7 +204,7 @@ class RequestSignature(Protocol):
 
     signature: str
 
-    def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str: ...
+    def sign_chunk(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str: ...
 
 
 class Upload:
@@ -229,7 +229,7 @@ class Upload:
         is_signed = self._payload_hash.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
         self._chain = _Chain(request.environ[SIGNATURE_KEY]) if is_signed else None
 
-    def chunks(self) -> Iterator[bytes]:
+    def iter_chunks(self) -> Iterator[bytes]:
         """Iterate over the bytes of the object, at most 1 MiB at a time.
 
         Raises ``IncompleteBody``.
@@ -237,19 +237,21 @@ class Upload:
         size = 0
         try:
             for chunk in (
-                _dechunk(self._request.stream, self._claims, self._chain)
+                _decode_chunks(self._request.stream, self._claims, self._chain)
                 if self._is_chunked
-                else self._raw()
+                else self._iter_raw()
             ):
                 size += len(chunk)
                 for hasher in self._hashes.values():
                     hasher.update(chunk)
                 yield chunk
         except ClientDisconnected:
-            raise _incomplete("the connection closed in the middle of the body") from None
+            raise _make_incomplete_error(
+                "the connection closed in the middle of the body"
+            ) from None
         size_claim = self._request.headers.get("x-amz-decoded-content-length")
         if size_claim is not None and size_claim != str(size):
-            raise _incomplete(f"{size_claim} bytes were declared, {size} arrived")
+            raise _make_incomplete_error(f"{size_claim} bytes were declared, {size} arrived")
 
     def verify(self) -> dict[str, str]:
         """Return the checksum to store with the object, as a mapping of header to value.
@@ -273,8 +275,8 @@ class Upload:
         """Raise an error with this code if the checksum ``name`` differs from the claim."""
         checksum = encode_sum(self._hashes[name])
         if checksum != claim:
-            _need_digest(name, claim, len(base64.b64decode(checksum)))
-            raise _wrong_digest(name, claim, checksum, code)
+            _check_digest(name, claim, len(base64.b64decode(checksum)))
+            raise _make_digest_error(name, claim, checksum, code)
 
     def _make_hashes(self, trailer: str, extra_algorithm: str) -> dict[str, Sum]:
         """Return the hashes to compute; refuse checksums that S3 does not accept."""
@@ -286,7 +288,7 @@ class Upload:
         if len(claim_names) > 1:
             message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not "
             raise ApiError("InvalidRequest", message + "allowed.")
-        self._need_announced(claim_names)
+        self._check_announced(claim_names)
         for name in claim_names or ({PREFIX + extra_algorithm} if extra_algorithm else set()):
             algorithm = name.removeprefix(PREFIX)
             if algorithm not in ALGORITHMS:
@@ -297,7 +299,7 @@ class Upload:
             hashes["signed"] = hashlib.sha256()  # slow, so only if there is no other checksum
         return hashes
 
-    def _need_announced(self, claim_names: set[str]) -> None:
+    def _check_announced(self, claim_names: set[str]) -> None:
         """Raise ``InvalidRequest`` if the announced checksum algorithm is not the one sent."""
         algorithm = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
         if algorithm and not claim_names and self._md5 is None:
@@ -310,7 +312,7 @@ class Upload:
             message = "Value for x-amz-sdk-checksum-algorithm header is invalid."
             raise ApiError("InvalidRequest", message)
 
-    def _raw(self) -> Iterator[bytes]:
+    def _iter_raw(self) -> Iterator[bytes]:
         while chunk := self._request.stream.read(CHUNK):
             yield chunk
 
@@ -318,13 +320,13 @@ class Upload:
 _NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
 
 
-def document(request: Request) -> bytes:
+def read_document(request: Request) -> bytes:
     """Return the whole body of a request, if it is a document.
 
     Raises the errors of :class:`Upload`, and ``MaxMessageLengthExceeded`` if it is too large.
     """
     body, parts, size = Upload(request), [], 0
-    for chunk in body.chunks():
+    for chunk in body.iter_chunks():
         parts.append(chunk)
         size += len(chunk)
         if size > _DOCUMENT:
@@ -334,7 +336,7 @@ def document(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _wrong_digest(name: str, claim: str, checksum: str, code: str) -> S3Error:
+def _make_digest_error(name: str, claim: str, checksum: str, code: str) -> S3Error:
     if name == "content-md5":
         fields = {"ExpectedDigest": base64.b64decode(claim).hex(), "CalculatedDigest": checksum}
         message = "The Content-MD5 you specified did not match what we received."
@@ -347,7 +349,7 @@ def _wrong_digest(name: str, claim: str, checksum: str, code: str) -> S3Error:
     return S3Error(code, message)
 
 
-def _need_digest(name: str, claim: str, size: int) -> None:
+def _check_digest(name: str, claim: str, size: int) -> None:
     """Raise an error if the claim is not the base64 encoding of a digest of ``size`` bytes."""
     try:
         right = len(base64.b64decode(claim, validate=True)) == size
@@ -379,14 +381,16 @@ class _Chain:
 
         Raises ``SignatureDoesNotMatch``.
         """
-        self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
+        self._last = self._seed.sign_chunk(self._last, self._hash.hexdigest(), kind)
         self._hash = hashlib.sha256()
         if not hmac.compare_digest(self._last, claim):
             message = f"The signature of a chunk, or of the trailers, is wrong: {claim or 'none'}"
             raise ApiError("SignatureDoesNotMatch", message, 403)
 
 
-def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
+def _decode_chunks(
+    stream: IO[bytes], claims: dict[str, str], chain: _Chain | None
+) -> Iterator[bytes]:
     """Iterate over the decoded bytes of an aws-chunked body.
 
     Its form is ``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``.
@@ -398,7 +402,7 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
         while remaining:
             chunk = stream.read(min(remaining, CHUNK))
             if not chunk:
-                raise _incomplete("a chunk ends early")
+                raise _make_incomplete_error("a chunk ends early")
             remaining -= len(chunk)
             if chain:
                 chain.update(chunk)
@@ -407,7 +411,7 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
             chain.close(signature)
         # The last chunk has size 0 and no CRLF of its own: the trailers follow immediately.
         if size and stream.read(2) != b"\r\n":
-            raise _incomplete("a chunk is not followed by CRLF")
+            raise _make_incomplete_error("a chunk is not followed by CRLF")
     _read_trailers(stream, claims, chain)
 
 
@@ -431,9 +435,9 @@ def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
     line = stream.readline(_LINE)
     match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
     if not match:
-        raise _incomplete(f"{line[:40]!r} is not the start of an aws-chunked chunk")
+        raise _make_incomplete_error(f"{line[:40]!r} is not the start of an aws-chunked chunk")
     return int(match[1], 16), (match[2] or b"").decode()
 
 
-def _incomplete(reason: str) -> ApiError:
+def _make_incomplete_error(reason: str) -> ApiError:
     return ApiError("IncompleteBody", f"The request body is incomplete or damaged: {reason}.")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.emulator.request_scope import ApiError, invalid
+from trainyard.emulator.request_scope import ApiError, make_validation_error
 
 _LETTERS = string.ascii_letters + string.digits
 
@@ -28,7 +28,7 @@ class WaitingStep:
     request: str | None = None
     """ClientRequestToken of the request that responded to the step."""
 
-    def message(self, status: str) -> str:
+    def build_message(self, status: str) -> str:
         """Return the JSON message that is sent to the step's queue."""
         message = {"token": self.token, "pipelineExecutionArn": self.execution}
         return json.dumps(message | {"arguments": self.arguments, "status": status})
@@ -43,7 +43,7 @@ class Callbacks:
         self._all: dict[str, WaitingStep] = {}
         self._lock = threading.Lock()
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "SendPipelineExecutionStepSuccess": self.accept_success,
             "SendPipelineExecutionStepFailure": self.fail,
@@ -56,7 +56,7 @@ class Callbacks:
             self._all[token] = WaitingStep(token, execution, arguments, output_parameters)
             return self._all[token]
 
-    def waits(self, token: str) -> WaitingStep | None:
+    def find_waiting_step(self, token: str) -> WaitingStep | None:
         """Return the step that waits with that token. Return None if it has had its response, or if
         the token is unknown, for example because it was issued before the emulator was restarted.
         """
@@ -96,14 +96,14 @@ class Callbacks:
             waiting = self._all[token]
             # A repeated request, recognized by its ClientRequestToken, gets the same response.
             if waiting.answer_event.is_set() and not (id_ and waiting.request == id_):
-                raise invalid(f"Callback token '{token}' was answered already.")
+                raise make_validation_error(f"Callback token '{token}' was answered already.")
             if "outputs" in answer:
                 missing = set(waiting.output_parameters) - answer["outputs"].keys()
                 if missing:
                     message = (
                         f"the step declares OutputParameters {sorted(waiting.output_parameters)}"
                     )
-                    raise invalid(f"{message}; not given: {sorted(missing)}")
+                    raise make_validation_error(f"{message}; not given: {sorted(missing)}")
             if not waiting.answer_event.is_set():
                 waiting.answer, waiting.request = answer, id_
                 waiting.answer_event.set()

@@ -19,11 +19,11 @@ from trainyard.emulator.json_documents import RepeatedWrite, read_json, write_js
 from trainyard.emulator.request_scope import (
     EXISTING,
     ApiError,
-    account_of,
-    caller,
-    invalid,
-    region,
-    region_of,
+    make_validation_error,
+    parse_account,
+    parse_region,
+    read_caller,
+    read_region,
 )
 from trainyard.emulator.sagemaker.resources import Kind, Operation, Store
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
@@ -43,11 +43,11 @@ _UPDATE_MEMBERS = (
 class _RegistryKind(Kind):
     """A kind of resource in the registry, whose error messages differ from those of other kinds."""
 
-    def missing(self, arn: str, verb: str = "Describe") -> ApiError:
-        return invalid(f"{self._words().title()} {arn} does not exist.")
+    def make_missing_error(self, arn: str, verb: str = "Describe") -> ApiError:
+        return make_validation_error(f"{self._format_words().title()} {arn} does not exist.")
 
-    def existing(self, arn: str) -> ApiError:
-        return invalid(f"{self._words().title()} already exists: {arn}")
+    def make_existing_error(self, arn: str) -> ApiError:
+        return make_validation_error(f"{self._format_words().title()} already exists: {arn}")
 
 
 # The default page size is the largest, and the default order is the oldest first: API reference.
@@ -71,7 +71,7 @@ class Registry(Store):
         super().__init__(root, (GROUP, PACKAGE))
         self._on_change = on_change
 
-    def _special(self) -> dict[str, Operation]:
+    def _list_special_operations(self) -> dict[str, Operation]:
         return {
             "CreateModelPackageGroup": self._create_group,
             "DeleteModelPackageGroup": self._delete_group,
@@ -86,7 +86,11 @@ class Registry(Store):
 
     def _create_group(self, request: dict) -> dict:
         # ``_next`` is the next version number: as on AWS, a number is never used twice.
-        members = {"CreatedBy": _user(), "ModelPackageGroupStatus": "Completed", "_next": 1}
+        members = {
+            "CreatedBy": _build_user_context(),
+            "ModelPackageGroupStatus": "Completed",
+            "_next": 1,
+        }
         return self._add(GROUP, request["ModelPackageGroupName"], request | members)
 
     def _delete_group(self, request: dict) -> dict:
@@ -103,14 +107,16 @@ class Registry(Store):
         try:
             read_policy("the resource policy", request["ResourcePolicy"])
         except MalformedPolicy as wrong:
-            raise invalid(f"Invalid resource policy: {wrong}") from None
+            raise make_validation_error(f"Invalid resource policy: {wrong}") from None
         self._save(GROUP, group | {"_policy": request["ResourcePolicy"]})
         return {"ModelPackageGroupArn": group["ModelPackageGroupArn"]}
 
     def _get_policy(self, request: dict) -> dict:
         group = self._find(GROUP, request)
         if "_policy" not in group:
-            raise invalid(f"Cannot find resource policy for: {group['ModelPackageGroupArn']}")
+            raise make_validation_error(
+                f"Cannot find resource policy for: {group['ModelPackageGroupArn']}"
+            )
         return {"ResourcePolicy": group["_policy"]}
 
     def _delete_policy(self, request: dict) -> dict:
@@ -118,12 +124,12 @@ class Registry(Store):
         self._save(GROUP, {k: v for k, v in group.items() if k != "_policy"})
         return {}
 
-    def policy(self, arn: str) -> str | None:
+    def find_policy(self, arn: str) -> str | None:
         """Return the resource policy of a group, found by the group's ARN or by that of one of its
         packages. Return None if it has none.
         """
         name = arn.partition(":model-package")[2].partition("/")[2].partition("/")[0]
-        return self._items["ModelPackageGroup"].get(GROUP.arn(name), {}).get("_policy")
+        return self._items["ModelPackageGroup"].get(GROUP.build_arn(name), {}).get("_policy")
 
     # packages
 
@@ -131,12 +137,12 @@ class Registry(Store):
         group_name, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
         if group_name and name:
             message = "Both ModelPackageName and ModelPackageGroupName are provided in the input. "
-            raise invalid(message + "Cannot determine which one to use.")
+            raise make_validation_error(message + "Cannot determine which one to use.")
         if not group_name and not name:
-            raise invalid("Missing ARN.")
+            raise make_validation_error("Missing ARN.")
         package = {
             **request,
-            "CreatedBy": _user(),
+            "CreatedBy": _build_user_context(),
             "ModelPackageStatus": "Completed",
             "ModelPackageStatusDetails": {"ValidationStatuses": []},
         }
@@ -170,7 +176,10 @@ class Registry(Store):
         if additions := request.get("AdditionalInferenceSpecificationsToAdd"):
             old = package.get("AdditionalInferenceSpecifications", [])
             package["AdditionalInferenceSpecifications"] = old + additions
-        self._save(PACKAGE, package | {"LastModifiedTime": time.time(), "LastModifiedBy": _user()})
+        self._save(
+            PACKAGE,
+            package | {"LastModifiedTime": time.time(), "LastModifiedBy": _build_user_context()},
+        )
         if "ModelApprovalStatus" in request:
             self._notify_change(package)
         return {"ModelPackageArn": package["ModelPackageArn"]}
@@ -188,13 +197,13 @@ class Registry(Store):
             request = request | {"ModelPackageGroupName": group_name}
         return super()._list(kind, request)
 
-    def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
+    def _matches_request(self, kind: Kind, record: dict, request: dict) -> bool:
         if kind is GROUP:
-            return super()._matches(kind, record, request)
+            return super()._matches_request(kind, record, request)
         group = request.get("ModelPackageGroupName")
         version_type = "Versioned" if "ModelPackageVersion" in record else "Unversioned"
         return (
-            super()._matches(kind, record, request)
+            super()._matches_request(kind, record, request)
             and group in (None, record.get("ModelPackageGroupName"))
             and request.get("ModelApprovalStatus") in (None, record.get("ModelApprovalStatus"))
             and request.get("ModelPackageType", "Versioned" if group else "Unversioned")
@@ -216,15 +225,19 @@ def refuse_foreign(group: str) -> None:
     """Raise ``ValidationException`` if ``group`` is the ARN of a group in another region than the
     request's, or in an account that does not exist here.
     """
-    if group.startswith("arn:") and region_of(group) != region():
-        raise invalid(f"{group} is in another region than the request's, {region()}.")
-    if group.startswith("arn:") and account_of(group) not in EXISTING:
-        raise invalid(f"{group} is in an account that does not exist here (docs/emulator.md).")
+    if group.startswith("arn:") and parse_region(group) != read_region():
+        raise make_validation_error(
+            f"{group} is in another region than the request's, {read_region()}."
+        )
+    if group.startswith("arn:") and parse_account(group) not in EXISTING:
+        raise make_validation_error(
+            f"{group} is in an account that does not exist here (docs/emulator.md)."
+        )
 
 
-def _user() -> dict:
+def _build_user_context() -> dict:
     """Return the caller as the UserContext of the API; empty if it is not known."""
-    return {"IamIdentity": {"Arn": caller()}} if caller() else {}
+    return {"IamIdentity": {"Arn": read_caller()}} if read_caller() else {}
 
 
 # Tags on pipelines, executions and jobs.

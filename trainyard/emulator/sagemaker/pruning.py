@@ -17,7 +17,7 @@ from urllib.parse import quote
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.damaged_state import refuse_pruning
 from trainyard.emulator.json_documents import read_json
-from trainyard.emulator.regions import folders
+from trainyard.emulator.regions import list_world_folders
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.sagemaker.pipelines import step_cache
@@ -62,7 +62,9 @@ class References:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
         packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
         self._package_arns = {package["ModelPackageArn"] for package in packages}
-        self._permanent_uris = set(uris([packages, _models(state), _pipelines(state)]))
+        self._permanent_uris = set(
+            iter_uris([packages, _read_models(state), _read_pipelines(state)])
+        )
         self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
         self._executions = {
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
@@ -75,7 +77,7 @@ class References:
 
     def list_outputs(self, unit: Unit) -> set[str]:
         """Return the URIs to which the unit's own jobs wrote."""
-        return {uri for name in unit.jobs for uri in _iterate_outputs(self._jobs[name])}
+        return {uri for name in unit.jobs for uri in _iter_outputs(self._jobs[name])}
 
     def read(self, unit: Unit) -> set[str]:
         """Return the URIs that the unit's jobs read: files uploaded for them, and results of other
@@ -94,7 +96,7 @@ class References:
     def _list_uris(self, jobs: Iterable[str]) -> set[str]:
         known_jobs = [self._jobs[name] for name in jobs if name in self._jobs]
         return {
-            uri for job in known_jobs for uri in (*uris(job["describe"]), *_iterate_outputs(job))
+            uri for job in known_jobs for uri in (*iter_uris(job["describe"]), *_iter_outputs(job))
         }
 
     def _group_executions(self) -> Iterator[Unit]:
@@ -111,8 +113,8 @@ class References:
                         unit.uses.add(body["Arn"].rpartition("/")[2])
                     if kind == "RegisterModel" and body["Arn"] in self._package_arns:
                         unit.package_arn = body["Arn"].rpartition("model-package/")[2]
-            unit.jobs = [name for name in self._jobs if _made_by(number, name)]
-            tunings = [name for name in self._tunings if _made_by(number, name)]
+            unit.jobs = [name for name in self._jobs if _is_made_by(number, name)]
+            tunings = [name for name in self._tunings if _is_made_by(number, name)]
             unit.directories += [directory.parents[1] / "jobs" / name for name in unit.jobs]
             unit.directories += [directory.parents[1] / "tuning" / name for name in tunings]
             unit.cached_step = _find_cached_step(directory, record)
@@ -121,30 +123,30 @@ class References:
     def _group_single_jobs(self, state: Path) -> Iterator[Unit]:
         executions = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
-            if not any(_made_by(number, name) for number in executions):
+            if not any(_is_made_by(number, name) for number in executions):
                 creation_time = document["describe"]["CreationTime"]
                 yield Unit(f"job {name}", creation_time, [state / "jobs" / name], [name])
 
 
-def _made_by(execution: str, name: str) -> bool:
+def _is_made_by(execution: str, name: str) -> bool:
     """Return whether a job or tuning job of that name belongs to the execution."""
     return f"-{execution}-" in f"-{name}"
 
 
-def uris(document: Any) -> Iterator[str]:
+def iter_uris(document: Any) -> Iterator[str]:
     """Iterate over every S3 URI in the document, except those below the keys in ROOTS."""
     if isinstance(document, dict):
         for key, value in document.items():
             if key not in ROOTS:
-                yield from uris(value)
+                yield from iter_uris(value)
     elif isinstance(document, list):
         for value in document:
-            yield from uris(value)
+            yield from iter_uris(value)
     elif isinstance(document, str) and document.startswith("s3://"):
         yield document
 
 
-def _iterate_outputs(job: dict) -> Iterator[str]:
+def _iter_outputs(job: dict) -> Iterator[str]:
     """Iterate over the URIs to which the job wrote: outputs (also those of a failed job) and
     checkpoints.
     """
@@ -167,7 +169,7 @@ def _find_cached_step(directory: Path, record: dict) -> str:
         if step.get("signature") and step["StepStatus"] == "Succeeded":
             steps = _parse_cached((directory / "definition.json").read_text()).steps
             body = name.rpartition("-")[0] if "IterationContext" in step else name
-            if time.time() - step["EndTime"] <= step_cache.expiry(steps[body]):
+            if time.time() - step["EndTime"] <= step_cache.parse_expiry(steps[body]):
                 return name
     return ""
 
@@ -175,7 +177,7 @@ def _find_cached_step(directory: Path, record: dict) -> str:
 _parse_cached = functools.lru_cache(maxsize=64)(parse)  # most executions share a few definitions
 
 
-def _pipelines(state: Path) -> list[dict]:
+def _read_pipelines(state: Path) -> list[dict]:
     """Return the latest definition of each pipeline."""
     definitions = []
     for path in state.glob("pipelines/*/pipeline.json"):
@@ -184,7 +186,7 @@ def _pipelines(state: Path) -> list[dict]:
     return definitions
 
 
-def _models(state: Path) -> list[dict]:
+def _read_models(state: Path) -> list[dict]:
     """Return the stored models, which refer to their artifacts, and the other stored resources
     except endpoint configurations, which only say where endpoints will write.
     """
@@ -208,7 +210,7 @@ class PruningPlan:
     freed_bytes: int = 0
     """Number of bytes that deleting the units and objects frees."""
 
-    def summary(self, verb: str) -> str:
+    def summarize(self, verb: str) -> str:
         """Return one line with the number of units and objects, the bytes freed and the total."""
         return (
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
@@ -234,7 +236,7 @@ def choose(
     Raises:
         EmulatorError: unreadable records were set aside; they may refer to what would be deleted.
     """
-    size = size_of(state)
+    size = measure_size(state)
     if seconds is None and (limit is None or size <= limit):
         return PruningPlan(size)
     refuse_pruning(state)
@@ -251,22 +253,26 @@ def choose(
     )
 
     @functools.cache
-    def of_oldest(count: int) -> PruningPlan:
+    def plan_oldest(count: int) -> PruningPlan:
         units = _drop_needed(deletable_units[:count], references)
-        objects = _objects(units, references, store, inputs, foreign_keys)
+        objects = _find_exclusive_objects(units, references, store, inputs, foreign_keys)
         records_size = sum(
-            size_of(path) for unit in units for path in [*unit.directories, *_streams(unit, state)]
+            measure_size(path)
+            for unit in units
+            for path in [*unit.directories, *_list_streams(unit, state)]
         )
         freed_bytes = records_size + sum(objects.values())
         return PruningPlan(size, units, set(objects), freed_bytes)
 
     if limit is None:
-        return of_oldest(old)
+        return plan_oldest(old)
     # Deleting more units never frees fewer bytes, so the smallest sufficient number is found by
     # bisection.
     counts = range(old, len(deletable_units) + 1)
-    least = bisect.bisect_left(counts, True, key=lambda n: size - of_oldest(n).freed_bytes <= limit)
-    return of_oldest(counts[min(least, len(counts) - 1)])
+    least = bisect.bisect_left(
+        counts, True, key=lambda n: size - plan_oldest(n).freed_bytes <= limit
+    )
+    return plan_oldest(counts[min(least, len(counts) - 1)])
 
 
 def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
@@ -276,7 +282,7 @@ def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
     for bucket, key in sorted(plan.objects):
         store.delete(bucket, key)
     for unit in plan.units:
-        for stream in _streams(unit, state):
+        for stream in _list_streams(unit, state):
             stream.unlink()
         # The execution last, because it names its jobs.
         for directory in reversed(unit.directories):
@@ -292,7 +298,7 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     except EmulatorError as set_aside:
         return [str(set_aside)]
     remove(plan, state, store)
-    lines = [plan.summary("that nothing needs removed")] if plan.units else []
+    lines = [plan.summarize("that nothing needs removed")] if plan.units else []
     if (state_size := plan.size - plan.freed_bytes) > keep_gb * GB:
         lines.append(
             f"{state} has {state_size / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it "
@@ -317,7 +323,7 @@ def _drop_needed(candidates: list[Unit], references: References) -> list[Unit]:
         candidates = unneeded
 
 
-def _objects(
+def _find_exclusive_objects(
     candidates: list[Unit],
     references: References,
     store: ObjectStore,
@@ -330,7 +336,7 @@ def _objects(
     ``foreign_keys`` are objects to which other regions and accounts refer.
     """
     candidate_names = {unit.name for unit in candidates}
-    kept_keys = _keys(
+    kept_keys = _parse_keys(
         references.list_references(u for u in references.units if u.name not in candidate_names)
     )
     kept_keys |= foreign_keys
@@ -340,7 +346,7 @@ def _objects(
             references.read(unit) if inputs else set()
         )
     sizes = {}
-    for bucket, prefix in _keys(uris_to_prune):
+    for bucket, prefix in _parse_keys(uris_to_prune):
         if prefix and store.has_bucket(bucket):
             for info in store.list(bucket, prefix):
                 # An object is kept if a reference names it or any prefix of its key.
@@ -354,11 +360,11 @@ def _find_foreign_keys(state: Path) -> set[tuple[str, str]]:
     """Return the objects to which other regions and accounts refer. They are not pruned here, and
     all share the same S3.
     """
-    others = [References(path) for path in folders(state)[1:]]
-    return {key for other in others for key in _keys(other.list_references(other.units))}
+    others = [References(path) for path in list_world_folders(state)[1:]]
+    return {key for other in others for key in _parse_keys(other.list_references(other.units))}
 
 
-def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
+def _parse_keys(uris: Iterable[str]) -> set[tuple[str, str]]:
     """Return the (bucket, key) of each valid S3 URI."""
     keys = set()
     for uri in uris:
@@ -369,13 +375,13 @@ def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
     return keys
 
 
-def _streams(unit: Unit, state: Path) -> list[Path]:
+def _list_streams(unit: Unit, state: Path) -> list[Path]:
     """Return the files of the log streams of the unit's jobs."""
     starts = [quote(f"{job}/", safe="") for job in unit.jobs]
     return [path for start in starts for path in state.glob(f"logs/*/{start}*")]
 
 
-def size_of(path: Path) -> int:
+def measure_size(path: Path) -> int:
     """Return the size in bytes of a file, or of all files below a folder."""
     if not path.is_dir():
         return path.stat().st_size

@@ -17,8 +17,8 @@ from pathlib import Path
 from botocore.model import OperationModel, Shape
 
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, page, sort_items
-from trainyard.emulator.request_shapes import check, model
+from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
+from trainyard.emulator.request_shapes import check, load_service_model
 
 # Kinds of resources that SageMaker only stores. Their members and errors come from botocore's model
 # of the service.
@@ -42,69 +42,75 @@ class Kind:
     """Default order of its List operation, if the API reference names one."""
     page: int = 10
 
-    def operation(self, verb: str) -> OperationModel | None:
+    def find_operation(self, verb: str) -> OperationModel | None:
         """Return botocore's model of the kind's operation ``verb``, or None if there is none. List
         has the kind's plural in its name.
         """
         name = f"{verb}{self.name}{'s' if verb == 'List' else ''}"
-        return model().operation_model(name) if name in model().operation_names else None
+        return (
+            load_service_model().operation_model(name)
+            if name in load_service_model().operation_names
+            else None
+        )
 
     @functools.cached_property
     def key(self) -> str:
         """The request member that contains its name, such as ``ModelName``."""
-        return _shape(self.operation("Describe"), "input").required_members[0]
+        return _find_shape(self.find_operation("Describe"), "input").required_members[0]
 
     @functools.cached_property
     def arn_key(self) -> str:
-        return next(iter(_shape(self.operation("Create"), "output").members))
+        return next(iter(_find_shape(self.find_operation("Create"), "output").members))
 
     @functools.cached_property
     def description_members(self) -> frozenset[str]:
         """Members of the response of its Describe operation."""
-        return frozenset(_shape(self.operation("Describe"), "output").members)
+        return frozenset(_find_shape(self.find_operation("Describe"), "output").members)
 
     @functools.cached_property
     def listing(self) -> tuple[str, frozenset[str]]:
         """The name of the list in the response of its List operation, and the members of the list's
         items.
         """
-        return items_of(self.operation("List"))
+        return find_item_members(self.find_operation("List"))
 
-    def arn(self, name: str) -> str:
+    def build_arn(self, name: str) -> str:
         """Return the ARN. SageMaker writes the name in lower case in it, and finds a resource in
         any case.
         """
         return make_arn("sagemaker", f"{self.resource}/{name.lower()}")
 
-    def missing(self, arn: str, verb: str = "Describe") -> ApiError:
+    def make_missing_error(self, arn: str, verb: str = "Describe") -> ApiError:
         """Return the error that the operation ``verb`` raises for a missing resource."""
-        message = f'Could not find {self._words()} "{arn}".'
-        return ApiError(_code(self.operation(verb), "ResourceNotFound"), message)
+        message = f'Could not find {self._format_words()} "{arn}".'
+        return ApiError(_find_error_code(self.find_operation(verb), "ResourceNotFound"), message)
 
-    def existing(self, arn: str) -> ApiError:
-        message = f'Cannot create already existing {self._words()} "{arn}".'
-        return ApiError(_code(self.operation("Create"), "ResourceInUse", "Conflict"), message)
+    def make_existing_error(self, arn: str) -> ApiError:
+        message = f'Cannot create already existing {self._format_words()} "{arn}".'
+        return ApiError(
+            _find_error_code(self.find_operation("Create"), "ResourceInUse", "Conflict"), message
+        )
 
-    def _words(self) -> str:
+    def _format_words(self) -> str:
         """Return the kind as SageMaker's messages name it, such as ``endpoint configuration``."""
         return self.resource.replace("-", " ").replace("config", "configuration")
 
 
-def items_of(operation: OperationModel | None) -> tuple[str, frozenset[str]]:
+def find_item_members(operation: OperationModel | None) -> tuple[str, frozenset[str]]:
     """Return the name of the list in the response of a List operation, and the members of its
     items.
     """
-    members = _shape(operation, "output").members
+    members = _find_shape(operation, "output").members
     name = next(name for name in members if name != "NextToken")
     return name, frozenset(members[name].member.members)
 
 
-def _shape(operation: OperationModel | None, side: str) -> Shape:
+def _find_shape(operation: OperationModel | None, side: str) -> Shape:
     assert operation is not None
     return operation.input_shape if side == "input" else operation.output_shape
 
 
-def _code(operation: OperationModel | None, *beginnings: str) -> str:
+def _find_error_code(operation: OperationModel | None, *beginnings: str) -> str:
     """Return the name of the operation's first error that starts with one of ``beginnings``. Return
     ``ValidationException`` if it has none.
     """
@@ -157,7 +163,7 @@ _NEEDS = (
 )
 
 
-def refusal(operation: str, request: dict) -> ApiError:
+def make_unimplemented_error(operation: str, request: dict) -> ApiError:
     """Return the error for an operation that is not implemented, with what it would need; for tag
     operations, the error that the resource does not exist.
     """
@@ -192,10 +198,10 @@ class Store:
         self._lock = threading.RLock()
         self._items: dict[str, dict[str, dict]] = {kind.name: {} for kind in kinds}
         """Kind to ARN to record, the oldest first."""
-        self._operations = {k: v for kind in kinds for k, v in self._table(kind).items()}
-        self._operations |= self._special() | {
+        self._operations = {k: v for kind in kinds for k, v in self._build_table(kind).items()}
+        self._operations |= self._list_special_operations() | {
             "AddTags": self._add_tags,
-            "ListTags": lambda request: page(
+            "ListTags": lambda request: make_page(
                 "Tags", self._find_resource(request)[1]["_tags"], request, _TAGS
             ),
             "DeleteTags": self._delete_tags,
@@ -210,13 +216,13 @@ class Store:
             ):
                 self._items[kind.name][record[kind.arn_key]] = record
 
-    def _special(self) -> dict[str, Operation]:
+    def _list_special_operations(self) -> dict[str, Operation]:
         """Return the operations that only one kind has, or that it handles in its own way."""
         return {}
 
     def owns(self, operation: str, request: dict) -> bool:
         if operation in _TAGGING:
-            return self._by_arn(str(request.get("ResourceArn", ""))) is not None
+            return self._find_kind(str(request.get("ResourceArn", ""))) is not None
         return operation in self._operations
 
     def handle(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
@@ -229,7 +235,7 @@ class Store:
 
     # the operations that all kinds have
 
-    def _table(self, kind: Kind) -> dict[str, Operation]:
+    def _build_table(self, kind: Kind) -> dict[str, Operation]:
         verbs: dict[str, Callable[[Kind, dict], dict]] = {
             "Create": self._create,
             "Describe": self._describe,
@@ -237,7 +243,7 @@ class Store:
             "Update": self._update,
             "Delete": self._delete,
         }
-        models = {verb: kind.operation(verb) for verb in verbs}
+        models = {verb: kind.find_operation(verb) for verb in verbs}
         return {
             operation.name: functools.partial(verbs[verb], kind)
             for verb, operation in models.items()
@@ -251,8 +257,8 @@ class Store:
         """Store a new resource and return its ARN as the response. Raises the kind's error if it
         exists.
         """
-        if (arn := kind.arn(name)) in self._items[kind.name]:
-            raise kind.existing(arn)
+        if (arn := kind.build_arn(name)) in self._items[kind.name]:
+            raise kind.make_existing_error(arn)
         record = {k: v for k, v in members.items() if k not in ("Tags", "ClientToken")}
         record |= {kind.arn_key: arn, "CreationTime": time.time()}
         self._save(kind, record | {"_tags": members.get("Tags", [])})
@@ -263,12 +269,16 @@ class Store:
 
     def _list(self, kind: Kind, request: dict) -> dict:
         name, members = kind.listing
-        records = [r for r in self._items[kind.name].values() if self._matches(kind, r, request)]
+        records = [
+            r for r in self._items[kind.name].values() if self._matches_request(kind, r, request)
+        ]
         keys = {"CreationTime": "CreationTime", "LastModifiedTime": "LastModifiedTime"}
         records = sort_items(
             records, request, keys | {"Name": kind.arn_key}, "CreationTime", kind.order
         )
-        return page(name, [summary(kind, r, members) for r in records], request, kind.page)
+        return make_page(
+            name, [summarize_record(kind, r, members) for r in records], request, kind.page
+        )
 
     def _update(self, kind: Kind, request: dict) -> dict:
         """Set the members of the request. Members of a trial component that are maps are merged,
@@ -287,13 +297,13 @@ class Store:
                 )
                 record[key] = record.get(key, {}) | value if is_merge else value
         self._save(kind, record | {"LastModifiedTime": time.time()})
-        return _arn_for(kind, "Update", record)
+        return _make_arn_response(kind, "Update", record)
 
     def _delete(self, kind: Kind, request: dict) -> dict:
         record = self._find(kind, request, "Delete")
-        self._path(kind, record).unlink(missing_ok=True)
+        self._build_path(kind, record).unlink(missing_ok=True)
         del self._items[kind.name][record[kind.arn_key]]
-        return _arn_for(kind, "Delete", record)
+        return _make_arn_response(kind, "Delete", record)
 
     # tags
 
@@ -310,11 +320,11 @@ class Store:
         return {}
 
     def _find_resource(self, request: dict) -> tuple[Kind, dict]:
-        kind = self._by_arn(request["ResourceArn"])
+        kind = self._find_kind(request["ResourceArn"])
         assert kind is not None  # ``owns`` was checked before
         return kind, self._find(kind, {kind.key: request["ResourceArn"]})
 
-    def _by_arn(self, arn: str) -> Kind | None:
+    def _find_kind(self, arn: str) -> Kind | None:
         resource = arn.rpartition(":")[2].partition("/")[0]
         return next((kind for kind in self._kinds if kind.resource == resource), None)
 
@@ -323,21 +333,21 @@ class Store:
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
         """Return the record with that name or ARN. Raises the kind's error if it is missing."""
         name = request[kind.key]
-        arn = name.lower() if name.startswith("arn:") else kind.arn(name)
+        arn = name.lower() if name.startswith("arn:") else kind.build_arn(name)
         if arn not in self._items[kind.name]:
-            raise kind.missing(arn, verb)
+            raise kind.make_missing_error(arn, verb)
         return self._items[kind.name][arn]
 
-    def _path(self, kind: Kind, record: dict) -> Path:
+    def _build_path(self, kind: Kind, record: dict) -> Path:
         name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
         return self._root / kind.name / f"{name}.json"
 
     def _save(self, kind: Kind, record: dict) -> None:
         # Write to disk first: if that fails, memory must not have the record either.
-        write_json(self._path(kind, record), record)
+        write_json(self._build_path(kind, record), record)
         self._items[kind.name][record[kind.arn_key]] = record
 
-    def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
+    def _matches_request(self, kind: Kind, record: dict, request: dict) -> bool:
         creation_time = record["CreationTime"]
         modification_time = record.get("LastModifiedTime", creation_time)
         name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
@@ -365,14 +375,14 @@ def describe_record(kind: Kind, record: dict) -> dict:
     )
 
 
-def summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
+def summarize_record(kind: Kind, record: dict, members: frozenset[str]) -> dict:
     """Return an item of a list. A job definition also gets the names that monitoring schedules use
     for its members.
     """
     aliases = {
         "MonitoringJobDefinitionName": record.get(kind.key),
         "MonitoringJobDefinitionArn": record[kind.arn_key],
-        "EndpointName": endpoint(record),
+        "EndpointName": find_endpoint_name(record),
         "TrialComponentSource": record.get("Source"),
         "DisplayName": record.get(kind.key),  # the API reference's default
     }
@@ -384,15 +394,15 @@ def summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
     }
 
 
-def endpoint(record: dict) -> str | None:
+def find_endpoint_name(record: dict) -> str | None:
     """Return the name of the endpoint that a job definition examines, or None."""
     inputs = [v for k, v in record.items() if k.endswith("JobInput")]
     return next((i.get("EndpointInput", {}).get("EndpointName") for i in inputs), None)
 
 
-def _arn_for(kind: Kind, verb: str, record: dict) -> dict:
+def _make_arn_response(kind: Kind, verb: str, record: dict) -> dict:
     """Return the ARN as the response, if the operation's response contains it; otherwise {}."""
-    operation = kind.operation(verb)
+    operation = kind.find_operation(verb)
     answer_shape = operation.output_shape if operation else None
     return {kind.arn_key: record[kind.arn_key]} if answer_shape and answer_shape.members else {}
 
@@ -413,7 +423,7 @@ class ResourceStore(Store):
     def __init__(self, root: Path) -> None:
         super().__init__(root, KINDS)
 
-    def records(self, kind: str) -> list[dict]:
+    def list_records(self, kind: str) -> list[dict]:
         """Return the description of each resource of a kind, the oldest first. Search uses it."""
         with self._lock:
             return [
@@ -421,34 +431,34 @@ class ResourceStore(Store):
                 for record in self._items[kind].values()
             ]
 
-    def _special(self) -> dict[str, Operation]:
+    def _list_special_operations(self) -> dict[str, Operation]:
         return {
             "CreateTrial": self._create_trial,
-            "AssociateTrialComponent": self._associate,
-            "DisassociateTrialComponent": self._disassociate,
+            "AssociateTrialComponent": self._associate_component,
+            "DisassociateTrialComponent": self._disassociate_component,
             "DescribeModelCard": self._describe_card,
             "UpdateModelCard": self._update_card,
-            "ListModelCardVersions": self._card_versions,
+            "ListModelCardVersions": self._list_card_versions,
         }
 
     def _create_trial(self, request: dict) -> dict:
         self._find(_EXPERIMENT, request)
         return self._create(_TRIAL, request)
 
-    def _associate(self, request: dict) -> dict:
+    def _associate_component(self, request: dict) -> dict:
         trial, component = self._find(_TRIAL, request), self._find(_COMPONENT, request)
         trials = dict.fromkeys([*component.get("_trials", []), trial["TrialName"]])
         self._save(_COMPONENT, component | {"_trials": list(trials)})
         return {k: r[k] for k, r in (("TrialComponentArn", component), ("TrialArn", trial))}
 
-    def _disassociate(self, request: dict) -> dict:
+    def _disassociate_component(self, request: dict) -> dict:
         trial, component = self._find(_TRIAL, request), self._find(_COMPONENT, request)
         trials = [name for name in component.get("_trials", []) if name != trial["TrialName"]]
         self._save(_COMPONENT, component | {"_trials": trials})
         return {k: r[k] for k, r in (("TrialComponentArn", component), ("TrialArn", trial))}
 
     def _describe_card(self, request: dict) -> dict:
-        versions = self._versions(request)
+        versions = self._read_versions(request)
         number = request.get("ModelCardVersion", len(versions))
         if not 1 <= number <= len(versions):
             name = request["ModelCardName"]
@@ -463,23 +473,29 @@ class ResourceStore(Store):
         self._save(_CARD, record | {"_versions": earlier})
         return self._update(_CARD, request)
 
-    def _card_versions(self, request: dict) -> dict:
-        name, members = items_of(model().operation_model("ListModelCardVersions"))
-        versions = [v for v in self._versions(request) if self._matches(_CARD, v, request)]
+    def _list_card_versions(self, request: dict) -> dict:
+        name, members = find_item_members(
+            load_service_model().operation_model("ListModelCardVersions")
+        )
+        versions = [
+            v for v in self._read_versions(request) if self._matches_request(_CARD, v, request)
+        ]
         by = {"Version": "ModelCardVersion"}
         versions = sort_items(versions, request, by, "Version", "Ascending")
-        return page(name, [summary(_CARD, v, members) for v in versions], request, _CARD.page)
+        return make_page(
+            name, [summarize_record(_CARD, v, members) for v in versions], request, _CARD.page
+        )
 
-    def _versions(self, request: dict) -> list[dict]:
+    def _read_versions(self, request: dict) -> list[dict]:
         record = self._find(_CARD, request)
         versions = [*record.get("_versions", []), record]
         return [v | {"ModelCardVersion": n} for n, v in enumerate(versions, start=1)]
 
-    def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
+    def _matches_request(self, kind: Kind, record: dict, request: dict) -> bool:
         return (
-            super()._matches(kind, record, request)
+            super()._matches_request(kind, record, request)
             and request.get("ModelCardStatus") in (None, record.get("ModelCardStatus"))
-            and request.get("EndpointName") in (None, endpoint(record))
+            and request.get("EndpointName") in (None, find_endpoint_name(record))
             and self._belongs(kind, record, request)
         )
 
@@ -493,7 +509,7 @@ class ResourceStore(Store):
             t["ExperimentName"] for t in self._items["Trial"].values() if t["TrialName"] in trials
         ]
         component = self._items["TrialComponent"].get(
-            _COMPONENT.arn(request.get("TrialComponentName", "")), {}
+            _COMPONENT.build_arn(request.get("TrialComponentName", "")), {}
         )
         return (
             (experiment is None or experiment in experiments)

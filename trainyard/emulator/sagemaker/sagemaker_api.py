@@ -51,7 +51,7 @@ class SageMaker:
     :class:`ApiError`.
 
     A room is a part of the service: a mapping of operation names to the functions that perform
-    them. To add a room, add a line to ``_rooms``.
+    them. To add a room, add a line to ``_iter_operations``.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class SageMaker:
         self._experiments = Experiments(forward)
 
         def on_change(kind: str, record: dict) -> None:
-            changes.of_job(kind, record)
-            self._experiments.of_job(kind, record)
+            changes.report_job(kind, record)
+            self._experiments.record_job(kind, record)
 
         place = JobServices(
             state / "jobs",
@@ -109,11 +109,13 @@ class SageMaker:
         work = Work(services)
 
         def observe(record: dict, step: str | None) -> None:
-            metric_store.execution(metrics, record, step)
-            changes.of_execution(record)
+            metric_store.record_execution(metrics, record, step)
+            changes.report_execution(record)
 
         self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)
-        self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
+        self._operations = {
+            name: answer for room in self._iter_operations() for name, answer in room.items()
+        }
 
     def owns(self, operation: str) -> bool:
         """Return whether this class performs the operation, and not ``forward``."""
@@ -152,7 +154,7 @@ class SageMaker:
 
     def package_changed(self, package: dict) -> None:
         """Send the event of a new, approved or rejected model package."""
-        self._events.changes.of_package(package)
+        self._events.changes.report_package(package)
 
     def close(self) -> None:
         """Stop every execution, job and endpoint. Return when none of their processes is left."""
@@ -175,16 +177,16 @@ class SageMaker:
             return self.handle(operation, request)
         return self._forward(operation, request)
 
-    def _rooms(self) -> Iterator[dict[str, Operation]]:
-        yield self._pipelines.operations()
-        yield self._executions.operations()
-        yield self._endpoints.operations()
+    def _iter_operations(self) -> Iterator[dict[str, Operation]]:
+        yield self._pipelines.list_operations()
+        yield self._executions.list_operations()
+        yield self._endpoints.list_operations()
         yield {
             name: self._settle_callback(answer)
-            for name, answer in self._callbacks.operations().items()
+            for name, answer in self._callbacks.list_operations().items()
         }
-        yield self._tunings.operations()
-        yield from (self._job_table(kind) for kind in KINDS)
+        yield self._tunings.list_operations()
+        yield from (self._build_job_table(kind) for kind in KINDS)
         yield {
             "CreateEndpoint": self._store_tags(self._endpoints.create, "EndpointArn"),
             "CreateEndpointConfig": self._configs.create,
@@ -193,15 +195,15 @@ class SageMaker:
             "DeleteEndpoint": self._drop_tags("Endpoint", self._endpoints.delete),
             "DeletePipeline": self._delete_pipeline,
             "Search": functools.partial(search, self._answer, self._executions),
-            "AddTags": self._for_own("AddTags", self._tags.add),
-            "ListTags": self._for_own("ListTags", self._tags.list_tags),
-            "DeleteTags": self._for_own("DeleteTags", self._tags.delete),
+            "AddTags": self._restrict_to_own("AddTags", self._tags.add),
+            "ListTags": self._restrict_to_own("ListTags", self._tags.list_tags),
+            "DeleteTags": self._restrict_to_own("DeleteTags", self._tags.delete),
         }
 
-    def _job_table(self, kind: str) -> dict[str, Operation]:
+    def _build_job_table(self, kind: str) -> dict[str, Operation]:
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
 
-        def plain(request: dict) -> dict:
+        def create_job(request: dict) -> dict:
             return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
 
         def delete(request: dict) -> dict:
@@ -211,7 +213,7 @@ class SageMaker:
         # SageMaker has no DeleteTransformJob.
         deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}
         return deletes | {
-            f"Create{kind}Job": self._store_tags(plain, key),
+            f"Create{kind}Job": self._store_tags(create_job, key),
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
             f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
             f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
@@ -224,14 +226,16 @@ class SageMaker:
 
         def answer_and_wait(request: dict) -> dict:
             result = answer(request)
-            self._executions.settle(result["PipelineExecutionArn"], request["CallbackToken"])
+            self._executions.wait_for_callback(
+                result["PipelineExecutionArn"], request["CallbackToken"]
+            )
             return result
 
         return answer_and_wait
 
     def _delete_pipeline(self, request: dict) -> dict:
         arn = self._pipelines.describe(request)["PipelineArn"]
-        if running := self._executions.running(arn):
+        if running := self._executions.list_running(arn):
             message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"
             raise ApiError("ConflictException", message)
         answer = self._pipelines.delete(request)
@@ -261,7 +265,7 @@ class SageMaker:
 
         return delete_with_tags
 
-    def _for_own(self, operation: str, handle: Operation) -> Operation:
+    def _restrict_to_own(self, operation: str, handle: Operation) -> Operation:
         """Return ``handle`` for the ARNs of pipelines, jobs and endpoints. Other ARNs are
         forwarded.
         """

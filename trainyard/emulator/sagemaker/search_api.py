@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from trainyard.emulator.request_scope import ApiError, page
-from trainyard.emulator.request_shapes import model
+from trainyard.emulator.request_scope import ApiError, make_page
+from trainyard.emulator.request_shapes import load_service_model
 from trainyard.language.definition_document import JOB_ENDED
 
 Ask = Callable[[str, dict], dict]
@@ -71,7 +71,7 @@ _LISTING_FILTERS = {"ListModelPackages": {"ModelPackageType": "Both"}}
 class Executions(Protocol):
     """The executions of pipelines, of which there may be tens of thousands."""
 
-    def answers(self) -> Iterable[Record]:
+    def list_descriptions(self) -> Iterable[Record]:
         """Return the description of each execution whose pipeline exists."""
         ...
 
@@ -84,16 +84,16 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
     """Return the response of Search."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):
-        raise _invalid(
+        raise _make_validation_error(
             f"Resource {kind} is not searched by this emulator; it searches {', '.join(KINDS)} "
             f"and {EXECUTION}"
         )
     for name in ("CrossAccountFilterOption", "VisibilityConditions"):
         if request.get(name) not in (None, "SameAccount"):
-            raise _invalid(
+            raise _make_validation_error(
                 f"{name} is not supported here: only the request's own account is searched"
             )
-    shape: Any = model().shape_for("SearchRecord")
+    shape: Any = load_service_model().shape_for("SearchRecord")
     form = shape.members[kind]
 
     def add_parameters(record: Record) -> Record:
@@ -104,13 +104,17 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
         tags = ask("ListTags", {"ResourceArn": record[KINDS[kind].arn]})
         return record | {TAGS: tags.get("Tags", [])}
 
-    records = executions.answers() if kind == EXECUTION else _describe_all(ask, KINDS[kind])
+    records = (
+        executions.list_descriptions() if kind == EXECUTION else _describe_all(ask, KINDS[kind])
+    )
     if expression := request.get("SearchExpression"):
-        records = [record for record in records if _holds(expression, add_parameters(record))]
+        records = [
+            record for record in records if _matches_expression(expression, add_parameters(record))
+        ]
     if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
         records = map(add_parameters, records)
     records = _sort_records(list(records), request)
-    answer = page(
+    answer = make_page(
         "Results",
         records,
         request,
@@ -123,7 +127,9 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
 
 
 def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
-    for summary in _pages(ask, kind.listing, kind.field, _LISTING_FILTERS.get(kind.listing, {})):
+    for summary in _iter_records(
+        ask, kind.listing, kind.field, _LISTING_FILTERS.get(kind.listing, {})
+    ):
         try:
             record = ask(kind.describe, {kind.parameter: summary[kind.key]})
         except ApiError as error:  # it was deleted after it was listed
@@ -133,7 +139,7 @@ def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
         yield {kind.key: summary[kind.key], **record}
 
 
-def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Record]:
+def _iter_records(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Record]:
     more: dict[str, Any] = {}
     while True:
         answer = ask(operation, {**request, "MaxResults": 100, **more})
@@ -146,19 +152,20 @@ def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Reco
 # filters
 
 
-def _holds(expression: dict, record: Record) -> bool:
+def _matches_expression(expression: dict, record: Record) -> bool:
     """Return whether the record matches all filters, nested filters and sub-expressions; with the
     operator Or, whether it matches any of them.
     """
     parts = [
-        _passes(condition, _values(record, condition["Name"]))
+        _satisfies_filter(condition, _find_values(record, condition["Name"]))
         for condition in expression.get("Filters", [])
     ]
     parts += [
         _has_nested_match(condition, record) for condition in expression.get("NestedFilters", [])
     ]
     parts += [
-        _holds(subexpression, record) for subexpression in expression.get("SubExpressions", [])
+        _matches_expression(subexpression, record)
+        for subexpression in expression.get("SubExpressions", [])
     ]
     if not parts:
         return True
@@ -168,17 +175,19 @@ def _holds(expression: dict, record: Record) -> bool:
 def _has_nested_match(nested_filter: dict, record: Record) -> bool:
     """Return whether one element of the nested list passes all filters."""
     name = nested_filter["NestedPropertyName"]
-    for element in _elements(record, name):
+    for element in _find_elements(record, name):
         names = (
             condition["Name"].removeprefix(f"{name}.") for condition in nested_filter["Filters"]
         )
         pairs = zip(nested_filter["Filters"], names, strict=True)
-        if all(_passes(condition, _values(element, inner)) for condition, inner in pairs):
+        if all(
+            _satisfies_filter(condition, _find_values(element, inner)) for condition, inner in pairs
+        ):
             return True
     return False
 
 
-def _elements(record: Any, name: str) -> list[Any]:
+def _find_elements(record: Any, name: str) -> list[Any]:
     """Return the values at a dotted name. Lists on the way and at the end are replaced by their
     elements.
     """
@@ -190,7 +199,7 @@ def _elements(record: Any, name: str) -> list[Any]:
     return values
 
 
-def _values(record: Record, name: str) -> list[Any]:
+def _find_values(record: Record, name: str) -> list[Any]:
     """Return the values of ``name``: ``Tags.key`` is the value of a tag, ``Metrics.name`` that of a
     metric, and ``HyperParameters.a.b`` that of a hyperparameter whose name has dots. Any other name
     is a dotted path.
@@ -205,23 +214,23 @@ def _values(record: Record, name: str) -> list[Any]:
         return [metric["Value"] for metric in metrics if metric["MetricName"] == rest]
     if isinstance(record.get(head), dict) and rest in record[head]:
         return [record[head][rest]]
-    return _elements(record, name)
+    return _find_elements(record, name)
 
 
-def _passes(condition: dict, values: list[Any]) -> bool:
+def _satisfies_filter(condition: dict, values: list[Any]) -> bool:
     operator, operand = condition.get("Operator", "Equals"), condition.get("Value")
     if operator in ("Exists", "NotExists"):
         return bool(values) == (operator == "Exists")
     if operand is None:
-        raise _invalid(f"Filter {condition['Name']}: {operator} needs a Value")
+        raise _make_validation_error(f"Filter {condition['Name']}: {operator} needs a Value")
     if operator == "NotEquals":
         return not any(_order(value, operand) == 0 for value in values)
-    return any(_compares(operator, value, operand) for value in values)
+    return any(_satisfies_operator(operator, value, operand) for value in values)
 
 
-def _compares(operator: str, value: Any, operand: str) -> bool:
+def _satisfies_operator(operator: str, value: Any, operand: str) -> bool:
     if operator == "Contains":
-        return operand.lower() in _text(value).lower()
+        return operand.lower() in _format_text(value).lower()
     if operator == "In":
         return any(_order(value, part.strip()) == 0 for part in operand.split(","))
     order = _order(value, operand)
@@ -238,14 +247,14 @@ def _order(value: Any, operand: Any) -> int:
     """Compare two values and return -1, 0 or 1. They are compared as numbers or times if both are,
     and otherwise as text.
     """
-    number, other = _number(value), _number(operand)
+    number, other = _parse_number(value), _parse_number(operand)
     if number is not None and other is not None:
         return (number > other) - (number < other)
-    left_text, right = _text(value), _text(operand)
+    left_text, right = _format_text(value), _format_text(operand)
     return (left_text > right) - (left_text < right)
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     """Return a number, or a time in ISO 8601 as seconds since the epoch. Return None for any other
     value.
     """
@@ -263,7 +272,7 @@ def _number(value: Any) -> float | None:
     return moment.timestamp()
 
 
-def _text(value: Any) -> str:
+def _format_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -275,18 +284,20 @@ def _sort_records(records: list[Record], request: dict) -> list[Record]:
     newest = request.get("SortOrder", "Descending") == "Descending"
     having, lacking = [], []
     for record in records:
-        if values := _values(record, name):
+        if values := _find_values(record, name):
             having.append((values[0], record))
         else:
             lacking.append(record)
-    numbers = [_number(value) for value, _ in having]
+    numbers = [_parse_number(value) for value, _ in having]
     # Sort as numbers only if all values are numbers; a mixture is sorted as text.
-    keys: list[Any] = numbers if None not in numbers else [_text(value) for value, _ in having]
+    keys: list[Any] = (
+        numbers if None not in numbers else [_format_text(value) for value, _ in having]
+    )
     order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
     return [having[place][1] for place in order] + lacking
 
 
-def _invalid(message: str) -> ApiError:
+def _make_validation_error(message: str) -> ApiError:
     return ApiError("ValidationException", message)
 
 
@@ -331,7 +342,7 @@ class Experiments:
             config.setdefault("TrialName", request[f"{kind}JobName"])
         return request | {"ExperimentConfig": config}
 
-    def of_job(self, kind: str, record: dict[str, Any]) -> None:
+    def record_job(self, kind: str, record: dict[str, Any]) -> None:
         """Create the trial component of a job that has ended and has an ExperimentConfig."""
         config = record.get("ExperimentConfig")
         if not config or record[f"{kind}JobStatus"] not in JOB_ENDED:

@@ -19,7 +19,7 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.iam import access_keys, account_policies
-from trainyard.emulator.request_scope import account, region
+from trainyard.emulator.request_scope import read_account, read_region
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,14 @@ class Moto:
         ``account_id`` is the account to use, if it is not the current one.
         """
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # moto reads it once more
-        request.environ[_ACCOUNT] = account_id or account()
+        request.environ[_ACCOUNT] = account_id or read_account()
         # A long poll of a queue waits without the lock, so that other requests can fill the queue.
         target = request.headers.get("X-Amz-Target", "")
         form_action = f"AmazonSQS.{request.form.get('Action')}"
         polls = "AmazonSQS.ReceiveMessage" in (target, form_action)
         with contextlib.nullcontext() if polls else self._lock:
             for loader in (account_policies, access_keys):
-                if loader.applies(request.get_data()):
+                if loader.is_needed_for(request.get_data()):
                     loader.load()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
@@ -61,7 +61,7 @@ class Moto:
             except ModuleNotFoundError as missing:  # a package that only some services need
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return refuse_operation(request, detail)
-            if status.startswith("200") and applies(request.get_data()):
+            if status.startswith("200") and updates_stack(request.get_data()):
                 update_stack_roles(request.form)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return refuse_operation(request, f"moto answered {status}.")
@@ -101,7 +101,7 @@ def query_error(code: str, message: str, status: int = 400) -> Response:
 # IAM checks (trainyard.emulator.iam) use these, so they are replaced by those of the template.
 
 
-def applies(body: bytes) -> bool:
+def updates_stack(body: bytes) -> bool:
     """Return whether a request with that body updates a stack, or executes a change set."""
     return b"Action=UpdateStack&" in body or b"Action=ExecuteChangeSet&" in body
 
@@ -114,7 +114,7 @@ def update_stack_roles(form: Mapping[str, str]) -> None:
     from moto.cloudformation.models import cloudformation_backends
     from moto.cloudformation.parsing import clean_json
 
-    backend = cloudformation_backends[account()][region()]
+    backend = cloudformation_backends[read_account()][read_region()]
     # A request that names a change set by its ARN need not name the stack.
     stack = form.get("StackName") or backend.change_sets[form["ChangeSetName"]].stack_name
     resources = backend.get_stack(stack).resource_map

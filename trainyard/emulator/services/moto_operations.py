@@ -47,42 +47,42 @@ SageMaker's.
 _TYPE = re.compile(r"""["']?Type["']?\s*:\s*["']?((?:AWS|Custom|Alexa)::[\w:<>]+)""")
 
 
-def refusal(service: str, request: Request) -> tuple[str, str] | None:
+def find_refused_operation(service: str, request: Request) -> tuple[str, str] | None:
     """Return (operation, what it would need) of a request that moto must not answer; else None.
 
     ``service`` is the name that the request is signed for.
     """
-    operation = operation_of(service, request)
+    operation = find_operation(service, request)
     if service not in ANSWERED_OPERATIONS or not re.fullmatch(
         ANSWERED_OPERATIONS[service], operation
     ):
         return operation, f"{service} itself: moto would only report success"
     if service == "cloudformation":
-        return _stack(operation, request)
+        return _refuse_stack(operation, request)
     if service == "sns":
-        return _message(operation, request)
+        return _refuse_message(operation, request)
     return None
 
 
-def operation_of(service: str, request: Request) -> str:
+def find_operation(service: str, request: Request) -> str:
     """Return the name of the operation; empty if no service of botocore has it."""
     if target := request.headers.get("X-Amz-Target", ""):
         return target.rpartition(".")[2]
     if action := request.form.get("Action") or request.args.get("Action"):
         return action
-    if service not in _names():
+    if service not in _list_service_names():
         return ""
     operation = Rest(service).find(request)[0]
     return operation.name if operation else ""
 
 
 @functools.cache
-def _names() -> frozenset[str]:
+def _list_service_names() -> frozenset[str]:
     """Return the names of all services that botocore knows."""
     return frozenset(Loader().list_available_services("service-2"))
 
 
-def _stack(operation: str, request: Request) -> tuple[str, str] | None:
+def _refuse_stack(operation: str, request: Request) -> tuple[str, str] | None:
     """Refuse a stack with a type that moto would create outside the emulator's own services."""
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
     resources = {kind for kind in types if kind.count("::") == 2}  # others: types of parameters
@@ -92,7 +92,7 @@ def _stack(operation: str, request: Request) -> tuple[str, str] | None:
     return None
 
 
-def _message(operation: str, request: Request) -> tuple[str, str] | None:
+def _refuse_message(operation: str, request: Request) -> tuple[str, str] | None:
     """Refuse a message that would not be delivered."""
     protocol = request.form.get("Protocol", "sqs")
     if operation == "Subscribe" and protocol != "sqs":
@@ -110,12 +110,12 @@ def _message(operation: str, request: Request) -> tuple[str, str] | None:
 _PROTOCOL_MEMBERS = {"Action", "Version"}
 
 
-def dropped_members(request: Request) -> list[str]:
+def list_dropped_members(request: Request) -> list[str]:
     """Return the members of a request to IAM that moto would ignore.
 
     Return none if moto does not have the operation.
     """
-    texts = _texts(request.values.get("Action", ""))
+    texts = _collect_texts(request.values.get("Action", ""))
     names = {name.partition(".")[0] for name in request.values if not name.startswith("X-Amz-")}
     return sorted(
         name
@@ -125,14 +125,14 @@ def dropped_members(request: Request) -> list[str]:
 
 
 @functools.cache
-def _texts(operation: str) -> frozenset[str]:
+def _collect_texts(operation: str) -> frozenset[str]:
     """Return every string constant in moto's method for the operation and in those that it calls.
 
     Return an empty set if moto does not have the operation.
     """
     from moto.core.utils import camelcase_to_underscores  # here, as it takes 0.3 s with IAM
 
-    methods = _methods()
+    methods = _parse_methods()
     pending, texts, visited_names = [camelcase_to_underscores(operation)], set[str](), set[str]()
     while pending:
         name = pending.pop()
@@ -148,7 +148,7 @@ def _texts(operation: str) -> frozenset[str]:
 
 
 @functools.cache
-def _methods() -> dict[str, ast.FunctionDef]:
+def _parse_methods() -> dict[str, ast.FunctionDef]:
     """Return the syntax trees of the methods of moto's IAM, by name."""
     from moto.iam.responses import IamResponse
 

@@ -17,7 +17,7 @@ from moto.cloudformation.models import cloudformation_backends
 from moto.core.common_models import CloudFormationModel
 from werkzeug import Request
 
-from trainyard.emulator.request_scope import ApiError, account, region
+from trainyard.emulator.request_scope import ApiError, read_account, read_region
 from trainyard.emulator.s3.object_store import ObjectStore
 
 Call = Callable[[str, dict], dict]
@@ -46,7 +46,7 @@ def _call_sagemaker(operation: str, request: Mapping[str, Any], resource_name: s
         ) from None
 
 
-def _properties(
+def _read_properties(
     resource_name: str, document: Mapping[str, Any], allowed_keys: frozenset[str]
 ) -> dict[str, Any]:
     """Return the resource's properties that are set. Raises ValidationError for unknown ones."""
@@ -89,7 +89,7 @@ class StackPipeline(CloudFormationModel):
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: dict, *_: Any, **__: Any
     ) -> "StackPipeline":
-        properties = _properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        properties = _read_properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
         request = _request(resource_name, properties) | {"ClientRequestToken": uuid.uuid4().hex}
         answer = _call_sagemaker(
             "CreatePipeline", request | {"Tags": properties.get("Tags")}, resource_name
@@ -105,7 +105,7 @@ class StackPipeline(CloudFormationModel):
         *_: Any,
         **__: Any,
     ) -> "StackPipeline":
-        properties = _properties(new_resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        properties = _read_properties(new_resource_name, cloudformation_json, cls.PROPERTY_NAMES)
         if new_resource_name != original_resource.name:
             new = cls.create_from_cloudformation_json(new_resource_name, cloudformation_json)
             original_resource.delete()
@@ -173,7 +173,7 @@ class StackPackageGroup(CloudFormationModel):
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: dict, *_: Any, **__: Any
     ) -> "StackPackageGroup":
-        properties = _properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        properties = _read_properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
         if policy := properties.pop("ModelPackageGroupPolicy", None):
             raise ValidationError(message=f"{resource_name}: a policy ({policy}) is not kept here")
         properties["ModelPackageGroupName"] = resource_name
@@ -190,7 +190,7 @@ class StackPackageGroup(CloudFormationModel):
         **__: Any,
     ) -> "StackPackageGroup":
         group = original_resource
-        properties = _properties(new_resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        properties = _read_properties(new_resource_name, cloudformation_json, cls.PROPERTY_NAMES)
         description = _call_sagemaker(
             "DescribeModelPackageGroup", {"ModelPackageGroupName": group.name}, group.name
         )
@@ -222,21 +222,21 @@ def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]
         _call_sagemaker("AddTags", {"ResourceArn": resource.arn, "Tags": tags}, resource.name)
 
 
-def missing_change_set(request: Request) -> str:
+def find_missing_change_set(request: Request) -> str:
     """Return the name of the change set that a request names, if it does not exist; else "".
 
     It is checked here because moto reports a stack that does not exist instead.
     """
     name = request.form.get("ChangeSetName", "")
-    sets = cloudformation_backends[account()][region()].change_sets
+    sets = cloudformation_backends[read_account()][read_region()].change_sets
     names = {name for key, change_set in sets.items() for name in (key, change_set.change_set_name)}
     creates = request.form.get("Action") == "CreateChangeSet"
     return "" if creates or name in names else name
 
 
-def roll_back(name: str) -> None:
+def roll_back_stack(name: str) -> None:
     """Delete the stack of that name whose creation was refused, with all that it has created."""
-    backend = cloudformation_backends[account()][region()]
+    backend = cloudformation_backends[read_account()][read_region()]
     for stack in list(backend.stacks.values()):
         if stack.name == name and stack.status in ("CREATE_IN_PROGRESS", "REVIEW_IN_PROGRESS"):
             backend.delete_stack(stack.stack_id)

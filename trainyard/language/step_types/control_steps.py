@@ -8,15 +8,15 @@ from trainyard.language.step_types.step_type import (
     STRING,
     StepType,
     list_of,
+    make_enum,
+    make_number,
+    make_structure,
     map_of,
-    number,
-    one_of,
-    structure,
 )
 
 CONDITION = StepType(
     name="Condition",
-    arguments=structure(
+    arguments=make_structure(
         "Conditions",
         Conditions=ANYTHING,
         IfSteps=list_of(ANYTHING),
@@ -29,13 +29,13 @@ CONDITION = StepType(
 
 FOR_EACH = StepType(
     name="ForEach",
-    arguments=structure(
+    arguments=make_structure(
         "IterableItems",
         "MaxConcurrency",
         "ForEachBody",
         IterableItems=ANYTHING,
-        MaxConcurrency=number("integer", 1, 50),
-        Selector=structure("Pick", "Field", Pick=one_of("MaxBy", "MinBy"), Field=ANYTHING),
+        MaxConcurrency=make_number("integer", 1, 50),
+        Selector=make_structure("Pick", "Field", Pick=make_enum("MaxBy", "MinBy"), Field=ANYTHING),
         ForEachBody=list_of(ANYTHING, min=1),
     ),
     properties={
@@ -58,19 +58,19 @@ FOR_EACH = StepType(
 
 FAIL = StepType(
     name="Fail",
-    arguments=structure(ErrorMessage={"type": "string", "max": 3072}),
+    arguments=make_structure(ErrorMessage={"type": "string", "max": 3072}),
     is_charged=False,
 )
 
-_ENTITY = structure(Arn=STRING, Name=STRING, Type=one_of("Action", "Artifact", "Context"))
+_ENTITY = make_structure(Arn=STRING, Name=STRING, Type=make_enum("Action", "Artifact", "Context"))
 LINEAGE = StepType(
     name="Lineage",
-    arguments=structure(
+    arguments=make_structure(
         Actions=list_of({"shape": "CreateActionRequest"}),
         Artifacts=list_of({"shape": "CreateArtifactRequest"}),
         Contexts=list_of({"shape": "CreateContextRequest"}),
         Associations=list_of(
-            structure(
+            make_structure(
                 "Source",
                 "Destination",
                 Source=_ENTITY,
@@ -89,12 +89,12 @@ LINEAGE = StepType(
 
 CLEANUP = StepType(
     name="Cleanup",
-    arguments=structure(
+    arguments=make_structure(
         "Resources",
-        Resources=structure(
+        Resources=make_structure(
             "S3",
             S3=list_of(
-                structure("StepName", StepName=STRING, S3Uris=list_of(STRING, min=1)), min=1
+                make_structure("StepName", StepName=STRING, S3Uris=list_of(STRING, min=1)), min=1
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from trainyard.language.step_types.step_type import (
     RefusedMember,
     StepType,
     list_of,
-    structure,
+    make_structure,
 )
 
 REMOVAL_SOURCE = "SDK 3.27: the {} step removes it"
@@ -133,7 +133,7 @@ PROCESSING = StepType(
     ),
     fields={
         "PropertyFiles": list_of(
-            structure(
+            make_structure(
                 "PropertyFileName",
                 "OutputName",
                 "FilePath",
@@ -199,7 +199,7 @@ AUTOML = StepType(
         "AutoMLProblemTypeConfig": ("CreateAutoMLJobV2Request", "DescribeAutoMLJobV2Response")
     },
     properties={
-        "BestCandidateProperties": structure(
+        "BestCandidateProperties": make_structure(
             ModelInsightsJsonReportPath={"type": "string"},
             ExplainabilityJsonReportPath={"type": "string"},
         )

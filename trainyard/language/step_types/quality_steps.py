@@ -6,7 +6,7 @@ from trainyard.language.step_types.step_type import (
     NULLABLE_STRING,
     STRING,
     StepType,
-    one_of,
+    make_enum,
 )
 
 _CHECK = {
@@ -27,7 +27,7 @@ QUALITY_CHECK = StepType(
     request="CreateProcessingJobRequest",
     properties=dict.fromkeys((*_CONSTRAINTS, *_STATISTICS), STRING),
     made_up="ProcessingJobName",
-    fields={**_CHECK, "CheckType": one_of("DATA_QUALITY", "MODEL_QUALITY")},
+    fields={**_CHECK, "CheckType": make_enum("DATA_QUALITY", "MODEL_QUALITY")},
     required_members=("CheckType",),
     is_cached=True,
     is_retried=True,
@@ -42,7 +42,7 @@ CLARIFY_CHECK = StepType(
     made_up="ProcessingJobName",
     fields={
         **_CHECK,
-        "CheckType": one_of("DATA_BIAS", "MODEL_BIAS", "MODEL_EXPLAINABILITY"),
+        "CheckType": make_enum("DATA_BIAS", "MODEL_BIAS", "MODEL_EXPLAINABILITY"),
         "ModelName": STRING,
     },
     required_members=("CheckType",),

@@ -7,17 +7,17 @@ from trainyard.language.step_types.step_type import (
     Choice,
     StepType,
     list_of,
+    make_enum,
+    make_structure,
     map_of,
-    one_of,
-    structure,
 )
 
 _OUTPUTS = list_of(
-    structure(
+    make_structure(
         "OutputName",
         "OutputType",
         OutputName=STRING,
-        OutputType=one_of("String", "Integer", "Boolean", "Float"),
+        OutputType=make_enum("String", "Integer", "Boolean", "Float"),
     )
 )
 STEP_CLASS = "SDK 3.27: {}"
@@ -40,9 +40,9 @@ CALLBACK = StepType(
 
 EMR = StepType(
     name="EMR",
-    arguments=structure(
+    arguments=make_structure(
         "StepConfig",
-        StepConfig=structure(
+        StepConfig=make_structure(
             "HadoopJarStep", Name=STRING, HadoopJarStep={"shape": "HadoopJarStepConfig"}
         ),
         ClusterId=STRING,
@@ -62,13 +62,13 @@ EMR = StepType(
 
 EMR_SERVERLESS = StepType(
     name="EMRServerless",
-    arguments=structure(
+    arguments=make_structure(
         "ExecutionRoleArn",
         "JobConfig",
         ExecutionRoleArn=STRING,
         ApplicationId=STRING,
         ApplicationConfig=ANYTHING,
-        JobConfig=structure(
+        JobConfig=make_structure(
             "executionRoleArn",
             "jobDriver",
             applicationId=STRING,

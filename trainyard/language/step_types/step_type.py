@@ -18,7 +18,7 @@ NULLABLE_STRING: Body = {"type": "string", "nullable": True}
 NULLABLE_BOOLEAN: Body = {"type": "boolean", "nullable": True}
 
 
-def structure(*required_names: str, **members: Any) -> dict[str, Any]:
+def make_structure(*required_names: str, **members: Any) -> dict[str, Any]:
     """Return the shape of a structure; ``members`` are shapes, some of them required."""
     return {"type": "structure", "members": members, "required": list(required_names)}
 
@@ -33,12 +33,12 @@ def map_of(value: Body) -> dict[str, Any]:
     return {"type": "map", "key": STRING, "value": value}
 
 
-def one_of(*values: str) -> dict[str, Any]:
+def make_enum(*values: str) -> dict[str, Any]:
     """Return the shape of a string that must be one of the values."""
     return {"type": "string", "enum": list(values)}
 
 
-def number(kind: str, least: float, most: float | None = None) -> dict[str, Any]:
+def make_number(kind: str, least: float, most: float | None = None) -> dict[str, Any]:
     """Return the shape of an ``integer`` or ``float`` (``kind``) within bounds."""
     return {"type": kind, "min": least, **({} if most is None else {"max": most})}
 
@@ -104,7 +104,7 @@ class StepType:
     request: str | None = None
     """Request in botocore's model whose members are the step's Arguments; None if there is none."""
 
-    arguments: Body = field(default_factory=structure)
+    arguments: Body = field(default_factory=make_structure)
     """Shape of its Arguments if ``request`` is None."""
 
     describe: str | None = None
@@ -182,7 +182,7 @@ class StepType:
         """True if each step of the type declares its own outputs (``OutputParameters['x']``)."""
         return "OutputParameters" in self.fields
 
-    def shape_names(self, arguments: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    def find_shape_names(self, arguments: Mapping[str, Any]) -> tuple[str | None, str | None]:
         """Return the names of the request and describe shapes of a step with these Arguments."""
         matches = (names for member, names in self.variants.items() if member in arguments)
         return next(matches, (self.request, self.describe))
@@ -195,7 +195,7 @@ class StepType:
             **({"RetryPolicies": list_of(RETRY)} if self.is_retried else {}),
             **self.fields,
         }
-        return structure("Arguments", *self.required_members, **members)
+        return make_structure("Arguments", *self.required_members, **members)
 
 
 COMMON = {
@@ -208,10 +208,10 @@ COMMON = {
 }
 """Fields of every step. The lengths are those of botocore's StepDisplayName and StepDescription."""
 
-CACHE = structure("Enabled", Enabled=BOOLEAN, ExpireAfter={"type": "string", "min": 1})
-RETRY = structure(
+CACHE = make_structure("Enabled", Enabled=BOOLEAN, ExpireAfter={"type": "string", "min": 1})
+RETRY = make_structure(
     "ExceptionType",
-    ExceptionType=list_of(one_of(*CAUSES), min=1),
-    BackoffRate=number("float", 0),
-    **{member: number("integer", *bounds) for member, bounds in LIMITS.items()},
+    ExceptionType=list_of(make_enum(*CAUSES), min=1),
+    BackoffRate=make_number("float", 0),
+    **{member: make_number("integer", *bounds) for member, bounds in LIMITS.items()},
 )

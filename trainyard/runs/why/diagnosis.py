@@ -2,8 +2,8 @@
 
 If the service's own message is the cause (no capacity, a spot interruption, a time limit, a missing
 permission), that is the result. Else it is the earliest line that names a cause, or the earliest
-exception, because what other ranks and launchers print afterwards follows from it. ``certainty``
-says how sure that is. If no cause is found, the result says so.
+exception, because what other ranks and launchers print afterwards follows from it.
+``certainty`` says how sure that is. If no cause is found, the result says so.
 
 A "clue" is a line that hints at a cause, "work" are lines that a program logs while it runs
 normally.
@@ -28,7 +28,7 @@ from trainyard.runs.why.logged_exceptions import (
     find_untraced,
     parse_exception,
     read_exceptions,
-    tells,
+    states_failure,
 )
 
 # Find the lines of a failed step that hint at its cause, and decide how certain the cause is.
@@ -162,14 +162,14 @@ def find_clues(lines: Sequence[Line]) -> list[Clue]:
 
     Lines after which their machine continued to work for long are left out.
     """
-    fatal = _fatal(lines)
+    fatal = _find_final_lines(lines)
     every = _add_places([*read_exceptions(lines)])
     exceptions = {exception.number: exception for exception in every if exception.follows is None}
-    clues = {clue.number: clue for clue in matching_lines(fatal, exceptions)}
+    clues = {clue.number: clue for clue in match_clues(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
     for number, exception in exceptions.items():
         if number in numbers and number not in clues and not exception.is_of_a_launcher:
-            level: Level = "cause" if tells(exception.message) else "likely"
+            level: Level = "cause" if states_failure(exception.message) else "likely"
             level = "consequence" if exception.is_ignored else level
             clues[number] = Clue(number, exception.line, level, exception, exception=exception)
     for exception in every:
@@ -214,7 +214,7 @@ def _choose_handled(first: Clue, exception: LoggedException, clue: Clue | None) 
     return replace(first, level="likely" if is_later else first.level, is_handled=True)
 
 
-def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
+def _find_final_lines(lines: Sequence[Line]) -> list[tuple[int, Line]]:
     """Return (index, line) of the lines after which their machine logged little work, so that they
     may be about what ended the program.
     """
@@ -235,7 +235,7 @@ def _is_work(line: Line) -> bool:
     return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
 
 
-def matching_lines(
+def match_clues(
     lines: Sequence[tuple[int, Line]],
     exceptions: Mapping[int, LoggedException] = MappingProxyType({}),
 ) -> Iterator[Clue]:
@@ -256,7 +256,7 @@ def matching_lines(
         if not is_code and process not in frames and not HARMLESS.search(line.text):
             recognition = find_signature(line.text)
             if recognition and not _is_foreign(line, recognition[0], exceptions.get(number)):
-                yield _clue(number, line, recognition, exceptions)
+                yield _make_clue(number, line, recognition, exceptions)
 
 
 def _is_foreign(line: Line, signature: Signature, exception: LoggedException | None) -> bool:
@@ -267,7 +267,7 @@ def _is_foreign(line: Line, signature: Signature, exception: LoggedException | N
     return word is not None and _FOREIGN.match(word.kind) is not None
 
 
-def _clue(
+def _make_clue(
     number: int,
     line: Line,
     recognition: tuple[Signature, re.Match[str], bool],
@@ -295,7 +295,7 @@ def _clue(
     return Clue(number, line, level, (signature, match), is_exact, exception)
 
 
-def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
+def assess_certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
     """Return how certain it is that ``first`` is the cause.
 
     It is certain if three conditions hold: it is *specific*, which means that the exact words of
@@ -314,7 +314,7 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
         and first.origin.is_cut
     ):
         return "unknown"
-    sure = _is_specific(first) and not _rivals(first, clues)
+    sure = _is_specific(first) and not _has_rival_clue(first, clues)
     if first.line.is_said:
         # A message of level "service" is AWS's (or a watch rule's) own reason, and needs no
         # evidence in the log. Other messages of the service may only quote what the program said.
@@ -325,7 +325,7 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
             return "likely"
         if is_own:
             return "certain" if sure else "likely"
-    sure = sure and not _earlier(first, lines) and _has_ended(first, lines)
+    sure = sure and not _has_earlier_error(first, lines) and _has_ended(first, lines)
     return "certain" if sure else "likely"
 
 
@@ -344,7 +344,7 @@ def _is_specific(first: Clue) -> bool:
     )
 
 
-def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
+def _has_rival_clue(first: Clue, clues: Sequence[Clue]) -> bool:
     """Return whether another clue may also be the cause, or another process ended without a
     message.
     """
@@ -355,7 +355,7 @@ def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
     return died or any(clue.level in ("service", "cause", "hint") for clue in others)
 
 
-def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
+def _has_earlier_error(first: Clue, lines: Sequence[Line]) -> bool:
     """Return whether there is an error before the clue that does not repeat it."""
     before = [line for line in lines[: first.number] if not line.is_said][-SURVIVAL_LINES:]
     errors = [
@@ -445,7 +445,7 @@ class Cause:
     """For each line, the ID of its log event; an empty string for a line that is not from a log."""
 
 
-def diagnose(evidence: Evidence) -> Cause:
+def diagnose_failure(evidence: Evidence) -> Cause:
     """Return the first cause of the step's failure; its certainty is "unknown" if nothing shows it.
 
     Tried in this order: messages of the service, clues in the log, the reason of the step or the
@@ -453,7 +453,7 @@ def diagnose(evidence: Evidence) -> Cause:
     """
     lines = (*evidence.lines, *evidence.service_lines)
     clues = find_clues(lines)
-    service_clues = [*matching_lines([*enumerate(lines)][len(evidence.lines) :])]
+    service_clues = [*match_clues([*enumerate(lines)][len(evidence.lines) :])]
     # Likely clues come last, even if they are before a surer one in the log.
     order: list[tuple[list[Clue], tuple[Level, ...]]] = [
         (service_clues, ("service",)),
@@ -462,22 +462,26 @@ def diagnose(evidence: Evidence) -> Cause:
     ]
     for some, levels in order:
         if first := next((clue for clue in some if clue.level in levels), None):
-            return _cause(evidence, first, certainty(first, some, lines))
-    if reason := _own_reason(evidence.reason):
+            return _make_cause(evidence, first, assess_certainty(first, some, lines))
+    if reason := _extract_own_reason(evidence.reason):
         return _quote_reason(evidence, reason)
     numbers = {clue.number for clue in clues}
     others = [
         exception for exception in find_untraced(evidence.lines) if exception.number not in numbers
     ]
     if others:
-        exception = next((exception for exception in others if tells(exception.message)), None)
-        return _exception(evidence, exception or others[0], "likely" if exception else "unknown")
+        exception = next(
+            (exception for exception in others if states_failure(exception.message)), None
+        )
+        return _make_exception_cause(
+            evidence, exception or others[0], "likely" if exception else "unknown"
+        )
     if clues:
-        return _cause(evidence, clues[0], "unknown")
-    return _first_error(evidence) or _unknown(evidence)
+        return _make_cause(evidence, clues[0], "unknown")
+    return _find_first_error(evidence) or _make_unknown_cause(evidence)
 
 
-def _first_error(evidence: Evidence) -> Cause | None:
+def _find_first_error(evidence: Evidence) -> Cause | None:
     """Return as a cause the first line that was logged as an error; else the first that states a
     failure, or that mentions one. Return None if there is none.
     """
@@ -487,7 +491,7 @@ def _first_error(evidence: Evidence) -> Cause | None:
         if not HARMLESS.search(log_line.text)
     ]
     if line := next(
-        (log_line for log_line in last if log_line.error and tells(log_line.error)), None
+        (log_line for log_line in last if log_line.error and states_failure(log_line.error)), None
     ):
         return _quote_line(
             evidence, line, f"the first error that was logged: {line.error}", "likely"
@@ -497,7 +501,9 @@ def _first_error(evidence: Evidence) -> Cause | None:
     ]
     bare = ((log_line, log_line.bare.strip()) for log_line in words)
     telling = [
-        log_line for log_line, text in bare if not _SAYS_NOTHING.search(text) and tells(text)
+        log_line
+        for log_line, text in bare
+        if not _SAYS_NOTHING.search(text) and states_failure(text)
     ]
     for line in telling:
         if _STATES.search(line.text) and not LIVES_ON.search(line.text):
@@ -543,10 +549,10 @@ def _quote_reason(evidence: Evidence, reason: str) -> Cause:
     )
 
 
-def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
+def _make_cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
     """Return the cause that a clue shows, in the words of its signature or exception."""
     if isinstance(clue.origin, LoggedException):
-        return _exception(evidence, clue.origin, certainty)
+        return _make_exception_cause(evidence, clue.origin, certainty)
     signature, match = clue.origin
     sentence, fix = signature.explain(match)
     if clue.exception and certainty == "likely":
@@ -560,10 +566,12 @@ def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
         source=signature.source,
         rank=clue.exception.rank if clue.exception else clue.line.rank,
     )
-    return _show_line(evidence, clue.line, _or_versions(evidence, cause, clue.exception))
+    return _show_line(evidence, clue.line, _add_version_suspicion(evidence, cause, clue.exception))
 
 
-def _exception(evidence: Evidence, exception: LoggedException, certainty: Certainty) -> Cause:
+def _make_exception_cause(
+    evidence: Evidence, exception: LoggedException, certainty: Certainty
+) -> Cause:
     """Return a cause that quotes an exception of the program."""
     cause = Cause(
         step=evidence.step,
@@ -573,10 +581,12 @@ def _exception(evidence: Evidence, exception: LoggedException, certainty: Certai
         fix=f"mend {exception.place}, or what it was given" if exception.place else "",
         rank=exception.rank,
     )
-    return _show_line(evidence, exception.line, _or_versions(evidence, cause, exception))
+    return _show_line(evidence, exception.line, _add_version_suspicion(evidence, cause, exception))
 
 
-def _or_versions(evidence: Evidence, cause: Cause, exception: LoggedException | None) -> Cause:
+def _add_version_suspicion(
+    evidence: Evidence, cause: Cause, exception: LoggedException | None
+) -> Cause:
     """Return the cause, adding that a version of a package may be the cause, if that is possible.
 
     It is possible if the log says that packages here have other versions than in the job's image,
@@ -607,7 +617,7 @@ def _describe_exception(exception: LoggedException) -> str:
     return f"{process}{host} was the first to raise{place}: {message}"
 
 
-def _own_reason(reason: str) -> str:
+def _extract_own_reason(reason: str) -> str:
     """Return the program's own words in a failure reason, without the text that SageMaker adds.
 
     Return an empty string if they only say that something failed.
@@ -644,7 +654,7 @@ def _show_line(evidence: Evidence, line: Line, cause: Cause) -> Cause:
     return replace(cause, host=line.host, lines=texts, events=events)
 
 
-def _unknown(evidence: Evidence) -> Cause:
+def _make_unknown_cause(evidence: Evidence) -> Cause:
     """Return a cause that says that none was found, with the reason and the log's last lines."""
     failing = [line for line in evidence.lines[-SURVIVAL_LINES:-5] if FAILING.search(line.text)]
     last = [line.text for line in (*failing[-5:], *evidence.lines[-5:])]

@@ -94,7 +94,7 @@ class Line:
         return _RANK.sub("", self.text, count=1) if _RANK.match(self.text) else self.text
 
 
-def line(host: str, timestamp: int, text: str, event: str = "") -> Line:
+def make_line(host: str, timestamp: int, text: str, event: str = "") -> Line:
     """Create a ``Line``: cut the text at ``LONGEST``, and remove colours and docker's prefix."""
     return Line(host, timestamp, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip(), event)
 
@@ -117,10 +117,10 @@ class Evidence:
     def service_lines(self) -> tuple[Line, ...]:
         """The status and the failure reason, one entry per line of text."""
         rows = filter(None, (self.status, *self.reason.splitlines()))
-        return tuple(line("", 0, text) for text in rows)
+        return tuple(make_line("", 0, text) for text in rows)
 
 
-def of_text(text: str) -> Evidence:
+def parse_evidence(text: str) -> Evidence:
     """Return the evidence in ``text``, which is either a failure reason or a log.
 
     The lines of a log have their line numbers as timestamps, so that they keep their order.
@@ -130,7 +130,7 @@ def of_text(text: str) -> Evidence:
     rows = textwrap.dedent(text).splitlines()
     if rows and _REASON.match(rows[0]):
         return Evidence(step="", reason="\n".join(rows))
-    lines = (line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
+    lines = (make_line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
     return Evidence(step="", lines=tuple(lines))
 
 
@@ -272,7 +272,7 @@ class LoggedException:
         """
         is_of_nothing = "'NoneType' object" in self.message
         is_second = self.is_survivable or self.is_opened or self.is_handed_on
-        return is_second or is_of_nothing or not tells(self.message)
+        return is_second or is_of_nothing or not states_failure(self.message)
 
     @property
     def is_mere_word(self) -> bool:
@@ -328,7 +328,7 @@ class _Reading:
     is_ignored: bool = False
     is_survivable: bool = False
 
-    def without(self, text: str) -> str:
+    def strip_prefix(self, text: str) -> str:
         """Return the line without the logger's prefix of the traceback's first line.
 
         Digits are ignored in the comparison, because the prefix may contain a time.
@@ -347,7 +347,7 @@ def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
     readings: dict[tuple[str, int | None], _Reading] = {}
     for number, line in enumerate(lines):
         reading = readings.setdefault((line.host, line.rank), _Reading())
-        text = reading.without(line.bare)
+        text = reading.strip_prefix(line.bare)
         if block := _BLOCK_RANK.match(text):
             reading.block = int(block["rank"])
         if _BEGIN in text:
@@ -455,7 +455,7 @@ def find_untraced(lines: Sequence[Line]) -> Iterator[LoggedException]:
             yield _complete_message(replace(exception, number=number), lines)
 
 
-def tells(text: str) -> bool:
+def states_failure(text: str) -> bool:
     """Return whether a message says what failed, not only that a process or step failed."""
     summary = _SUMMARY.search(text)
     is_more = summary is None or len(text) - summary.end() > 30

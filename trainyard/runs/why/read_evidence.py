@@ -7,23 +7,23 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainyard.aws_clients import client, service_errors
+from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.language.definition_document import find_step
-from trainyard.language.evaluation import Unknown, all_hold, evaluate, holds
+from trainyard.language.evaluation import Unknown, are_conditions_met, evaluate, is_condition_met
 from trainyard.language.expressions import (
     GET,
     JSON_GET,
     ExpressionError,
     is_expression,
     parse_get,
-    values,
+    resolve_parameters,
 )
-from trainyard.runs.execution import Execution, Step, event_id
+from trainyard.runs.execution import Execution, Step, compute_event_id
 from trainyard.runs.run_values import LARGEST, RunValues, describe_resource, read_object
-from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.logged_exceptions import Evidence, line
+from trainyard.runs.why.diagnosis import Cause, diagnose_failure
+from trainyard.runs.why.logged_exceptions import Evidence, make_line
 
 LINES = 5_000
 """Number of lines that are read from the end of each machine's log. The first cause of a failure is
@@ -33,22 +33,22 @@ TELLING = ("Interrupted", "MaxRuntimeExceeded", "MaxWaitTimeExceeded")
 """Values of a training job's SecondaryStatus that are themselves the cause of its failure."""
 
 
-def causes_of(execution: Execution) -> list[Cause]:
+def find_causes(execution: Execution) -> list[Cause]:
     """Return the cause of each failed step of the execution, in the order of its steps.
 
     Raises:
         ServiceError: AWS cannot be reached, or does not let its logs be read.
     """
-    return [cause_of(execution, step) for step in execution.steps() if step.status == "Failed"]
+    return [find_cause(execution, step) for step in execution.steps() if step.status == "Failed"]
 
 
-def cause_of(execution: Execution, step: Step) -> Cause:
+def find_cause(execution: Execution, step: Step) -> Cause:
     """Return the cause of the step's failure.
 
     Raises:
         ServiceError: AWS cannot be reached, or does not let its logs be read.
     """
-    if "Fail" in step.metadata and (conditions := conditions_before(execution, step)):
+    if "Fail" in step.metadata and (conditions := explain_conditions(execution, step)):
         message = step.reason or "a Fail step without a message"
         return Cause(
             step=step.title,
@@ -62,14 +62,14 @@ def cause_of(execution: Execution, step: Step) -> Cause:
         job = execution.training_job(step.job[1])
     status = job.get("SecondaryStatus", "")
     lines = [
-        line(host, event.get("timestamp", 0), text, event_id(event))
-        for host, events in execution.last_events(step, LINES).items()
+        make_line(host, event.get("timestamp", 0), text, compute_event_id(event))
+        for host, events in execution.read_last_events(step, LINES).items()
         for event in events
         for text in event.get("message", "").splitlines()
     ]
     # The sort is stable: lines of one event, which share its time, keep their order.
     lines.sort(key=lambda log_line: log_line.timestamp)
-    return diagnose(
+    return diagnose_failure(
         Evidence(
             step=step.title,
             reason=job.get("FailureReason") or step.reason,
@@ -94,30 +94,30 @@ DEMANDS = {
 """Mapping of a condition's operator to the words for it."""
 
 
-def conditions_before(execution: Execution, step: Step) -> tuple[str, ...]:
+def explain_conditions(execution: Execution, step: Step) -> tuple[str, ...]:
     """Return a line for each condition whose outcome made the step run, the innermost step's first.
 
     If something cannot be read, the line says so and nothing is raised, because the caller can
     show the step's own message anyway.
     """
     try:
-        document = execution.definition()
+        document = execution.read_definition()
         steps = document.get("Steps")
         definition, lines = find_step(steps, step.name), list[str]()
-        scope = _scope(execution, document) if definition and definition.branch else None
+        scope = _make_run_values(execution, document) if definition and definition.branch else None
         while scope and definition and definition.branch:
             name, outcome = definition.branch
             definition = find_step(steps, name)
-            lines += _lines(definition, outcome, scope) if definition else ()
+            lines += _explain_outcome(definition, outcome, scope) if definition else ()
     except ServiceError as error:
         return (f"its condition could not be read: {error}",)
     return tuple(lines)
 
 
-def _scope(execution: Execution, document: Mapping[str, Any]) -> RunValues:
+def _make_run_values(execution: Execution, document: Mapping[str, Any]) -> RunValues:
     """Return what resolves the definition's expressions to the values of this execution."""
     region = execution.arn.split(":")[3]
-    sagemaker, s3 = client("sagemaker", region), client("s3", region)
+    sagemaker, s3 = create_client("sagemaker", region), create_client("s3", region)
 
     def read(uri: str) -> bytes:
         with service_errors(f"reading {uri}"):
@@ -131,13 +131,13 @@ def _scope(execution: Execution, document: Mapping[str, Any]) -> RunValues:
         answer=execution.describe(),
         steps=execution.steps(),
         document=document,
-        parameters=values(document, execution.parameters()),
+        parameters=resolve_parameters(document, execution.read_parameters()),
         describe=lambda resource: describe_resource(sagemaker, resource),
         read=read,
     )
 
 
-def _lines(step: StepDefinition, outcome: bool, scope: RunValues) -> Iterator[str]:
+def _explain_outcome(step: StepDefinition, outcome: bool, scope: RunValues) -> Iterator[str]:
     """Yield a line for each condition of the step that explains its outcome.
 
     These are all conditions if the outcome was true, else only those that do not hold. If the
@@ -145,18 +145,18 @@ def _lines(step: StepDefinition, outcome: bool, scope: RunValues) -> Iterator[st
     """
     conditions = step.arguments.get("Conditions") or []
     try:
-        is_as_then = all_hold(conditions, scope) == outcome
+        is_as_then = are_conditions_met(conditions, scope) == outcome
     except ExpressionError:
         is_as_then = True  # a value is unknown: the condition's line says which
     note = "" if is_as_then else "; what it compared has changed since the run"
     for condition in conditions:
-        if outcome or not is_as_then or not _holds(condition, scope):
+        if outcome or not is_as_then or not _is_condition_true(condition, scope):
             yield f"{step.name} was {outcome}: {describe_condition(condition, scope)}{note}"
 
 
-def _holds(condition: dict[str, Any], scope: RunValues) -> bool:
+def _is_condition_true(condition: dict[str, Any], scope: RunValues) -> bool:
     try:
-        return holds(condition, scope)
+        return is_condition_met(condition, scope)
     except ExpressionError:
         return False
 
@@ -170,13 +170,15 @@ def describe_condition(condition: Mapping[str, Any], scope: RunValues) -> str:
         parts = (describe_condition(part, scope) for part in condition["Conditions"])
         return "one of: " + "; or ".join(parts)
     if kind == "In":
-        demand = "one of " + ", ".join(_operand(item, scope) for item in condition["Values"])
-        return f"{_operand(condition['QueryValue'], scope)}, demanded: {demand}"
-    demand = f"{DEMANDS.get(str(kind), kind)} {_operand(condition['RightValue'], scope)}"
-    return f"{_operand(condition['LeftValue'], scope)}, demanded: {demand}"
+        demand = "one of " + ", ".join(
+            _describe_operand(item, scope) for item in condition["Values"]
+        )
+        return f"{_describe_operand(condition['QueryValue'], scope)}, demanded: {demand}"
+    demand = f"{DEMANDS.get(str(kind), kind)} {_describe_operand(condition['RightValue'], scope)}"
+    return f"{_describe_operand(condition['LeftValue'], scope)}, demanded: {demand}"
 
 
-def _operand(operand: Any, scope: RunValues) -> str:
+def _describe_operand(operand: Any, scope: RunValues) -> str:
     """Describe one side of a comparison: ``<source> is <value>``; for a constant only the value."""
     try:
         value = evaluate(operand, scope)
@@ -185,10 +187,10 @@ def _operand(operand: Any, scope: RunValues) -> str:
     text = f"not known ({value})" if isinstance(value, Unknown) else json.dumps(value)
     if not is_expression(operand):
         return text
-    return f"{_source(operand, scope)} is {text}"
+    return f"{_describe_source(operand, scope)} is {text}"
 
 
-def _source(expression: Mapping[str, Any], scope: RunValues) -> str:
+def _describe_source(expression: Mapping[str, Any], scope: RunValues) -> str:
     """Describe where an expression's value comes from, such as a parameter or a path in a file."""
     if GET in expression:
         reference = parse_get(expression[GET])
@@ -201,7 +203,7 @@ def _source(expression: Mapping[str, Any], scope: RunValues) -> str:
             uri, step = evaluate(body["S3Uri"], scope), ""
         else:
             file = parse_get(body["PropertyFile"][GET])
-            uri, step = scope.property_file_uri(file.name, file.path), f" of step {file.name}"
+            uri, step = scope.find_property_file_uri(file.name, file.path), f" of step {file.name}"
     except ExpressionError as error:
         return f"{body['Path']} of a file that is not known ({error})"
     return f"{body['Path']} in {uri}{step}"

@@ -23,7 +23,7 @@ not listed follow."""
 import_modules(__name__, __path__, ORDER)
 
 
-def findings(document: Document) -> Iterator[Finding]:
+def apply_rules(document: Document) -> Iterator[Finding]:
     """Apply all rules to the document, and iterate over their findings."""
     for rule in RULES.values():
-        yield from rule.findings(document)
+        yield from rule.iter_findings(document)

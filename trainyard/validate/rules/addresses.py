@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.definition_document import Document, Step
-from trainyard.validate.rules.job_view import known_text, member, strings
-from trainyard.validate.rules.rule import Violation, get_document, rule, steps
+from trainyard.validate.rules.job_view import iter_strings, join_member, to_known_text
+from trainyard.validate.rules.rule import Violation, get_document, rule, select_steps
 from trainyard.validate.rules.s3_locations import S3_FIELDS
 
 KEY_ARN = re.compile(
@@ -18,14 +18,14 @@ IMAGES = ("TrainingImage", "ImageUri", "Image")
 QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
 
-def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
+def _iter_fields(document: Document) -> Iterator[tuple[Step, str, str]]:
     """Iterate over every string in the steps' arguments as (step, path, text).
 
     Parameters have their default values.
     """
     for step in document.steps:
-        arguments: Any = document.value(step.own_arguments)
-        for path, text in strings(arguments, f"{step.path}.Arguments"):
+        arguments: Any = document.resolve_value(step.own_arguments)
+        for path, text in iter_strings(arguments, f"{step.path}.Arguments"):
             yield step, path, text
 
 
@@ -37,7 +37,7 @@ def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
     source="KMS developer guide, Key identifiers (KeyId)",
 )
 def malformed_key_arn(document: Document) -> Iterator[Violation]:
-    for step, path, text in _fields(document):
+    for step, path, text in _iter_fields(document):
         is_key = path.endswith(("KmsKeyId", "KmsKey")) and ":" in text
         if is_key and not KEY_ARN.fullmatch(text):
             yield Violation(step=step, path=path, problem=f"{text!r} is not an ARN of a KMS key")
@@ -51,25 +51,28 @@ def malformed_key_arn(document: Document) -> Iterator[Violation]:
     source="ECR user guide, repository names; S3 user guide, object keys: a key is taken as it is",
 )
 def stray_white_space(document: Document) -> Iterator[Violation]:
-    for step, path, text in _fields(document):
-        image, location = path.endswith(_members(IMAGES)), path.endswith(_members(S3_FIELDS))
+    for step, path, text in _iter_fields(document):
+        image, location = (
+            path.endswith(_list_suffixes(IMAGES)),
+            path.endswith(_list_suffixes(S3_FIELDS)),
+        )
         if (image and re.search(r"\s", text)) or (location and text != text.strip()):
             yield Violation(step=step, path=path, problem=f"{text!r} holds white space")
 
 
-def _members(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(member("", name) for name in names)
+def _list_suffixes(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(join_member("", name) for name in names)
 
 
 @rule(
     "error",
-    select=steps,
+    select=select_steps,
     reason="the message that the step waits for an answer to is never sent",
     fix="write the queue's URL: https://sqs.<region>.amazonaws.com/<account>/<queue>",
     source="developer guide, pipelines Callback step; SQS developer guide, queue URLs",
 )
 def no_queue_url(step: Step) -> Iterator[Violation]:
-    text = known_text(step.document.get("SqsQueueUrl"))
+    text = to_known_text(step.document.get("SqsQueueUrl"))
     if text is not None and not QUEUE.fullmatch(text):
         yield Violation(
             step=step, path=f"{step.path}.SqsQueueUrl", problem=f"{text!r} is not a queue's URL"

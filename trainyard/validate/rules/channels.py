@@ -4,17 +4,17 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.validate.rules.job_view import Job, processing, training
+from trainyard.validate.rules.job_view import Job, select_processing_jobs, select_training_jobs
 from trainyard.validate.rules.rule import Violation, rule
 
 GUIDE = "developer guide, model-access-training-data"
 
 
-def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _iter_channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over (path, input mode, data source) of each channel."""
-    usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
-    for index, item in job.items("InputDataConfig"):
-        channel = job.document.value(item)
+    usual = job.read_text("AlgorithmSpecification.TrainingInputMode") or "File"
+    for index, item in job.iter_items("InputDataConfig"):
+        channel = job.document.resolve_value(item)
         source = channel.get("DataSource")
         mode = channel.get("InputMode") or usual
         yield f"InputDataConfig[{index}]", str(mode), source if isinstance(source, dict) else {}
@@ -22,21 +22,21 @@ def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def _from_s3(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over (path, input mode, S3 data source) of the channels that read from S3."""
-    for path, mode, source in _channels(job):
+    for path, mode, source in _iter_channels(job):
         if isinstance(s3 := source.get("S3DataSource"), dict):
             yield path, mode, s3
 
 
 def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over (path, input mode, data source) of the channels that read a file system."""
-    for path, mode, source in _channels(job):
+    for path, mode, source in _iter_channels(job):
         if isinstance(system := source.get("FileSystemDataSource"), dict):
             yield f"{path}.DataSource.FileSystemDataSource", mode, system
 
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the service refuses the job: FastFile takes S3 prefixes only",
     fix="set S3DataType to S3Prefix, or InputMode to File",
     source=f"{GUIDE}: fast file mode does not support manifest and augmented manifest",
@@ -51,7 +51,7 @@ def fastfile_without_prefix(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the service refuses the job",
     fix="set the channel's InputMode to Pipe, or read a plain S3Prefix",
     source="API reference, S3DataSource.S3DataType: AugmentedManifestFile with Pipe only",
@@ -64,14 +64,14 @@ def augmented_manifest_without_pipe(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the service refuses the job",
     fix="leave CompressionType out, or use Pipe",
     source="API reference, Channel.CompressionType: used only in Pipe input mode",
 )
 def compression_without_pipe(job: Job) -> Iterator[Violation]:
-    usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
-    for index, channel in job.items("InputDataConfig"):
+    usual = job.read_text("AlgorithmSpecification.TrainingInputMode") or "File"
+    for index, channel in job.iter_items("InputDataConfig"):
         mode = channel.get("InputMode") or usual
         if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
             yield job.make_violation(
@@ -81,13 +81,13 @@ def compression_without_pipe(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=processing,
+    select=select_processing_jobs,
     reason="the service refuses the job",
     fix="set S3CompressionType to None and decompress in the job, or S3InputMode to Pipe",
     source="API reference, ProcessingS3Input.S3CompressionType: Gzip only in Pipe mode",
 )
 def gzip_input_without_pipe(job: Job) -> Iterator[Violation]:
-    for index, item in job.items("ProcessingInputs"):
+    for index, item in job.iter_items("ProcessingInputs"):
         s3 = item.get("S3Input")
         if isinstance(s3, dict) and s3.get("S3CompressionType") == "Gzip":
             mode, field = s3.get("S3InputMode"), f"ProcessingInputs[{index}].S3Input"
@@ -100,17 +100,17 @@ def gzip_input_without_pipe(job: Job) -> Iterator[Violation]:
 ROOT = "/opt/ml/processing"
 
 
-def _folders(job: Job) -> Iterator[tuple[str, str]]:
+def _iter_folders(job: Job) -> Iterator[tuple[str, str]]:
     """Iterate over (path, LocalPath) of each input and output that SageMaker itself copies.
 
     Those with AppManaged are left out, because the job's own code copies them.
     """
     kinds = ("S3Input", "DatasetDefinition", "S3Output")
     for list_field in ("ProcessingInputs", "ProcessingOutputConfig.Outputs"):
-        for index, item in job.items(list_field):
-            for kind in () if job.document.value(item.get("AppManaged")) is True else kinds:
+        for index, item in job.iter_items(list_field):
+            for kind in () if job.document.resolve_value(item.get("AppManaged")) is True else kinds:
                 field = f"{list_field}[{index}].{kind}.LocalPath"
-                place = job.document.value(item.get(kind))
+                place = job.document.resolve_value(item.get(kind))
                 folder = place.get("LocalPath") if isinstance(place, dict) else None
                 if isinstance(folder, str):
                     yield field, folder
@@ -118,14 +118,14 @@ def _folders(job: Job) -> Iterator[tuple[str, str]]:
 
 @rule(
     "error",
-    select=processing,
+    select=select_processing_jobs,
     reason="the service refuses the job; of two inputs, without a word",
     fix="give each input a folder of its own",
     source="#4939",
 )
 def inputs_share_a_folder(job: Job) -> Iterator[Violation]:
     first: dict[str, str] = {}
-    for field, folder in _folders(job):
+    for field, folder in _iter_folders(job):
         if field.startswith("ProcessingInputs"):
             other = first.setdefault(posixpath.normpath(folder), field)
             if other != field:
@@ -136,20 +136,20 @@ def inputs_share_a_folder(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=processing,
+    select=select_processing_jobs,
     reason="the service refuses the job: it moves files from and to there only",
     fix=f"choose a folder under {ROOT}/",
     source="developer guide, byoc-input-and-output: the path must begin with it",
 )
 def folder_outside_processing(job: Job) -> Iterator[Violation]:
-    for field, folder in _folders(job):
+    for field, folder in _iter_folders(job):
         if not f"{posixpath.normpath(folder)}/".startswith(f"{ROOT}/"):
             yield job.make_violation(field, f"{folder!r} is not under {ROOT}/")
 
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="a file system is mounted, not streamed: the service refuses the job. SDK 3 lets such "
     "channels inherit the job's FastFile",
     fix="set the channel's InputMode to File",
@@ -163,7 +163,7 @@ def file_system_streamed(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the file system cannot be reached: the service refuses the job",
     fix="set VpcConfig to the file system's subnet and a security group that reaches it",
     source=f"{GUIDE}: your training job must connect to a VPC",
@@ -176,7 +176,7 @@ def file_system_without_vpc(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the path does not exist on the file system: the mount fails after the machines are "
     "there",
     fix="write /<mount name>/<folder>; aws fsx describe-file-systems shows the mount name",
@@ -198,7 +198,7 @@ def fsx_directory(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="the file system is in one availability zone: nodes elsewhere pay for the traffic",
     fix="name only the file system's subnet",
     source=f"{GUIDE}: specify a VPC subnet which maps to this Availability Zone",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from trainyard.language.step_types.job_steps import starts_drivers
-from trainyard.validate.rules.job_view import Job, known_text, member, training
+from trainyard.validate.rules.job_view import Job, join_member, select_training_jobs, to_known_text
 from trainyard.validate.rules.rule import Violation, rule
 
 SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
@@ -26,14 +26,14 @@ start several ranks."""
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason=REASON,
     fix="use letters, digits and underscores",
     source=SOURCE,
 )
 def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
-    for index, channel in job.items("InputDataConfig"):
-        name = known_text(channel.get("ChannelName")) or ""
+    for index, channel in job.iter_items("InputDataConfig"):
+        name = to_known_text(channel.get("ChannelName")) or ""
         if job.has_drivers and name and not re.fullmatch(r"\w+", name, re.ASCII):
             field = f"InputDataConfig[{index}].ChannelName"
             yield job.make_violation(
@@ -43,7 +43,7 @@ def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason=REASON,
     fix="use letters, digits, underscores and hyphens",
     source=SOURCE,
@@ -51,27 +51,27 @@ def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
 def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
     for name in job.hyperparameters:
         if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
-            field = member(job.hyperparameters_at, name)
+            field = join_member(job.hyperparameters_at, name)
             yield job.make_violation(field, f"SM_HP_{name.upper()} is not a name of a variable")
 
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason=REASON + ", or it reads another value",
     fix="write the value without a single quote",
     source=SOURCE,
 )
 def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     for name, value in job.hyperparameters.items():
-        if job.has_drivers and "'" in (known_text(value) or ""):
+        if job.has_drivers and "'" in (to_known_text(value) or ""):
             problem = f"{value!r} holds a single quote"
-            yield job.make_violation(member(job.hyperparameters_at, name), problem)
+            yield job.make_violation(join_member(job.hyperparameters_at, name), problem)
 
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="the tuning API has no entry point: sm_train.sh never runs, so one process a node "
     "trains, each on its own",
     fix="use a training step for each setting, or an image whose own entry point starts the ranks",
@@ -84,4 +84,4 @@ def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
     ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes
     if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTION_KEYS):
         problem = f"{job.nodes} × {job.instance_type}, and nothing starts {ranks} ranks on them"
-        yield job.make_violation(job.resource("InstanceCount"), problem)
+        yield job.make_violation(job.build_resource_path("InstanceCount"), problem)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trainyard.language.definition_document import Document, Step
-from trainyard.validate.rules.job_view import Job, containers, strings
+from trainyard.validate.rules.job_view import Job, iter_strings, select_container_jobs
 from trainyard.validate.rules.rule import Violation, get_document, rule
 
 IMAGE = re.compile(
@@ -46,7 +46,7 @@ ACCOUNTS = {
 ``COMMON_ACCOUNT`` (SDK 3.27, sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0)."""
 
 
-def aws_image(image: str | None) -> re.Match[str] | None:
+def match_aws_image(image: str | None) -> re.Match[str] | None:
     """Return the match with the parts of the URI of an image of AWS's deep learning containers.
 
     Return None for any other image.
@@ -57,11 +57,11 @@ def aws_image(image: str | None) -> re.Match[str] | None:
     return match if _AWS_REPOSITORY.fullmatch(match["repository"]) else None
 
 
-def torch_version(image: str | None) -> str | None:
+def parse_torch_version(image: str | None) -> str | None:
     """Return the PyTorch version in the tag of AWS's PyTorch or SMP image; None for any other."""
     match = IMAGE.fullmatch(image or "")
     is_sagemaker_image = match and (
-        aws_image(image) or match["repository"] == "smdistributed-modelparallel"
+        match_aws_image(image) or match["repository"] == "smdistributed-modelparallel"
     )
     if (
         not match
@@ -73,7 +73,7 @@ def torch_version(image: str | None) -> str | None:
     return version[0] if version else None
 
 
-def built_for(image: str | None) -> str | None:
+def find_image_kind(image: str | None) -> str | None:
     """Return the kind of machine that an image is built for: cpu, gpu or neuron.
 
     Return None if neither the repository's name nor the tag says it.
@@ -89,13 +89,13 @@ def built_for(image: str | None) -> str | None:
 
 @rule(
     "warning",
-    select=containers,
+    select=select_container_jobs,
     reason="the framework finds no GPU and computes on the CPU, or fails when it needs CUDA",
     fix="use the image's -cpu- variant, or an instance type with GPUs",
     source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
 )
 def gpu_image_on_cpu_machine(job: Job) -> Iterator[Violation]:
-    if job.machine and job.machine.kind == "cpu" and built_for(job.image) == "gpu":
+    if job.machine and job.machine.kind == "cpu" and find_image_kind(job.image) == "gpu":
         yield job.make_violation(
             job.image_at, f"{job.image} is for GPUs, {job.instance_type} has none"
         )
@@ -103,14 +103,14 @@ def gpu_image_on_cpu_machine(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=containers,
+    select=select_container_jobs,
     reason="the accelerators are paid for and never used",
     fix="use the image's -gpu- variant, or a CPU instance type",
     source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
 )
 def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
     machine = job.machine
-    if machine and machine.kind != "cpu" and built_for(job.image) == "cpu":
+    if machine and machine.kind != "cpu" and find_image_kind(job.image) == "cpu":
         devices = f"{machine.accelerators} × {machine.accelerator}"
         yield job.make_violation(
             job.image_at, f"{job.image} is for CPUs, {machine.name} has {devices}"
@@ -119,14 +119,14 @@ def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=containers,
+    select=select_container_jobs,
     reason="CUDA finds no device on Trainium, and Neuron finds none on a GPU instance",
     fix="take an image of the accelerator's own kind (pytorch-training-neuronx for Trainium)",
     source="deep-learning-containers, available_images.md: Neuron containers have their own images",
 )
 def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
     machine = job.machine
-    if machine and {machine.kind, built_for(job.image)} == {"gpu", "neuron"}:
+    if machine and {machine.kind, find_image_kind(job.image)} == {"gpu", "neuron"}:
         problem = f"{job.image} is not for {job.instance_type}, which has {machine.accelerator}"
         yield job.make_violation(job.image_at, problem)
 
@@ -140,7 +140,7 @@ def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
     "guide has it of Studio's only, for jobs it is from memory",
 )
 def regions_differ(document: Document) -> Iterator[Violation]:
-    regions = list(_regions(document))
+    regions = list(_iter_regions(document))
     images = Counter(region for *_, region, is_image in regions if is_image)
     if not images:
         return
@@ -152,25 +152,27 @@ def regions_differ(document: Document) -> Iterator[Violation]:
             yield Violation(step=step, path=path, problem=problem)
 
 
-def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
+def _iter_regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
     """Iterate over the images and ARNs that have a region: (step, path, region, whether it is an
     image).
     """
     for step in document.steps:
-        for path, text in strings(document.value(step.own_arguments), f"{step.path}.Arguments"):
+        for path, text in iter_strings(
+            document.resolve_value(step.own_arguments), f"{step.path}.Arguments"
+        ):
             if match := IMAGE.fullmatch(text) or _ARN_REGION.match(text):
                 yield step, path, match["region"], match.re is IMAGE
 
 
 @rule(
     "error",
-    select=containers,
+    select=select_container_jobs,
     reason="the account holds no such repository in that region: the image cannot be pulled",
     fix="name the registry of the region",
     source="SDK 3.27, sagemaker/core/image_uri_config/pytorch.json",
 )
 def image_of_another_registry(job: Job) -> Iterator[Violation]:
-    image = aws_image(job.image)
+    image = match_aws_image(job.image)
     if image and image["account"] != (
         registry_account := ACCOUNTS.get(image["region"], COMMON_ACCOUNT)
     ):

@@ -42,35 +42,35 @@ class Job:
 
         Return None if it is missing, and ``Unknown`` if it is known only when the pipeline runs.
         """
-        return self.document.value(self.raw(field))
+        return self.document.resolve_value(self.read_raw(field))
 
-    def raw(self, field: str) -> Any:
+    def read_raw(self, field: str) -> Any:
         """Return the value at a path with expressions unresolved; None if it is missing."""
         value = self.arguments
         for key in field.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    def number(self, field: str) -> float | None:
+    def read_number(self, field: str) -> float | None:
         """Return the number at a path; None if there is none, or it is not known before the run."""
         value = self.get(field)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return value if is_number else None
 
-    def text(self, field: str) -> str | None:
+    def read_text(self, field: str) -> str | None:
         """Return the string at a path; None if there is none, or it is not known before the run."""
-        return known_text(self.get(field))
+        return to_known_text(self.get(field))
 
-    def items(self, field: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def iter_items(self, field: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Iterate over (index, object) of the list at a path, with expressions in them unresolved.
 
         Items that are not objects are skipped.
         """
-        for index, item in enumerate(as_list(self.raw(field))):
+        for index, item in enumerate(as_list(self.read_raw(field))):
             if isinstance(item, Mapping):
                 yield index, item
 
-    def mapping(self, field: str) -> dict[str, Any]:
+    def read_mapping(self, field: str) -> dict[str, Any]:
         """Return the object at a path with expressions resolved; empty if there is none."""
         value = self.get(field)
         return value if isinstance(value, dict) else {}
@@ -79,13 +79,13 @@ class Job:
         """Return a violation at ``field``, a path in the job's arguments."""
         return Violation(step=self.step, path=f"{self.path}.{field}", problem=problem, fix=fix)
 
-    def resource(self, name: str) -> str:
+    def build_resource_path(self, name: str) -> str:
         """Return the path of a field such as ``InstanceType`` in this kind of job's request."""
         return f"{KINDS[self.kind].instances}.{name}"
 
     @property
     def instance_type(self) -> str | None:
-        return self.text(self.resource("InstanceType"))
+        return self.read_text(self.build_resource_path("InstanceType"))
 
     @property
     def machine(self) -> Machine | None:
@@ -96,7 +96,7 @@ class Job:
 
     @property
     def instances(self) -> int | None:
-        count = self.number(self.resource("InstanceCount"))
+        count = self.read_number(self.build_resource_path("InstanceCount"))
         return None if count is None else int(count)
 
     @property
@@ -111,15 +111,15 @@ class Job:
 
     @property
     def image(self) -> str | None:
-        return self.text(self.image_at)
+        return self.read_text(self.image_at)
 
     @property
     def environment(self) -> dict[str, Any]:
-        return self.mapping("Environment")
+        return self.read_mapping("Environment")
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        return self.mapping(self.hyperparameters_at)
+        return self.read_mapping(self.hyperparameters_at)
 
     @property
     def hyperparameters_at(self) -> str:
@@ -141,24 +141,26 @@ class Job:
     @property
     def ranks_per_node(self) -> int | None:
         """Number of processes per node that the environment sets; None if it sets none."""
-        text = known_text(self.environment.get(PROCESSES)) or ""
+        text = to_known_text(self.environment.get(PROCESSES)) or ""
         return int(text) if text.isdecimal() else None
 
     @property
     def has_drivers(self) -> bool:
         """True if the SDK's ``sm_train.sh`` starts the job."""
-        return any(c.get("ChannelName") == "sm_drivers" for _, c in self.items("InputDataConfig"))
+        return any(
+            c.get("ChannelName") == "sm_drivers" for _, c in self.iter_items("InputDataConfig")
+        )
 
     @property
     def runs_algorithm(self) -> bool:
         """True if the job runs one of AWS's built-in algorithms, and not a script in its image."""
         script = facts.SCRIPT in self.hyperparameters
-        entry_point = script or self.raw("AlgorithmSpecification.ContainerEntrypoint")
+        entry_point = script or self.read_raw("AlgorithmSpecification.ContainerEntrypoint")
         image = self.image or ""
         return not entry_point and (facts.is_xgboost(image) or facts.is_another(image))
 
 
-def jobs(document: Document) -> Iterator[Job]:
+def iter_jobs(document: Document) -> Iterator[Job]:
     """Iterate over every job in the definition; a tuning step has one per training definition."""
     for step in document.steps:
         arguments = f"{step.path}.Arguments"
@@ -179,19 +181,19 @@ def _list_definitions(step: Step) -> Iterator[tuple[str, Any]]:
         yield f"{base}.TrainingJobDefinitions[{index}]", definition
 
 
-def training(document: Document) -> Iterator[Job]:
+def select_training_jobs(document: Document) -> Iterator[Job]:
     """Return the training jobs, including those of tuning steps, for a rule's ``select``."""
-    return (job for job in jobs(document) if job.kind == "training")
+    return (job for job in iter_jobs(document) if job.kind == "training")
 
 
-def processing(document: Document) -> Iterator[Job]:
+def select_processing_jobs(document: Document) -> Iterator[Job]:
     """Return the processing jobs, for a rule's ``select``."""
-    return (job for job in jobs(document) if job.kind == "processing")
+    return (job for job in iter_jobs(document) if job.kind == "processing")
 
 
-def containers(document: Document) -> Iterator[Job]:
+def select_container_jobs(document: Document) -> Iterator[Job]:
     """Return the jobs that have a container image (all but transform), for a rule's ``select``."""
-    return (job for job in jobs(document) if job.kind != "transform")
+    return (job for job in iter_jobs(document) if job.kind != "transform")
 
 
 def as_list(value: Any) -> list[Any]:
@@ -199,23 +201,23 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def known_text(value: Any) -> str | None:
+def to_known_text(value: Any) -> str | None:
     """Return ``value`` if it is a string, else None."""
     return value if isinstance(value, str) else None
 
 
-def member(path: str, key: str) -> str:
+def join_member(path: str, key: str) -> str:
     """Return the JSON path of a member: ``a.b``, or ``a['b.c']`` if the name needs it."""
     return f"{path}.{key}" if _PLAIN.fullmatch(key) else f"{path}['{key}']"
 
 
-def strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def iter_strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Iterate over every string in ``value`` with its path under ``path``."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from strings(item, member(path, str(key)) if path else str(key))
+            yield from iter_strings(item, join_member(path, str(key)) if path else str(key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from strings(item, f"{path}[{index}]")
+            yield from iter_strings(item, f"{path}[{index}]")

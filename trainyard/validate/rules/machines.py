@@ -8,8 +8,8 @@ from trainyard.validate.rules.job_view import (
     PROCESSES,
     Job,
     as_list,
-    processing,
-    training,
+    select_processing_jobs,
+    select_training_jobs,
 )
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -18,21 +18,25 @@ GROUPS = "ResourceConfig.InstanceGroups"
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="CreateTrainingJob refuses the request when the step starts",
     fix="describe all machines in InstanceGroups, or leave it out",
     source="developer guide, train-heterogeneous-cluster: InstanceGroups in place of InstanceType "
     "and InstanceCount",
 )
 def instance_groups_beside_a_type(job: Job) -> Iterator[Violation]:
-    fields = [name for name in ("InstanceType", "InstanceCount") if job.raw(job.resource(name))]
-    if job.raw(GROUPS) and fields:
+    fields = [
+        name
+        for name in ("InstanceType", "InstanceCount")
+        if job.read_raw(job.build_resource_path(name))
+    ]
+    if job.read_raw(GROUPS) and fields:
         yield job.make_violation(GROUPS, f"stands beside {' and '.join(fields)}")
 
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="CreateTrainingJob refuses the request when the step starts: the channel has no "
     "machines",
     fix="name groups of ResourceConfig.InstanceGroups, or leave InstanceGroupNames out",
@@ -41,12 +45,13 @@ def instance_groups_beside_a_type(job: Job) -> Iterator[Violation]:
 )
 def unknown_instance_group(job: Job) -> Iterator[Violation]:
     group_names = [
-        job.document.value(group.get("InstanceGroupName")) for _, group in job.items(GROUPS)
+        job.document.resolve_value(group.get("InstanceGroupName"))
+        for _, group in job.iter_items(GROUPS)
     ]
     if not all(isinstance(name, str) for name in group_names):
         return
     field = "DataSource.S3DataSource.InstanceGroupNames"
-    for index, channel in job.items("InputDataConfig"):
+    for index, channel in job.iter_items("InputDataConfig"):
         names = replace(job, arguments=channel).get(field)
         for position, name in enumerate(as_list(names)):
             if isinstance(name, str) and name not in group_names:
@@ -59,7 +64,7 @@ def unknown_instance_group(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="NCCL refuses a GPU that two ranks share: the training dies as it starts",
     fix="start as many processes per node as it has GPUs (the default)",
     source="NCCL 'Duplicate GPU detected' (src/init.cc), from memory",
@@ -67,17 +72,17 @@ def unknown_instance_group(job: Job) -> Iterator[Violation]:
 def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node
     if job.machine and job.machine.kind == "gpu" and ranks and ranks > job.machine.accelerators:
-        yield job.make_violation(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
+        yield job.make_violation(f"Environment.{PROCESSES}", _compare_with_gpus(ranks, job.machine))
 
 
-def _against_gpus(ranks: int, machine: Machine) -> str:
+def _compare_with_gpus(ranks: int, machine: Machine) -> str:
     """Return a problem that compares the processes per node with a machine's accelerators."""
     return f"{ranks} processes per node, {machine.name} has {machine.accelerators} accelerators"
 
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="the GPUs without a process are paid for and never used",
     fix="start as many processes per node as it has GPUs (the default)",
     source="torchrun_driver.py of SDK 3.27: one process per GPU by default",
@@ -85,19 +90,19 @@ def _against_gpus(ranks: int, machine: Machine) -> str:
 def idle_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node
     if job.machine and ranks and ranks < job.machine.accelerators:
-        yield job.make_violation(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
+        yield job.make_violation(f"Environment.{PROCESSES}", _compare_with_gpus(ranks, job.machine))
 
 
 @rule(
     "warning",
-    select=processing,
+    select=select_processing_jobs,
     reason="each instance gets all of the data and does the same work again",
     fix="distribute one input with ShardedByS3Key, or use one instance",
     source="API reference, ProcessingS3Input.S3DataDistributionType",
 )
 def instances_share_no_work(job: Job) -> Iterator[Violation]:
-    inputs = [item.get("S3Input") for _, item in job.items("ProcessingInputs")]
+    inputs = [item.get("S3Input") for _, item in job.iter_items("ProcessingInputs")]
     modes = [i.get("S3DataDistributionType") for i in inputs if isinstance(i, dict)]
     if job.nodes > 1 and modes and "ShardedByS3Key" not in modes:
         problem = f"{job.nodes} instances, and every input is FullyReplicated"
-        yield job.make_violation(job.resource("InstanceCount"), problem)
+        yield job.make_violation(job.build_resource_path("InstanceCount"), problem)

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from trainyard.metric_regex import Expression
-from trainyard.validate.rules.job_view import Job, known_text, training
+from trainyard.validate.rules.job_view import Job, select_training_jobs, to_known_text
 from trainyard.validate.rules.rule import Violation, rule
 
 GUIDE = "developer guide, define-train-metrics"
 
 
-def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
+def _iter_expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
     """Iterate over the metrics: (path, name and text for messages, the compiled expression, or the
     reason why it is invalid).
     """
-    for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
-        text = known_text(job.document.value(metric.get("Regex")))
+    for index, metric in job.iter_items("AlgorithmSpecification.MetricDefinitions"):
+        text = to_known_text(job.document.resolve_value(metric.get("Regex")))
         if text:
             expression: Expression | str
             try:
@@ -27,25 +27,25 @@ def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the metric is never read, or the service refuses the job",
     fix="mend the expression; literal brackets and the like need a backslash",
     source=GUIDE,
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:
-    for field, name, expression in _expressions(job):
+    for field, name, expression in _iter_expressions(job):
         if isinstance(expression, str):
             yield job.make_violation(field, f"{name} is not a regular expression: {expression}")
 
 
 @rule(
     "error",
-    select=training,
+    select=select_training_jobs,
     reason="the value is what the first group matches: there is none, so the metric stays empty",
     fix="put the number in parentheses: loss=([0-9.]+)",
     source=GUIDE,
 )
 def metric_regex_without_group(job: Job) -> Iterator[Violation]:
-    for field, name, expression in _expressions(job):
+    for field, name, expression in _iter_expressions(job):
         if isinstance(expression, Expression) and not expression.groups:
             yield job.make_violation(field, f"{name} captures nothing")

@@ -6,7 +6,12 @@ train-vpc, requires VPC settings only if VpcConfig is set).
 
 from collections.abc import Iterator
 
-from trainyard.validate.rules.job_view import Job, containers, known_text, training
+from trainyard.validate.rules.job_view import (
+    Job,
+    select_container_jobs,
+    select_training_jobs,
+    to_known_text,
+)
 from trainyard.validate.rules.rule import Violation, rule
 
 DRIVER_EFA = {
@@ -27,7 +32,7 @@ RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="NCCL may fall back to TCP: slow, and jobs of hundreds of ranks hang with no message",
     fix="set the variables in the job's environment",
     source="sagemaker-training-toolkit#240, #5491: instance types missing in the drivers' list",
@@ -48,7 +53,7 @@ def efa_unknown_to_driver(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="EFA works within one availability zone: the nodes may not reach each other by it",
     fix="name one subnet",
     source="EC2 and ParallelCluster user guides: EFA isn't supported over availability zones",
@@ -62,7 +67,7 @@ def efa_across_subnets(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="gradients go over TCP: the GPUs wait for the network",
     fix="use one larger instance, or a type with EFA",
     source="developer guide, data-parallel-use-api: EFA-enabled instances for best performance",
@@ -72,12 +77,12 @@ def nodes_without_efa(job: Job) -> Iterator[Violation]:
     if machine and machine.kind == "gpu" and job.nodes > 1 and not machine.efa:
         problem = f"{job.nodes} × {machine.name}, which has no EFA"
         speed = f" ({machine.network_gbps:g} Gb/s)" if machine.network_gbps else ""
-        yield job.make_violation(job.resource("InstanceType"), problem + speed)
+        yield job.make_violation(job.build_resource_path("InstanceType"), problem + speed)
 
 
 @rule(
     "warning",
-    select=training,
+    select=select_training_jobs,
     reason="each collective is encrypted between the nodes: training takes longer and costs more",
     fix="leave it off inside a private subnet, if your rules allow it",
     source="developer guide, train-encrypt: can increase training time",
@@ -93,7 +98,7 @@ def encrypted_collectives(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=containers,
+    select=select_container_jobs,
     reason="an isolated container reaches no server: the job fails or hangs at the first call",
     fix="turn EnableNetworkIsolation off, or track in files (mlflow_tracking_uri local)",
     source="developer guide, mkt-algo-model-internet-free: no outbound network calls",
@@ -101,11 +106,11 @@ def encrypted_collectives(job: Job) -> Iterator[Violation]:
 def tracking_from_isolation(job: Job) -> Iterator[Violation]:
     if job.get(f"{job.network_at}EnableNetworkIsolation") is not True:
         return
-    if uri := known_text(job.environment.get("MLFLOW_TRACKING_URI")):
+    if uri := to_known_text(job.environment.get("MLFLOW_TRACKING_URI")):
         yield job.make_violation(
             "Environment.MLFLOW_TRACKING_URI", f"{uri} from an isolated container"
         )
-    uri = known_text(job.hyperparameters.get("mlflow_tracking_uri")) or ""
+    uri = to_known_text(job.hyperparameters.get("mlflow_tracking_uri")) or ""
     if uri.startswith(("arn:", "http://", "https://")):
         field = f"{job.hyperparameters_at}.mlflow_tracking_uri"
         yield job.make_violation(field, f"{uri} from an isolated container")

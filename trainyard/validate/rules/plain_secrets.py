@@ -5,7 +5,7 @@ from functools import reduce
 
 from trainyard.language.definition_document import Document
 from trainyard.secrets import Path, find
-from trainyard.validate.rules.job_view import as_list, member
+from trainyard.validate.rules.job_view import as_list, join_member
 from trainyard.validate.rules.rule import Violation, get_document, rule
 
 
@@ -18,19 +18,21 @@ from trainyard.validate.rules.rule import Violation, get_document, rule
 )
 def secret_in_plain_text(document: Document) -> Iterator[Violation]:
     for step in document.steps:
-        for path in find(document.value(step.own_arguments)):
-            field = _text(f"{step.path}.Arguments", path)
+        for path in find(document.resolve_value(step.own_arguments)):
+            field = _format_json_path(f"{step.path}.Arguments", path)
             yield Violation(step=step, path=field, problem="looks like a secret")
     parameters = as_list(document.document.get("Parameters"))
     for path in find(parameters):
-        field = _text("$.Parameters", path)
+        field = _format_json_path("$.Parameters", path)
         yield Violation(step=None, path=field, problem="looks like a secret")
 
 
-def _text(start: str, path: Path) -> str:
+def _format_json_path(start: str, path: Path) -> str:
     """Return ``path`` as a JSON path that begins with ``start``."""
     return reduce(
-        lambda so_far, key: f"{so_far}[{key}]" if isinstance(key, int) else member(so_far, key),
+        lambda so_far, key: (
+            f"{so_far}[{key}]" if isinstance(key, int) else join_member(so_far, key)
+        ),
         path,
         start,
     )

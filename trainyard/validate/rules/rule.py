@@ -45,7 +45,7 @@ class Rule:
     module: str
     """Module that declares the rule."""
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def iter_findings(self, document: Document) -> Iterator[Finding]:
         """Iterate over the findings of this rule in the document."""
         for broken in self.check(document):
             yield Finding(
@@ -108,6 +108,6 @@ def get_document(document: Document) -> tuple[Document]:
     return (document,)
 
 
-def steps(document: Document) -> tuple[Step, ...]:
+def select_steps(document: Document) -> tuple[Step, ...]:
     """Return all steps, for a rule's ``select``."""
     return document.steps

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainyard.language.definition_document import EPOCHS
-from trainyard.validate.rules.job_view import Job, known_text
+from trainyard.validate.rules.job_view import Job, to_known_text
 from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.tuning_limits import (
     CONFIG,
     RANGES_GUIDE,
     REFUSAL,
     Range,
-    ranges,
-    tuning_jobs,
-    tunings,
+    iter_ranges,
+    select_tuned_trainings,
+    select_tuning_requests,
 )
 
 CATEGORIES, INTEGERS = "CategoricalParameterRanges", "IntegerParameterRanges"
@@ -23,7 +23,7 @@ STRATEGIES_GUIDE = "developer guide, automatic-model-tuning-how-it-works"
 
 @rule(
     "error",
-    select=ranges,
+    select=iter_ranges,
     reason=REFUSAL,
     fix="make it a static hyperparameter",
     source="aws/amazon-sagemaker-feedback#195",
@@ -37,7 +37,7 @@ def range_of_one_value(search_range: Range) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=ranges,
+    select=iter_ranges,
     reason=REFUSAL,
     fix="give finite numbers as text, whole ones in IntegerParameterRanges",
     source=RANGES_GUIDE,
@@ -45,24 +45,24 @@ def range_of_one_value(search_range: Range) -> Iterator[Violation]:
 def bound_that_is_no_number(search_range: Range) -> Iterator[Violation]:
     if search_range.kind == CATEGORIES:
         return
-    entry = _item(search_range)
+    entry = _resolve_range_entry(search_range)
     for name in ("MinValue", "MaxValue"):
-        text = known_text(entry.get(name))
-        if text is not None and not _fits(text, is_integer=search_range.kind == INTEGERS):
+        text = to_known_text(entry.get(name))
+        if text is not None and not _is_valid_bound(text, is_integer=search_range.kind == INTEGERS):
             yield search_range.job.make_violation(
                 f"{search_range.field}.{name}", f"{text!r} of {search_range.name}"
             )
 
 
-def _item(search_range: Range) -> Mapping[str, Any]:
+def _resolve_range_entry(search_range: Range) -> Mapping[str, Any]:
     """Return the range's entry in the definition, with expressions resolved."""
     list_field, _, index = search_range.field.removesuffix("]").rpartition("[")
-    items = dict(search_range.job.items(list_field))
-    value = search_range.job.document.value(dict(items[int(index)]))
+    items = dict(search_range.job.iter_items(list_field))
+    value = search_range.job.document.resolve_value(dict(items[int(index)]))
     return value if isinstance(value, dict) else {}
 
 
-def _fits(text: str, is_integer: bool) -> bool:
+def _is_valid_bound(text: str, is_integer: bool) -> bool:
     """Return whether a text is a finite number, or an integer."""
     try:
         return math.isfinite(int(text) if is_integer else float(text))
@@ -72,13 +72,17 @@ def _fits(text: str, is_integer: bool) -> bool:
 
 @rule(
     "error",
-    select=ranges,
+    select=iter_ranges,
     reason=REFUSAL,
     fix="name each category once",
     source="aws/amazon-sagemaker-feedback#197",
 )
 def category_twice(search_range: Range) -> Iterator[Violation]:
-    values = _item(search_range).get("Values") if search_range.kind == CATEGORIES else None
+    values = (
+        _resolve_range_entry(search_range).get("Values")
+        if search_range.kind == CATEGORIES
+        else None
+    )
     texts = [value for value in values or () if isinstance(value, str)]
     for value in sorted({value for value in texts if texts.count(value) > 1}):
         yield search_range.job.make_violation(
@@ -88,14 +92,16 @@ def category_twice(search_range: Range) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=ranges,
+    select=iter_ranges,
     reason=f"{REFUSAL}: strategy Grid takes categories only",
     fix="list the values in CategoricalParameterRanges, or take Random or Bayesian",
     source=STRATEGIES_GUIDE,
 )
 def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
-    strategy = known_text(
-        search_range.job.document.value(_config(search_range.job).get("Strategy"))
+    strategy = to_known_text(
+        search_range.job.document.resolve_value(
+            _read_tuning_config(search_range.job).get("Strategy")
+        )
     )
     if strategy == "Grid" and search_range.kind != CATEGORIES:
         yield search_range.job.make_violation(
@@ -103,7 +109,7 @@ def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
         )
 
 
-def _config(job: Job) -> Mapping[str, Any]:
+def _read_tuning_config(job: Job) -> Mapping[str, Any]:
     """Return the tuning job's configuration; empty if it has none."""
     config = job.step.arguments.get(CONFIG)
     return config if isinstance(config, Mapping) else {}
@@ -111,13 +117,13 @@ def _config(job: Job) -> Mapping[str, Any]:
 
 @rule(
     "error",
-    select=tuning_jobs,
+    select=select_tuned_trainings,
     reason=f"{REFUSAL}: Hyperband does not know how far a job may go",
     fix=f"set HyperbandStrategyConfig.MaxResource, or one of {', '.join(EPOCHS)}",
     source="API reference, HyperbandStrategyConfig.MaxResource",
 )
 def hyperband_without_resource(job: Job) -> Iterator[Violation]:
-    config = job.document.value(dict(_config(job)))
+    config = job.document.resolve_value(dict(_read_tuning_config(job)))
     if not isinstance(config, dict) or config.get("Strategy") != "Hyperband":
         return
     strategy = config.get("StrategyConfig") or {}
@@ -135,12 +141,12 @@ def hyperband_without_resource(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=tunings,
+    select=select_tuning_requests,
     reason=f"{REFUSAL}: Hyperband stops jobs itself",
     fix="set TrainingJobEarlyStoppingType to Off",
     source="API reference, HyperParameterTuningJobConfig.TrainingJobEarlyStoppingType",
 )
 def hyperband_with_early_stopping(job: Job) -> Iterator[Violation]:
     early = f"{CONFIG}.TrainingJobEarlyStoppingType"
-    if job.text(f"{CONFIG}.Strategy") == "Hyperband" and job.text(early) == "Auto":
+    if job.read_text(f"{CONFIG}.Strategy") == "Hyperband" and job.read_text(early) == "Auto":
         yield job.make_violation(early, "Auto with strategy Hyperband")

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from trainyard.language.definition_document import Document
-from trainyard.validate.rules.job_view import Job, jobs
+from trainyard.validate.rules.job_view import Job, iter_jobs
 from trainyard.validate.rules.rule import Violation, get_document, rule
 
 
-def _tags_path(job: Job) -> str:
+def _find_tags_path(job: Job) -> str:
     """Return the path of the job's tags. Those of a tuning step are outside its definitions."""
     return f"{job.step.path}.Arguments.Tags"
 
 
-def _keys(job: Job) -> list[str]:
-    tags = job.document.value(job.step.arguments.get("Tags"))
+def _list_tag_keys(job: Job) -> list[str]:
+    tags = job.document.resolve_value(job.step.arguments.get("Tags"))
     entries = tags if isinstance(tags, list) else []
     return [str(tag["Key"]) for tag in entries if isinstance(tag, dict) and "Key" in tag]
 
@@ -27,7 +27,7 @@ def _keys(job: Job) -> list[str]:
     "aws-samples/sagemaker-custom-project-templates#41, aws-cdk#32294 #26012",
 )
 def no_tags(document: Document) -> Iterator[Violation]:
-    names = [job.step.name for job in jobs(document) if not job.step.arguments.get("Tags")]
+    names = [job.step.name for job in iter_jobs(document) if not job.step.arguments.get("Tags")]
     if names:
         step_names = ", ".join(dict.fromkeys(names))
         yield Violation(step=None, path="$.Steps", problem=f"no tags on the jobs of {step_names}")
@@ -41,24 +41,26 @@ def no_tags(document: Document) -> Iterator[Violation]:
     source="Billing user guide, cost allocation tags",
 )
 def uneven_tags(document: Document) -> Iterator[Violation]:
-    job_tags = [(job, set(_keys(job))) for job in jobs(document)]
+    job_tags = [(job, set(_list_tag_keys(job))) for job in iter_jobs(document)]
     job_tags = [(job, keys) for job, keys in job_tags if keys]
     usual = {key for _, keys in job_tags for key in keys}
     for job, keys in job_tags:
         if missing := sorted(usual - keys):
             problem = f"lacks {', '.join(missing)}, which other jobs have"
-            yield Violation(step=job.step, path=_tags_path(job), problem=problem)
+            yield Violation(step=job.step, path=_find_tags_path(job), problem=problem)
 
 
 @rule(
     "error",
-    select=jobs,
+    select=iter_jobs,
     reason="the service refuses the job",
     fix="name no key that begins with aws:",
     source="API reference, Tag; Tagging AWS resources: aws: is reserved",
 )
 def tag_key_refused(job: Job) -> Iterator[Violation]:
-    keys = _keys(job)
+    keys = _list_tag_keys(job)
     reserved_keys = [key for key in keys if key.lower().startswith("aws:")]
     for key in reserved_keys:
-        yield Violation(step=job.step, path=_tags_path(job), problem=f"{key!r} is reserved for AWS")
+        yield Violation(
+            step=job.step, path=_find_tags_path(job), problem=f"{key!r} is reserved for AWS"
+        )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trainyard.language.definition_document import Document
-from trainyard.validate.rules.job_view import Job, jobs
+from trainyard.validate.rules.job_view import Job, iter_jobs
 from trainyard.validate.rules.rule import Violation, rule
 
 REFUSAL = "CreateTransformJob refuses the request when the step starts"
@@ -11,20 +11,23 @@ MOST_MEGABYTES = 100
 FILTERS = ("InputFilter", "OutputFilter")
 
 
-def transforms(document: Document) -> list[Job]:
+def select_transform_jobs(document: Document) -> list[Job]:
     """Return the transform jobs, for a rule's ``select``."""
-    return [job for job in jobs(document) if job.kind == "transform"]
+    return [job for job in iter_jobs(document) if job.kind == "transform"]
 
 
 @rule(
     "error",
-    select=transforms,
+    select=select_transform_jobs,
     reason=REFUSAL,
     fix=f"lower one of them, to {MOST_MEGABYTES} MB in all",
     source="botocore: CreateTransformJobRequest.MaxPayloadInMB (documentation)",
 )
 def payload_too_large(job: Job) -> Iterator[Violation]:
-    payload, at_once = job.number("MaxPayloadInMB"), job.number("MaxConcurrentTransforms") or 1
+    payload, at_once = (
+        job.read_number("MaxPayloadInMB"),
+        job.read_number("MaxConcurrentTransforms") or 1,
+    )
     if payload is not None and payload * at_once > MOST_MEGABYTES:
         problem = f"{payload:g} MB times {at_once:g} at once is {payload * at_once:g} MB"
         yield job.make_violation("MaxPayloadInMB", problem)
@@ -32,20 +35,20 @@ def payload_too_large(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=transforms,
+    select=select_transform_jobs,
     reason=f"{REFUSAL}: nothing says where a record ends",
     fix="set TransformInput.SplitType to Line, RecordIO or TFRecord",
     source="botocore: CreateTransformJobRequest.BatchStrategy (documentation)",
 )
 def batches_of_unsplit_input(job: Job) -> Iterator[Violation]:
     is_unsplit = job.get("TransformInput.SplitType") in (None, "None")
-    if is_unsplit and job.text("BatchStrategy") == "MultiRecord":
+    if is_unsplit and job.read_text("BatchStrategy") == "MultiRecord":
         yield job.make_violation("BatchStrategy", "MultiRecord without SplitType")
 
 
 @rule(
     "error",
-    select=transforms,
+    select=select_transform_jobs,
     reason=REFUSAL,
     fix="begin it with $, the whole record: $[1:] or $.features",
     source="botocore: DataProcessing.InputFilter and OutputFilter (documentation)",
@@ -53,20 +56,20 @@ def batches_of_unsplit_input(job: Job) -> Iterator[Violation]:
 def filter_without_root(job: Job) -> Iterator[Violation]:
     for name in FILTERS:
         field = f"DataProcessing.{name}"
-        path = job.text(field)
+        path = job.read_text(field)
         if path is not None and not path.startswith("$"):
             yield job.make_violation(field, f"{path!r} is not a JSONPath")
 
 
 @rule(
     "error",
-    select=transforms,
+    select=select_transform_jobs,
     reason=f"{REFUSAL}: inputs and results cannot be joined line by line",
     fix="give both the same value: ContentType and Accept, SplitType and AssembleWith",
     source="developer guide, batch-transform-data-processing: workflow for associating inferences",
 )
 def join_of_unlike_formats(job: Job) -> Iterator[Violation]:
-    if job.text("DataProcessing.JoinSource") != "Input":
+    if job.read_text("DataProcessing.JoinSource") != "Input":
         return
     for input_field, output_field in (("ContentType", "Accept"), ("SplitType", "AssembleWith")):
         first, second = (

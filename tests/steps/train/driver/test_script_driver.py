@@ -95,14 +95,14 @@ def test_data_count_by_content_and_streamed_data_by_name_and_size(job: Path):
 )
 def test_processes_are_counted_as_the_launcher_starts_them(job: Path, launcher, count, world):
     more = config(launcher=launcher, process_count_per_node=count)
-    assert driver.processes(more) == world
+    assert driver.count_processes(more) == world
 
 
 def run(job: Path, checkpoint: str | None) -> tuple[list[str], dict[str, Any]]:
     """A run whose script sees the names that are given back, and writes one checkpoint."""
     told = driver.describe(config())
     note = driver.resume(driver.CHECKPOINTS, told)
-    seen = driver.names(driver.CHECKPOINTS)
+    seen = driver.list_files(driver.CHECKPOINTS)
     if checkpoint:
         (driver.CHECKPOINTS / checkpoint).parent.mkdir(exist_ok=True)
         (driver.CHECKPOINTS / checkpoint).write_text(f"{checkpoint} {told['train_fingerprint']}")
@@ -127,7 +127,9 @@ def test_a_script_sees_its_own_checkpoints_and_a_run_on_other_machines_is_a_stre
 def test_checkpoints_of_other_data_are_out_of_sight_and_stay_so(job: Path):
     run(job, "a.pt")
     run(job, "sub/b.pt")
-    stored = {n: (driver.CHECKPOINTS / n).read_text() for n in driver.names(driver.CHECKPOINTS)}
+    stored = {
+        n: (driver.CHECKPOINTS / n).read_text() for n in driver.list_files(driver.CHECKPOINTS)
+    }
     (job / "input/data/a/x.csv").write_text("other")
     seen, _ = run(job, "a.pt")
     assert seen == [] and not (driver.CHECKPOINTS / "sub").exists()
@@ -144,9 +146,9 @@ def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
     ours = ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt")
     put(driver.CODE, dict.fromkeys(ours, "ours"))
     driver.complete(model, driver.describe(config()), "serve/answer.py")
-    theirs = {n for n in driver.names(model) if (model / n).read_text() == "the script's"}
+    theirs = {n for n in driver.list_files(model) if (model / n).read_text() == "the script's"}
     assert theirs == {*own}
-    assert {*driver.names(model)} - theirs == {
+    assert {*driver.list_files(model)} - theirs == {
         "code/trainyard.json", "code/trainyard-packages.txt",
         "code/inference.py", "code/answer.py", "code/deep/more.py",
     }  # fmt: skip

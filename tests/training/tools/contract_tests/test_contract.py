@@ -8,16 +8,16 @@ import pyarrow.json
 import pytest
 
 from tests.training.tools.contract_tests.faults import FAULTS, lines, write
-from training.data.shard_writer import part, write_dataset
-from training.tools.contract_tests.contract import Trial, judge
+from training.data.shard_writer import slice_samples, write_dataset
+from training.tools.contract_tests.contract import Trial, check_rules
 from training.tools.contract_tests.packing_rules import SPLITS
-from training.tools.contract_tests.try_command import attempt, rules
+from training.tools.contract_tests.try_command import check_workload, list_rules
 from training.workloads import load_packing
 
 pytestmark = pytest.mark.long
 
 ELSEWHERE = {"imports", "packing", "trains", "deterministic", "resumes", "strategies"}
-HERE = [rule for rule in rules() if rule.name not in ELSEWHERE]
+HERE = [rule for rule in list_rules() if rule.name not in ELSEWHERE]
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +33,14 @@ def trial(fault, package, folder) -> Trial:
     colours = records.column("colour").dictionary_encode()
     samples = packing.add(records.set_column(1, "colour", colours))
     for number, split in enumerate(SPLITS):
-        piece = part(samples, packing.fields, number * 60, number * 60 + 60)
+        piece = slice_samples(samples, packing.fields, number * 60, number * 60 + 60)
         target = folder / "data" / split
         write_dataset(target, piece, packing.fields, shard_bytes=400, workload=packing.info)
     return Trial(name, {}, folder / "data")
 
 
 def test_a_sound_workload_breaks_no_rule(tmp_path):
-    verdicts = list(judge(trial(None, "sound", tmp_path), HERE))
+    verdicts = list(check_rules(trial(None, "sound", tmp_path), HERE))
     assert {v.rule.name: v.why_not for v in verdicts if v.why_not} == {}
     assert [fault for verdict in verdicts for fault in verdict.faults] == []
 
@@ -51,7 +51,7 @@ def test_a_sound_workload_breaks_no_rule(tmp_path):
 def test_a_fault_is_named_by_the_rule_that_it_breaks(number, tmp_path):
     fault = FAULTS[number]
     tried = trial(fault, f"seeded_{number}", tmp_path)
-    for verdict in judge(tried, HERE):
+    for verdict in check_rules(tried, HERE):
         if verdict.faults:
             break
     assert verdict.rule.name in fault.rules
@@ -71,7 +71,7 @@ def test_the_command_names_each_fault_and_none_of_the_sound_workload(number, tmp
     for name in ("raw", "work"):
         (tmp_path / name).mkdir()
     (tmp_path / "raw/lists.jsonl").write_text(lines())
-    verdicts = attempt(workload, "{}", tmp_path / "raw", tmp_path / "work")
+    verdicts = check_workload(workload, "{}", tmp_path / "raw", tmp_path / "work")
     broken = next((verdict.rule.name for verdict in verdicts if verdict.faults), "")
     assert broken in (fault.rules if fault else ("",))
 
@@ -79,7 +79,7 @@ def test_the_command_names_each_fault_and_none_of_the_sound_workload(number, tmp
 def test_a_loss_over_the_batch_is_said_in_our_words_unless_it_is_declared(tmp_path):
     [fault] = [one for one in FAULTS if one.what == "a loss over the pairs of the batch"]
     tried = trial(fault, "pairs", tmp_path)
-    first = next(one for verdict in judge(tried, HERE) for one in verdict.faults)
+    first = next(one for verdict in check_rules(tried, HERE) for one in verdict.faults)
     assert first.observation.startswith("the loss of 8 samples is ")
     assert "a sample's loss depends on those beside it, as with InfoNCE" in first.fix
     type(tried.shared_workload).by_batch = True
@@ -88,14 +88,14 @@ def test_a_loss_over_the_batch_is_said_in_our_words_unless_it_is_declared(tmp_pa
 
 
 def test_faults_are_of_rules_that_there_are():
-    names = {rule.name for rule in rules()}
+    names = {rule.name for rule in list_rules()}
     assert {name for fault in FAULTS for name in fault.rules} <= names
-    assert {name for rule in rules() for name in rule.needs} <= names
+    assert {name for rule in list_rules() for name in rule.needs} <= names
 
 
 def test_what_a_broken_rule_is_needed_for_is_not_checked(tmp_path):
     [fault] = [one for one in FAULTS if one.what == "the logarithm of zero"]
-    verdicts = list(judge(trial(fault, "unsound", tmp_path), HERE))
+    verdicts = list(check_rules(trial(fault, "unsound", tmp_path), HERE))
     broken = [verdict.rule.name for verdict in verdicts if verdict.faults]
     assert broken == ["runs"]
     waiting = {v.rule.name for v in verdicts if "broken" in v.why_not}

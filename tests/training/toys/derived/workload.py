@@ -19,7 +19,7 @@ class Logits(nn.Module):
 
 class Workload(workload.Workload):
     def model(self) -> nn.Module:
-        return Logits(self._rows())
+        return Logits(self._count_embedding_rows())
 
     def export(self, weights):
         return weights, {}

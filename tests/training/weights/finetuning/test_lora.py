@@ -18,7 +18,7 @@ from tests.training import worlds
 from tests.training.strategies.cases import SETTINGS, container, distance, write_data
 from tests.training.trainings import arguments, losses
 from training.export.artifact import open_artifact
-from training.weights.finetuning.hugging_face_folder import model_files_sha256
+from training.weights.finetuning.hugging_face_folder import hash_model_files
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256
 
@@ -164,8 +164,8 @@ def test_the_base_may_be_a_hugging_face_folder_and_the_model_merged(base, alone,
     found = logits(open_artifact(alone / "model", base / "start")[1].double())
     torch.testing.assert_close(logits(merged), found, rtol=1e-6, atol=1e-6)
     told = json.loads((root / "model/config.json").read_text())
-    assert told["base"]["sha256"] == model_files_sha256(folder)
-    assert told["training"]["parts"]["start"] == {"hugging_face": model_files_sha256(folder)}
+    assert told["base"]["sha256"] == hash_model_files(folder)
+    assert told["training"]["parts"]["start"] == {"hugging_face": hash_model_files(folder)}
 
 
 def pickled(folder: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_folder_that_is_no_base_is_refused_by_name(base, tmp_path, damage, exp
     folder = root / "input/data/start"
     asked = {"hugging_face": "s3://bucket/base/"}
     if damage is replaced:
-        asked["model_sha256"] = model_files_sha256(folder)
+        asked["model_sha256"] = hash_model_files(folder)
     damage(folder)
     assert expected in failure(root, tuned() | {"start_from": json.dumps(asked)})
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from steps.evaluate.model_folder import evidence
+from steps.evaluate.model_folder import fingerprint_model
 from steps.evaluate.score_rows import open_archive
 from tests.training.export.test_sharded_export import SETTINGS, write
 from training.weights.finetuning import base_model, hugging_face_folder
@@ -35,14 +35,17 @@ def test_every_file_belongs_to_its_identity(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     assert hugging_face_folder.is_unpacked(copy)
-    assert evidence(copy) == evidence(folder) and evidence(copy)["bytes"] > 10_000
-    assert evidence(copy)["sha256"] == hugging_face_folder.model_files_sha256(copy)
+    assert (
+        fingerprint_model(copy) == fingerprint_model(folder)
+        and fingerprint_model(copy)["bytes"] > 10_000
+    )
+    assert fingerprint_model(copy)["sha256"] == hugging_face_folder.hash_model_files(copy)
     (copy / "code").mkdir()
     (copy / "code/inference.py").write_text("")
-    assert evidence(copy)["sha256"] != evidence(folder)["sha256"]
-    again = hugging_face_folder.model_files_sha256(copy)
+    assert fingerprint_model(copy)["sha256"] != fingerprint_model(folder)["sha256"]
+    again = hugging_face_folder.hash_model_files(copy)
     (copy / "code/inference.py").rename(copy / "code/other.py")
-    assert hugging_face_folder.model_files_sha256(copy) != again
+    assert hugging_face_folder.hash_model_files(copy) != again
 
 
 def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
@@ -55,7 +58,9 @@ def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
     one, other = (open_archive(one, "language_model") for one in (folder, archive))
     tokens = torch.randint(0, 257, (2, 8))
     assert torch.equal(one.model(tokens), other.model(tokens))
-    assert one.artifact == evidence(folder) and other.artifact == evidence(archive)
+    assert one.artifact == fingerprint_model(folder) and other.artifact == fingerprint_model(
+        archive
+    )
     assert not (folder / "model").exists()
 
 
@@ -64,7 +69,7 @@ def test_a_training_begins_with_either(folder):
     asked = StartFrom(model=f"{uri}/")
     assert asked.uri == StartFrom(model=uri).uri == f"{uri}/"
     assert StartFrom(model=f"{uri}.tar.gz").uri == f"{uri}.tar.gz"
-    assert open_start(asked, folder).sha256 == evidence(folder)["sha256"]
+    assert open_start(asked, folder).sha256 == fingerprint_model(folder)["sha256"]
 
 
 def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path):
@@ -83,7 +88,11 @@ def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
     for path in (folder / "config.json", *folder.glob("model*")):
         shutil.copy(path, tmp_path)
     assert not hugging_face_folder.is_unpacked(tmp_path)
-    assert hugging_face_folder.model_files_sha256(tmp_path) == hugging_face_folder.sha256(tmp_path)
-    found = [name for file in hugging_face_folder.weights(tmp_path) for name in load_file(file)]
+    assert hugging_face_folder.hash_model_files(tmp_path) == hugging_face_folder.hash_folder(
+        tmp_path
+    )
+    found = [
+        name for file in hugging_face_folder.list_weight_files(tmp_path) for name in load_file(file)
+    ]
     workload = load("language_model", SETTINGS)
     assert len(found) == len(base_model.read(workload, "language_model", folder, None))

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
-from training.weights.initial.build_model import build_on_meta, describe_costly, real, values
-from training.weights.initial.initial_values import named_tensors
+from training.weights.initial.build_model import (
+    build_on_meta,
+    describe_costly,
+    find_initial_values,
+    materialize_model,
+)
+from training.weights.initial.initial_values import list_named_tensors
 from training.weights.initial.replay import WholeValue
 
 pytestmark = pytest.mark.long
@@ -51,7 +56,9 @@ def test_numbers_are_distributed_as_torchs_own(name):
     """Compares two samples by Kolmogorov and Smirnov's distance, and the first two moments."""
     torch.manual_seed(0)
     model = _drawn(DRAWS[name])
-    theirs, ours = (made.weight.detach() for made in (model(), real(build_on_meta(model, 1))))
+    theirs, ours = (
+        made.weight.detach() for made in (model(), materialize_model(build_on_meta(model, 1)))
+    )
     assert stats.ks_2samp(theirs.flatten(), ours.flatten(), method="asymp").pvalue > 1e-4
     spread = float(theirs.std())
     assert abs(float(ours.mean() - theirs.mean())) < 6 * spread / SIDE
@@ -65,9 +72,9 @@ def test_neighbours_and_weights_do_not_depend_on_each_other():
             super().__init__()
             self.a, self.b = (nn.Parameter(torch.randn(SIDE, SIDE)) for _ in range(2))
 
-    model = real(build_on_meta(Model, 0))
+    model = materialize_model(build_on_meta(Model, 0))
     a, b = model.a.detach(), model.b.detach()
-    other_seed = real(build_on_meta(Model, 1)).a.detach()
+    other_seed = materialize_model(build_on_meta(Model, 1)).a.detach()
     pairs = [(a, b), (a[1:], a[:-1]), (a[:, 1:], a[:, :-1]), (a, other_seed)]
     for one, other in pairs:
         found = torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]
@@ -109,9 +116,9 @@ class Odd(nn.Module):
 
 
 def test_what_initialisers_do_besides_drawing():
-    model, fresh = real(build_on_meta(Odd, 3)), Odd()
-    assert {n: (t.shape, t.dtype) for n, t in named_tensors(model).items()} == {
-        n: (t.shape, t.dtype) for n, t in named_tensors(fresh).items()
+    model, fresh = materialize_model(build_on_meta(Odd, 3)), Odd()
+    assert {n: (t.shape, t.dtype) for n, t in list_named_tensors(model).items()} == {
+        n: (t.shape, t.dtype) for n, t in list_named_tensors(fresh).items()
     }
     assert model.embedding.weight[7].eq(0).all() and model.embedding.weight[8].ne(0).all()
     assert float(model.embedding.weight[1:3].detach().abs().max()) < 0.1
@@ -136,7 +143,9 @@ def drawn_part(data, shape: torch.Size) -> tuple[slice, ...]:
 
 @cache
 def _odd() -> tuple[dict, dict]:
-    return values(build_on_meta(Odd, 5)), named_tensors(real(build_on_meta(Odd, 5)))
+    return find_initial_values(build_on_meta(Odd, 5)), list_named_tensors(
+        materialize_model(build_on_meta(Odd, 5))
+    )
 
 
 @given(st.data())
@@ -158,8 +167,8 @@ def test_large_rows_are_cut_anywhere():
             super().__init__()
             self.weight = nn.Parameter(torch.randn(40, 50_001))
 
-    known = values(build_on_meta(Wide, 0))["weight"]
-    whole = real(build_on_meta(Wide, 0)).weight.detach()
+    known = find_initial_values(build_on_meta(Wide, 0))["weight"]
+    whole = materialize_model(build_on_meta(Wide, 0)).weight.detach()
     for part in ((slice(3, 5), slice(17, 40_000)), (slice(0, 40), slice(49_990, 50_001))):
         into = torch.empty([one.stop - one.start for one in part])
         known.write(part, into)
@@ -167,7 +176,7 @@ def test_large_rows_are_cut_anywhere():
 
 
 def test_only_what_mixes_elements_is_made_whole_and_that_is_told():
-    known = values(build_on_meta(Odd, 0))
+    known = find_initial_values(build_on_meta(Odd, 0))
     assert {n for n, one in known.items() if isinstance(one, WholeValue)} == {
         *("bias", "convolution.weight", "embedding.weight", "mask"),
         *("orthogonal", "target.weight"),
@@ -206,7 +215,7 @@ class Own(nn.Module):
 def test_what_cannot_be_recorded_is_built_really_and_that_is_told(model, caplog):
     found = [build_on_meta(model, 0) for _ in range(2)]
     assert "cannot be built on meta" in caplog.text
-    one, other = map(named_tensors, found)
+    one, other = map(list_named_tensors, found)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert not any(tensor.is_meta for tensor in one.values())
 
@@ -226,10 +235,10 @@ class Tied(nn.Module):
 
 def test_ties_objects_and_tables_are_there_afterwards():
     model = build_on_meta(Tied, 0)
-    assert all(tensor.is_meta for tensor in named_tensors(model).values())
+    assert all(tensor.is_meta for tensor in list_named_tensors(model).values())
     weight = model.first.weight
-    real(model)
-    assert not any(tensor.is_meta for tensor in named_tensors(model).values())
+    materialize_model(model)
+    assert not any(tensor.is_meta for tensor in list_named_tensors(model).values())
     assert model.second.weight is model.first.weight is model.listed[0] is weight
     assert not model.first.bias.requires_grad and model.second.bias.requires_grad
     assert model.table.tolist() == [0, 1, 2, 3] and model.norm.running_var.eq(1).all()

@@ -14,9 +14,9 @@ from tests.training.weights.initial.test_build_model import drawn_part
 from training.weights.initial.build_model import (
     JoinedValue,
     build_on_meta,
-    changing,
-    recorder_of,
-    values,
+    find_initial_values,
+    find_recorder,
+    record_changes,
 )
 from training.weights.initial.initial_values import Part, list_values
 from training.weights.initial.replay import WholeValue
@@ -46,13 +46,13 @@ def qkv(
     parts = [Counted(torch.randn(size).to(kind)) for size, kind in zip(sizes, kinds, strict=True)]
     rows = sum(size[0] for size in sizes)
     model = build_on_meta(lambda: nn.Linear(config.dim, rows, bias=False), 0)
-    recorder = recorder_of(model)
+    recorder = find_recorder(model)
     assert recorder is not None
-    leaves = [recorder.leaf(one, one.tensor.shape, one.tensor.dtype) for one in parts]
-    with changing(model):
+    leaves = [recorder.create_leaf(one, one.tensor.shape, one.tensor.dtype) for one in parts]
+    with record_changes(model):
         model.load_state_dict({"weight": changed(join_qkv(config, leaves))})
     whole = join_qkv(config, [one.tensor for one in parts])
-    return values(model)["weight"], parts, whole
+    return find_initial_values(model)["weight"], parts, whole
 
 
 @given(st.data(), st.sampled_from([1, 2]), st.sampled_from([torch.float32, torch.bfloat16]))
@@ -93,15 +93,15 @@ def test_of_a_file_a_rank_reads_some_rows_after_the_other(tmp_path, monkeypatch)
 
 def test_a_weight_that_is_only_copied_is_what_was_stored():
     model = build_on_meta(lambda: nn.Linear(3, 5), 0)
-    recorder, kept = recorder_of(model), Counted(torch.randn(5, 3).bfloat16())
+    recorder, kept = find_recorder(model), Counted(torch.randn(5, 3).bfloat16())
     assert recorder is not None
-    leaf = recorder.leaf(kept, kept.tensor.shape, kept.tensor.dtype)
-    with changing(model):
+    leaf = recorder.create_leaf(kept, kept.tensor.shape, kept.tensor.dtype)
+    with record_changes(model):
         model.load_state_dict({"weight": leaf}, strict=False)
-    assert values(model)["weight"] is kept
-    with changing(model):
+    assert find_initial_values(model)["weight"] is kept
+    with record_changes(model):
         model.load_state_dict({"weight": leaf.view(3, 5).t()}, strict=False)
-    value = values(model)["weight"]
+    value = find_initial_values(model)["weight"]
     assert value is not kept
     value.write((slice(0, 5), slice(0, 3)), into := torch.empty(5, 3))
     assert torch.equal(into, kept.tensor.view(3, 5).t().float())

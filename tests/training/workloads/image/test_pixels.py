@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.training.workloads.image.pictures import CONFIG, picture
 from training.workloads.image.config import ImageConfig
-from training.workloads.image.pixels import middle, part, pixels, refuse
+from training.workloads.image.pixels import draw_box, find_middle_box, read_crop, refuse
 
 SETTINGS = ImageConfig(**CONFIG)
 
@@ -32,7 +32,7 @@ def saved(image: Image.Image, format_: str) -> bytes:
 def test_a_part_lies_inside_the_image_and_has_the_ratio(whole, low, high, ratio, seed):
     low, high = sorted((low, high))
     config = SETTINGS.model_copy(update={"crop_area": (low, high), "crop_ratio": ratio})
-    left, upper, right, lower = part(whole, config, random.Random(seed))
+    left, upper, right, lower = draw_box(whole, config, random.Random(seed))
     assert 0 <= left < right <= whole[0] + 1e-9 and 0 <= upper < lower <= whole[1] + 1e-9
     assert max((right - left) / (lower - upper), (lower - upper) / (right - left)) <= ratio * 1.0001
     area = (right - left) * (lower - upper) / (whole[0] * whole[1])
@@ -41,22 +41,22 @@ def test_a_part_lies_inside_the_image_and_has_the_ratio(whole, low, high, ratio,
 
 
 def test_the_middle_is_a_square_of_the_shorter_side():
-    assert middle((100, 40), SETTINGS) == (32.5, 2.5, 67.5, 37.5)
+    assert find_middle_box((100, 40), SETTINGS) == (32.5, 2.5, 67.5, 37.5)
 
 
 @pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP"])
 def test_a_seed_decides_the_pixels_and_none_takes_the_middle(format_):
     content = picture(1, format_)
-    five, again, six = (pixels(content, SETTINGS, seed) for seed in (5, 5, 6))
+    five, again, six = (read_crop(content, SETTINGS, seed) for seed in (5, 5, 6))
     assert five.shape == (16, 16, 3)
     assert (five == again).all() and (five != six).any()
-    assert (pixels(content, SETTINGS, None) == pixels(content, SETTINGS, None)).all()
+    assert (read_crop(content, SETTINGS, None) == read_crop(content, SETTINGS, None)).all()
 
 
 def test_half_of_the_images_are_mirrored():
     whole = SETTINGS.model_copy(update={"crop_area": (1, 1), "crop_ratio": 1.0})
     wide = saved(Image.fromarray(np.tile(np.arange(32, dtype=np.uint8) * 8, (32, 1))), "PNG")
-    found = [pixels(wide, whole, seed) for seed in range(100)]
+    found = [read_crop(wide, whole, seed) for seed in range(100)]
     mirrored = [one[0, 0, 0] > one[0, -1, 0] for one in found]
     assert 30 < sum(mirrored) < 70
 
@@ -67,14 +67,14 @@ def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
     content = saved(Image.new(mode, (20, 20)), "TIFF")
     config = SETTINGS.model_copy(update={"channels": channels})
     assert refuse(content) is None
-    assert pixels(content, config, 1).shape == (16, 16, channels)
+    assert read_crop(content, config, 1).shape == (16, 16, channels)
 
 
 def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
     """The limit is the difference between scalings."""
     smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
     jpeg, png = (
-        pixels(saved(smooth, format_), SETTINGS, None).astype(int) for format_ in ("JPEG", "PNG")
+        read_crop(saved(smooth, format_), SETTINGS, None).astype(int) for format_ in ("JPEG", "PNG")
     )
     assert np.abs(jpeg - png).mean() < 6
 

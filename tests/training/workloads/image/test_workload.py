@@ -138,8 +138,8 @@ def test_a_label_of_the_test_split_alone_is_named(splits, workload, model, monke
 def test_an_image_of_an_unknown_label_counts_for_nothing(splits, workload, model):
     samples = Dataset(splits / "train").read(range(6))
     samples["label"][2:] = 7
-    batch = Preparation.from_workload(workload).batch(samples)
-    two = Preparation.from_workload(workload).batch(Dataset(splits / "train").read(range(2)))
+    batch = Preparation.from_workload(workload).make_batch(samples)
+    two = Preparation.from_workload(workload).make_batch(Dataset(splits / "train").read(range(2)))
     assert workload.units(batch) == 2
     loss = workload.loss(model(*workload.inputs(batch)), batch)
     assert loss.item() == pytest.approx(workload.loss(model(*workload.inputs(two)), two).item())
@@ -148,7 +148,7 @@ def test_an_image_of_an_unknown_label_counts_for_nothing(splits, workload, model
 def test_scores_are_the_losses_of_the_images(splits, workload, model):
     test = Dataset(splits / "test")
     blocks = list(workload.scores(model, test, ("label",)))
-    batch = Preparation.from_workload(workload).batch(test.read(range(len(test))))
+    batch = Preparation.from_workload(workload).make_batch(test.read(range(len(test))))
     expected = workload.loss(model(*workload.inputs(batch)), batch) / workload.units(batch)
     found = workload.metrics(blocks)
     assert found["log_loss"]["value"] == pytest.approx(expected.item(), rel=1e-5)
@@ -178,11 +178,11 @@ def test_baselines_are_scored_row_by_row(splits, workload, model):
 def test_a_position_decides_how_an_image_is_seen_and_without_one_its_middle_is(splits, workload):
     samples = Dataset(splits / "train").read([0] * 8)
     ready = Preparation.from_workload(workload, threads=2)
-    seen = [image.numpy().tobytes() for image in ready.batch(samples, np.arange(8))["pixels"]]
+    seen = [image.numpy().tobytes() for image in ready.make_batch(samples, np.arange(8))["pixels"]]
     assert len(set(seen)) == 8
-    later = ready.batch(samples, np.arange(4, 12))["pixels"]
+    later = ready.make_batch(samples, np.arange(4, 12))["pixels"]
     assert [image.numpy().tobytes() for image in later][:4] == seen[4:]
-    assert len({image.numpy().tobytes() for image in ready.batch(samples)["pixels"]}) == 1
+    assert len({image.numpy().tobytes() for image in ready.make_batch(samples)["pixels"]}) == 1
 
 
 def test_a_training_resumed_in_mid_epoch_is_bitwise_the_undisturbed_one(splits, tmp_path, train):
@@ -215,7 +215,7 @@ def test_a_model_of_images_can_be_warmed_up(workload, model, monkeypatch):
     whole = ServedModel.answers
     noted = lambda self, requests: found.extend(whole(self, requests)) or found[-1:]  # noqa: E731
     monkeypatch.setattr(ServedModel, "answers", noted)
-    ServedModel(workload, model).warm()
+    ServedModel(workload, model).warm_up()
     assert len(found) == WARM and all(set(one) == {"label", "probabilities"} for one in found)
 
 

@@ -73,7 +73,7 @@ def test_their_weights_give_their_logits_here_and_are_exported_as_theirs(case, t
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     described = json.loads(theirs.config.to_json_string(use_diff=False))
-    workload = load("language_model", hugging_face.settings(described))
+    workload = load("language_model", hugging_face.derive_settings(described))
     ours = workload.model()
     ours.load_state_dict(workload.restore(theirs.state_dict()))
     assert_equal_logits(ours.eval(), theirs)
@@ -88,7 +88,7 @@ def test_their_weights_give_their_logits_here_and_are_exported_as_theirs(case, t
     assert_equal_logits(again.eval(), theirs)
     there = theirs.state_dict()
     assert all(torch.equal(tensor, there[name]) for name, tensor in found.items())
-    assert hugging_face.differences(workload.config, config) == []
+    assert hugging_face.list_differences(workload.config, config) == []
 
 
 @pytest.mark.parametrize(("change", "expected"), [
@@ -103,19 +103,21 @@ def test_their_weights_give_their_logits_here_and_are_exported_as_theirs(case, t
 def test_what_our_decoder_is_not_is_refused_by_name(change, expected):
     described = CASES["llama"].to_dict() | change
     with pytest.raises(TrainingError, match=expected):
-        hugging_face.settings({n: value for n, value in described.items() if value is not None})
+        hugging_face.derive_settings(
+            {n: value for n, value in described.items() if value is not None}
+        )
 
 
 def test_each_difference_from_the_base_is_named():
     description = CASES["llama 3, tied"].to_dict()
-    right = hugging_face.settings(description)
-    assert hugging_face.differences(LanguageModelConfig(**right), description) == []
+    right = hugging_face.derive_settings(description)
+    assert hugging_face.list_differences(LanguageModelConfig(**right), description) == []
     shorter = LanguageModelConfig(**right | {"context_length": 8})
-    assert hugging_face.differences(shorter, description) == []
+    assert hugging_face.list_differences(shorter, description) == []
     wrong = LanguageModelConfig(
         **right | {"kv_heads": 4, "tie_embeddings": False, "context_length": 65}
     )
-    assert hugging_face.differences(wrong, description) == [
+    assert hugging_face.list_differences(wrong, description) == [
         "workload.config.kv_heads is 4, the base has 2",
         "workload.config.tie_embeddings is False, the base has True",
         "workload.config.context_length is 65, the base knows 64 positions",

@@ -13,7 +13,11 @@ from torch.nn import functional as F
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
-from training.workloads.language_model.context_parallel import Documents, places, positions
+from training.workloads.language_model.context_parallel import (
+    Documents,
+    assign_positions,
+    compute_positions,
+)
 
 END = 256
 CONTEXT = 48
@@ -70,18 +74,18 @@ def test_a_packed_documents_loss_is_its_loss_alone(dtype, documents):
 
 def test_of_prompts_with_completions_the_next_record_begins_behind_the_end():
     tokens = torch.tensor([[7, 8, END, 9, END, END]])
-    numbers = Documents(END, behind=True).number(tokens)
+    numbers = Documents(END, behind=True).number_documents(tokens)
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
-    assert positions(numbers).tolist() == [[0, 1, 2, 0, 1, 0]]
-    numbers = Documents(END, behind=False).number(tokens)
+    assert compute_positions(numbers).tolist() == [[0, 1, 2, 0, 1, 0]]
+    numbers = Documents(END, behind=False).number_documents(tokens)
     assert numbers.tolist() == [[0, 0, 1, 1, 2, 3]]
-    assert positions(numbers).tolist() == [[0, 1, 0, 1, 0, 0]]
+    assert compute_positions(numbers).tolist() == [[0, 1, 0, 1, 0, 0]]
 
 
 @given(chunk=st.integers(1, 9), count=st.integers(1, 8))
 def test_context_ranks_have_every_place_once_and_equally_much_to_attend_to(chunk, count):
     length = 2 * chunk * count
-    parts = [places(length, index, count) for index in range(count)]
+    parts = [assign_positions(length, index, count) for index in range(count)]
     assert sorted(torch.cat(parts).tolist()) == list(range(length))
     assert len({int(part.sum()) for part in parts}) == 1
 
@@ -95,7 +99,7 @@ def test_units_and_losses_of_parts_add_up(records):
     logits = model(*workload.inputs(batch)).detach()
     parts = [workload.part(batch, index, 3) for index in range(3)]
     assert sum(workload.units(part) for part in parts) == workload.units(batch)
-    pieces = [logits[:, places(CONTEXT, index, 3)] for index in range(3)]
+    pieces = [logits[:, assign_positions(CONTEXT, index, 3)] for index in range(3)]
     costs = map(workload.loss, pieces, parts)
     assert math.isclose(sum(costs), workload.loss(logits, batch), rel_tol=1e-13)
 

@@ -13,7 +13,7 @@ from pandas.util import hash_array
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.shard_writer import check_samples
 from training.workloads import load_packing
-from training.workloads.column_packing import MISSING, Codes, value_hashes
+from training.workloads.column_packing import MISSING, Codes, hash_values
 from training.workloads.tabular.column_statistics import Moments, Statistics
 from trainyard.common.errors import DataError, TrainingError
 
@@ -90,7 +90,7 @@ def test_the_statistics_are_those_of_the_rows_however_they_are_cut(cuts, seed):
 def test_the_variance_survives_a_mean_that_is_far_from_zero():
     """Uses values for which the textbook formula, E[x²] − E[x]², loses all digits."""
     values = 1e9 + np.random.default_rng(0).normal(0, 1, 1000)
-    total = Moments.none(1)
+    total = Moments.create_empty(1)
     for part in np.array_split(values, 7):
         total = total.merge(Moments.from_values(part[:, None]))
     assert total.m2[0] / 999 == pytest.approx(values.var(ddof=1), rel=1e-6)
@@ -99,7 +99,7 @@ def test_the_variance_survives_a_mean_that_is_far_from_zero():
 def test_parts_add_up_to_the_whole():
     frame = table(90)
     _, whole = pack(SETTINGS, [frame])
-    total = Statistics.none(SETTINGS["categories"], SETTINGS["numbers"])
+    total = Statistics.create_empty(SETTINGS["categories"], SETTINGS["numbers"])
     for part in (frame[:10], frame[10:10], frame[10:]):
         total.add_json(pack(SETTINGS, [part])[1])
     found = total.as_json()
@@ -145,7 +145,7 @@ def test_values_are_hashed_the_same_whatever_dictionary_they_stand_in(parts):
     for part in parts:
         column = pa.array(["unused", *part]).dictionary_encode()[1:]
         found = codes.encode_column("name", column)
-        expected = [MISSING if v is None else int(value_hashes([v])[0]) for v in part]
+        expected = [MISSING if v is None else int(hash_values([v])[0]) for v in part]
         assert found.hashes.tolist() == expected
         assert found.values.take(pa.array(found.index)).to_pylist() == part
         assert codes.encode_column("name", pa.array(part, pa.string())).hashes.tolist() == expected

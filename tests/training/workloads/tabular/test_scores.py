@@ -17,7 +17,7 @@ def metrics(logits, labels, groups=None, size=1000):
     groups = np.arange(len(labels)) if groups is None else groups
     cuts = range(size, len(labels), size)
     parts = zip(*(np.split(column, cuts) for column in (logits, labels, groups)), strict=True)
-    return scores.metrics([{**scores.columns(z, y), "group": g} for z, y, g in parts])
+    return scores.compute_metrics([{**scores.build_columns(z, y), "group": g} for z, y, g in parts])
 
 
 row = st.tuples(st.sampled_from([-3.0, -1, 0.1, 0.5, 4]), st.booleans())

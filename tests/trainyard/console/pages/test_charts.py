@@ -12,8 +12,8 @@ from tests.trainyard.emulator.harness import Cloud, train_step
 from trainyard.console.account_cache import Account
 from trainyard.console.metric_curves import Metrics
 from trainyard.console.pages import charts
-from trainyard.console.pages.charts import Curve, Line, axis, chart, groups
-from trainyard.console.web_server import create, serving
+from trainyard.console.pages.charts import Curve, Line, choose_axis, group_metrics, render_chart
+from trainyard.console.web_server import create, serve_console
 from trainyard.runs.metric_lines import Sample
 
 pytestmark = pytest.mark.long
@@ -35,7 +35,7 @@ ALONE = ["train:learning_rate", "train:step_seconds", "train:data_seconds",
     ],
 )
 def test_metrics_share_a_plot_by_their_names(names: list[str], shared: dict):
-    assert [(title, tuple(found)) for title, found in groups(names)] == [*shared.items()]
+    assert [(title, tuple(found)) for title, found in group_metrics(names)] == [*shared.items()]
 
 
 MANY = 100_000
@@ -80,16 +80,16 @@ def test_a_browser_gets_what_is_new_and_infinite_values_as_text(shown):
 
 def test_across_is_the_counter_if_every_value_has_one_else_the_time():
     counted, mixed = known([1.0, 2.0], [10, 20]), known([1.0, 2.0], [10, None])
-    name, [place] = axis([Curve("l", "j", "loss", counted)])
+    name, [place] = choose_axis([Curve("l", "j", "loss", counted)])
     assert (name, place(1)) == ("step", 20)
-    name, [place] = axis([Curve("l", "j", "loss", mixed)])
+    name, [place] = choose_axis([Curve("l", "j", "loss", mixed)])
     assert (name, place(1)) == ("seconds since the first value", 1.0)
 
 
 def test_a_chart_says_in_words_what_it_shows_and_names_are_text(cloud: Cloud):
     lines = [Line(HOSTILE, [1, 2, 3], [3.0, 1.0, math.nan]), Line("best", [2], [1.0], marks=True)]
     with create(Account(), "key").test_request_context("/"):
-        html = chart("k", HOSTILE, lines, x="version")
+        html = render_chart("k", HOSTILE, lines, x="version")
     assert "<script" not in html and "\x1b" not in html and "\u202e" not in html
     assert "last nan, lowest 1 at version 2, highest 3 at version 1; best: 1 at version 2" in html
     assert "style=" not in html
@@ -123,7 +123,7 @@ def drawn(cloud: Cloud, trained: str, chromium, monkeypatch):
     for module in ("charts", "step"):
         monkeypatch.setattr(f"trainyard.console.pages.{module}.read", lambda here, job: metrics)
     place = f"/runs/curved/{trained}/Train"
-    with serving(Account(), "key") as address:
+    with serve_console(Account(), "key") as address:
         context = chromium.new_context(viewport={"width": 1280, "height": 900})
         tab, complaints = context.new_page(), []
         tab.on("console", lambda said: said.type == "error" and complaints.append(said.text))

@@ -8,7 +8,7 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, fail_step
 from trainyard.console.account_cache import Account
 from trainyard.console.pages import runs
-from trainyard.console.pages.runs import Run, columns, filter_runs, newest, sort_runs
+from trainyard.console.pages.runs import Run, filter_runs, list_columns, list_newest, sort_runs
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -67,7 +67,7 @@ def test_the_order_is_that_of_a_column_and_who_lacks_it_comes_last(by: str, ids:
 
 def test_parameters_that_differ_are_columns_or_all_if_none_does():
     def shown(found: list[Run]) -> list[str]:
-        return [name for name in columns(found) if name not in runs.COLUMNS]
+        return [name for name in list_columns(found) if name not in runs.COLUMNS]
 
     assert shown(RUNS) == ["pipeline", "p.Rate", "p.Data"]
     assert shown([RUNS[1]]) == ["p.Rate", "p.Data"]
@@ -84,11 +84,11 @@ def test_pages_together_have_every_run_of_every_pipeline_once(cloud: Cloud, monk
             started.append(cloud.start(name))
     here, before, pages = Account(), None, []
     while True:
-        found, is_more = newest(here, "", before)
+        found, is_more = list_newest(here, "", before)
         pages.append([summary["PipelineExecutionArn"] for _, summary in found])
         if not is_more:
             break
         before = found[-1][1]["StartTime"]
     assert pages == [started[:2:-1], started[2:0:-1], started[:1]]
-    mine, _ = newest(here, "two", None)
+    mine, _ = list_newest(here, "two", None)
     assert [name for name, _ in mine] == ["two", "two"]

@@ -65,7 +65,7 @@ def run(cloud: Cloud, name: str, rate: str, *, fault: bool = False) -> str:
     The fault is real: the input is missing on the emulator's disk until the job has failed.
     """
     cloud.put("raw/x", "no number")
-    path = cloud.endpoint.app.objects.path("bkt", "raw/x")
+    path = cloud.endpoint.app.objects.locate_file("bkt", "raw/x")
     hidden = path.rename(path.with_suffix(".hidden")) if fault else None
     arn = cloud.start(name, {"Rate": rate})
     if hidden:

@@ -187,7 +187,7 @@ def stand_in(aws: Cloud, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         (folder / "train").write_text(script)
         (folder / "train").chmod(0o755)
 
-    monkeypatch.setattr(training_job, "toolkit", lambda python: Path("/opt/ml/train"))
+    monkeypatch.setattr(training_job, "find_toolkit", lambda python: Path("/opt/ml/train"))
     monkeypatch.setattr(aws.endpoint.app.aws, "on_stage", write)
 
 
@@ -298,7 +298,7 @@ def test_hyperparameters_are_typed_and_go_by_their_own_names() -> None:
     ],
 )
 def test_an_images_version(image: str, expected: tuple[int, int]) -> None:
-    assert facts.version(image) == expected
+    assert facts.parse_version(image) == expected
 
 
 # data

@@ -12,7 +12,7 @@ from tests.trainyard.test_dashboards import cloudwatch_metrics
 from trainyard import dashboards
 from trainyard.common.measures import OF_SERVICE, PIPELINES
 from trainyard.emulator.cloudwatch import metric_store
-from trainyard.emulator.cloudwatch.metric_store import token_of
+from trainyard.emulator.cloudwatch.metric_store import derive_token
 
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
 
@@ -53,11 +53,13 @@ def exposition(cloud: Cloud) -> str:
     """
     [store] = cloud.endpoint.app.worlds.metrics
     for variant, status, count in (("A", 200, 2), ("A", 400, 2), ("B", 500, 1)):
-        metric_store.invocation(store, ("shop", variant, "config"), status, (0.25, 0.05), count)
+        metric_store.record_invocation(
+            store, ("shop", variant, "config"), status, (0.25, 0.05), count
+        )
     for name, step in ONLY.items():
         cloud.create(name, [step])
         cloud.run(name)
-    status, text = asked(cloud, token_of(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"]))
+    status, text = asked(cloud, derive_token(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"]))
     assert status == 200
     return text
 
@@ -97,7 +99,7 @@ def test_each_variant_of_an_endpoint_has_its_requests_errors_times_and_instances
 
 def test_the_dashboards_ask_for_what_is_there(exposition):
     given = {name for name, _ in samples(exposition)}
-    board = str(dashboards.grafana_dashboard())
+    board = str(dashboards.build_grafana_dashboard())
     service = {s for m in OF_SERVICE for s in m.series}
     assert {s for s in service if s in board} == service <= given
 
@@ -106,7 +108,9 @@ def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, e
     [store] = cloud.endpoint.app.worlds.metrics
     known = {(metric.namespace, metric.name) for metric in store.list_metrics()}
     named = {
-        one for one in cloudwatch_metrics(dashboards.cloudwatch_template()) if one[0] == PIPELINES
+        one
+        for one in cloudwatch_metrics(dashboards.build_cloudwatch_template())
+        if one[0] == PIPELINES
     }
     stopped = {(PIPELINES, "ExecutionStopped"), (PIPELINES, "StepStopped")}
     assert named - stopped <= known

@@ -11,12 +11,15 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.container_engine import (
     VARIABLE,
     find_engine,
-    local_names,
+    list_local_names,
     read_mode,
-    settings,
+    select_client_variables,
     use_mode,
 )
-from trainyard.emulator.sagemaker.jobs.container_images import refusal, runs_in_engine
+from trainyard.emulator.sagemaker.jobs.container_images import (
+    explain_unusable_image,
+    runs_in_engine,
+)
 
 AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 
@@ -40,8 +43,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_without_an_engine_the_refusal_says_how_to_install_one(programs) -> None:
     with pytest.raises(EmulatorError, match="no container engine on PATH: install"):
         find_engine()
-    assert "apt install podman" in refusal("me/own:1")
-    assert refusal(AWS) is None
+    assert "apt install podman" in explain_unusable_image("me/own:1")
+    assert explain_unusable_image(AWS) is None
 
 
 DENIED = "permission denied while trying to connect to the Docker daemon socket"
@@ -57,8 +60,8 @@ def test_an_engine_that_may_not_be_used_is_named_with_the_fix(programs) -> None:
 def test_an_engine_that_fails_later_does_not_count_as_a_missing_image(programs) -> None:
     ready = '[ "$1" = --version ] || [ "$1" = ps ] && exit 0'
     programs("docker", f'{ready}; echo "Error: no space left on device" >&2; exit 1')
-    assert "no space left on device" in refusal("me/own:1")
-    assert "build -t" not in refusal("me/own:1")
+    assert "no space left on device" in explain_unusable_image("me/own:1")
+    assert "build -t" not in explain_unusable_image("me/own:1")
 
 
 def test_the_mode_decides_which_images_run_in_the_engine(monkeypatch) -> None:
@@ -66,7 +69,7 @@ def test_the_mode_decides_which_images_run_in_the_engine(monkeypatch) -> None:
     assert runs_in_engine("me/own:1") and not runs_in_engine(AWS)
     monkeypatch.setenv(VARIABLE, "never")
     assert not runs_in_engine("me/own:1")
-    assert "container" not in refusal("me/own:1")
+    assert "container" not in explain_unusable_image("me/own:1")
     monkeypatch.setenv(VARIABLE, "always")
     assert runs_in_engine("me/own:1") and runs_in_engine(AWS)
     monkeypatch.setenv(VARIABLE, "sometimes")
@@ -90,12 +93,15 @@ def test_always_needs_an_engine_before_anything_starts(programs, tmp_path: Path)
 
 def test_the_local_names_of_a_uri() -> None:
     uri = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/own:1"
-    assert local_names(uri) == [uri, "team/own:1"]
-    assert local_names("localhost:5000/a/b:2") == ["localhost:5000/a/b:2", "a/b:2"]
-    assert local_names("team/own:1") == ["team/own:1"]
+    assert list_local_names(uri) == [uri, "team/own:1"]
+    assert list_local_names("localhost:5000/a/b:2") == ["localhost:5000/a/b:2", "a/b:2"]
+    assert list_local_names("team/own:1") == ["team/own:1"]
 
 
 def test_the_engine_gets_no_keys_of_aws(monkeypatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
-    assert settings()["DOCKER_HOST"] and "AWS_SECRET_ACCESS_KEY" not in settings()
+    assert (
+        select_client_variables()["DOCKER_HOST"]
+        and "AWS_SECRET_ACCESS_KEY" not in select_client_variables()
+    )

@@ -120,7 +120,7 @@ print("to stderr", file=__import__("sys").stderr)
     assert done["FinalMetricDataList"][0]["Value"] == 0.25
     assert {"loss=0.25", "to stderr"} <= set(aws.log("Training", "contract"))
     [line] = [line for line in aws.all_lines("Training", "contract") if "sha256:" in line]
-    assert find_engine().image(OWN).digest in line
+    assert find_engine().find_image(OWN).digest in line
     until(lambda: not list((aws.state / "jobs/contract").glob("algo-*")), 10)
     until(lambda: not remains(aws.state), 10)
 
@@ -243,7 +243,7 @@ def test_a_job_beyond_its_time_that_hears_nothing_is_killed(aws: Cloud) -> None:
 
 
 def test_the_image_is_found_under_its_local_name(aws: Cloud) -> None:
-    assert find_engine().image(URI).name.removeprefix("localhost/") == OWN
+    assert find_engine().find_image(URI).name.removeprefix("localhost/") == OWN
     missing = URI.replace("own:1", "missing:1")
     with pytest.raises(ClientError) as refused:
         aws.sm.create_training_job(TrainingJobName="missing", **own("pass", image=missing))
@@ -262,8 +262,8 @@ def test_an_image_of_another_registry_is_another_image() -> None:
     other = URI.replace("123456789012", "210987654321").replace("own:1", "foreign:1")
     assert engine.call("tag", OWN, other).returncode == 0
     try:
-        assert engine.image(other).name == other
-        assert engine.image(URI.replace("own:1", "foreign:1")) is None
+        assert engine.find_image(other).name == other
+        assert engine.find_image(URI.replace("own:1", "foreign:1")) is None
     finally:
         engine.call("rmi", other)
 

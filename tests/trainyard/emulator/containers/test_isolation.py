@@ -23,11 +23,11 @@ from trainyard.emulator.containers.isolation import (
     NODE,
     VARIABLE,
     Namespaces,
+    build_mount_command,
     choose,
-    mounting,
     refuse,
 )
-from trainyard.emulator.containers.node import Mount, Node, base_environment, host_names
+from trainyard.emulator.containers.node import Mount, Node, build_base_environment, list_host_names
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long
@@ -35,12 +35,12 @@ pytestmark = pytest.mark.long
 
 def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outcome, dict]:
     """Run bash on ``count`` nodes; return the outcome and each node's log."""
-    hosts = host_names(count)
+    hosts = list_host_names(count)
     way = choose()
     nodes = []
     for host in hosts:
         python = Path(sys.executable)
-        environment = base_environment("x", count, python)
+        environment = build_base_environment("x", count, python)
         node = Node(host, directory / host, ["bash", "-c", script], environment, python)
         node.make_directories("/opt/ml/model")
         way.prepare(node, hosts)
@@ -325,16 +325,16 @@ def test_the_way_can_be_forced(monkeypatch) -> None:
 def test_without_unshare_jobs_are_relocated_and_say_why(monkeypatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    isolation.namespaces_unavailable_reason.cache_clear()
+    isolation.explain_missing_namespaces.cache_clear()
     try:
         assert "unshare and mount (util-linux) not found" in choose().notice
     finally:
-        isolation.namespaces_unavailable_reason.cache_clear()
+        isolation.explain_missing_namespaces.cache_clear()
 
 
 def inside(script: str, *mounts: Mount) -> str:
     """Return what bash prints where the folders are mounted."""
-    command = [*JOB, "--fork", "--kill-child=SIGKILL", "--", *NODE, *mounting(mounts)]
+    command = [*JOB, "--fork", "--kill-child=SIGKILL", "--", *NODE, *build_mount_command(mounts)]
     done = subprocess.run(
         [*command, "/bin/bash", "-c", script],
         capture_output=True, text=True, timeout=60, check=False,

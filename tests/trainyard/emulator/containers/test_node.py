@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.emulator.containers.node import base_environment, cores
+from trainyard.emulator.containers.node import build_base_environment, count_cores
 
 
-@pytest.mark.parametrize("nodes, threads", [(1, cores()), (2, cores() // 2), (1000, 0)])
+@pytest.mark.parametrize("nodes, threads", [(1, count_cores()), (2, count_cores() // 2), (1000, 0)])
 def test_the_nodes_of_a_job_share_the_cores(nodes: int, threads: int):
-    environment = base_environment("x", nodes)
+    environment = build_base_environment("x", nodes)
     assert environment["OMP_NUM_THREADS"] == str(max(1, threads))
     # threads that spin while they wait use about ten times the processor time of the work
     assert environment["OMP_WAIT_POLICY"] == "passive"

@@ -7,8 +7,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, needs_namespaces, processing
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.containers.isolation import namespaces_unavailable_reason
-from trainyard.emulator.containers.proxy import WAYS, way
+from trainyard.emulator.containers.isolation import explain_missing_namespaces
+from trainyard.emulator.containers.proxy import WAYS, find_network_tool
 from trainyard.emulator.server import serve
 
 THERE = [name for name in WAYS if shutil.which(name)]
@@ -16,7 +16,7 @@ THERE = [name for name in WAYS if shutil.which(name)]
 
 @needs_namespaces
 def test_without_a_tool_it_is_refused_before_anything_starts(tmp_path: Path, monkeypatch):
-    assert namespaces_unavailable_reason() is None  # cached now: which finds no unshare below
+    assert explain_missing_namespaces() is None  # cached now: which finds no unshare below
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with (
         pytest.raises(EmulatorError, match="apt install slirp4netns"),
@@ -40,7 +40,10 @@ def test_a_job_has_a_way_out_unless_it_is_isolated(tmp_path: Path) -> None:
         aws = Cloud(endpoint, tmp_path)
         done = aws.process("out", script)
         assert done["ProcessingJobStatus"] == "Completed", done
-        assert aws.log("Processing", "out")[-2:] == [f"nameserver {way().nameserver}", "s3"]
+        assert aws.log("Processing", "out")[-2:] == [
+            f"nameserver {find_network_tool().nameserver}",
+            "s3",
+        ]
         assert "00000000" in aws.log("Processing", "out"), "there is a default route"
         isolated = processing(script) | {"NetworkConfig": {"EnableNetworkIsolation": True}}
         aws.process("in", "", **isolated)

@@ -25,7 +25,11 @@ from botocore.exceptions import ClientError
 from scripts.build_image import mounts, pip_settings
 from tests.container_images import BASE, build, make_base, needs_engine
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, taken_for_aws, training, until
-from trainyard.emulator.containers.container_engine import find_engine, resource_limits, settings
+from trainyard.emulator.containers.container_engine import (
+    build_limit_options,
+    find_engine,
+    select_client_variables,
+)
 
 pytestmark = [pytest.mark.sweep, needs_engine, pytest.mark.timeout(900)]  # their packages: minutes
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
@@ -53,7 +57,7 @@ def build_public(folder: Path, name: str, dockerfile: str, packages: str = "") -
     engine = find_engine()
     options = ["--network", "host"]
     if engine.is_podman:
-        options += resource_limits()
+        options += build_limit_options()
         for mount in mounts(pip_settings(), folder / "pip.conf"):
             options += ["--volume", f"{mount}:ro"]
     return f"{REGISTRY}/{build(folder, f'trainyard-tests/{name}', *options)}"
@@ -227,10 +231,10 @@ def build_mlflow(folder: Path) -> str:
     image = build_public(folder, "mlflow:1", "RUN pip install wheel\n" + "\n".join(rest))
     (folder / "out").mkdir()
     engine = find_engine()
-    limits = resource_limits() if engine.is_podman else []
+    limits = build_limit_options() if engine.is_podman else []
     mount = ["--network", "none", "--volume", f"{folder}/out:/out", "--entrypoint", "python"]
     run = [engine.command, "run", "--rm", *limits, *mount, image.partition("/")[2], "-c", SAVE]
-    subprocess.run(run, check=True, env=settings(), capture_output=True)
+    subprocess.run(run, check=True, env=select_client_variables(), capture_output=True)
     return image
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from trainyard.emulator.containers.supervisor import catches
+from trainyard.emulator.containers.supervisor import handles_sigterm
 
 WAITING = "import signal, sys; {}; print('ready', flush=True); sys.stdin.read()"
 
@@ -27,6 +27,6 @@ def test_a_process_that_asks_for_sigterm_is_known(line: str, expected: bool):
         text=True,
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    assert catches(process.pid) == expected
+    assert handles_sigterm(process.pid) == expected
     process.communicate("")
-    assert not catches(process.pid)
+    assert not handles_sigterm(process.pid)

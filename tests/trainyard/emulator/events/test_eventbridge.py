@@ -19,7 +19,7 @@ from tests.trainyard.emulator.harness import (
     until,
 )
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.events.event_rules import body
+from trainyard.emulator.events.event_rules import render_target_input
 from trainyard.permissions.role_template import read
 
 pytestmark = pytest.mark.long
@@ -273,7 +273,7 @@ TRANSFORMER = {
 )
 def test_what_a_target_gets(target: dict, expected: str) -> None:
     event = {"detail": {"n": 1, "s": "x"}, "time": "2026-11-22T10:00:00Z"}
-    assert body(target, event) == expected
+    assert render_target_input(target, event) == expected
 
 
 def test_rules_and_schedules_outlive_the_emulator(tmp_path: Path) -> None:

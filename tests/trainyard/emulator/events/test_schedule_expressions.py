@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 def after(text: str, moment: str, timezone: str = "UTC", anchor: float = 0) -> str:
     """Return the next time in UTC, as ``2026-11-22T10:00``."""
     start = datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
-    found = parse(text, timezone).next(start, anchor)
+    found = parse(text, timezone).find_next_time(start, anchor)
     return datetime.fromtimestamp(found, UTC).strftime("%Y-%m-%dT%H:%M") if found else "never"
 
 
@@ -53,15 +53,15 @@ def test_a_time_zone_and_an_hour_that_the_clock_leaps_over() -> None:
 def test_a_rate_counts_from_its_anchor(value: int, unit: str, later: int) -> None:
     expression = parse(f"rate({value} {unit}{'' if value == 1 else 's'})")
     step = value * {"minute": 60, "hour": 3600, "day": 86400}[unit]
-    found = expression.next(1000 + later, 1000)
+    found = expression.find_next_time(1000 + later, 1000)
     assert found > 1000 + later >= found - step
     assert (found - 1000) % step == 0
-    assert expression.next(500, 1000) == 1000
+    assert expression.find_next_time(500, 1000) == 1000
 
 
 @given(st.integers(0, 59), st.integers(0, 23), st.integers(1, 7), st.integers(0, 2 * 10**9))
 def test_a_weekday_is_met_within_a_week(minute: int, hour: int, day: int, moment: int) -> None:
-    found = parse(f"cron({minute} {hour} ? * {day} *)").next(moment, 0)
+    found = parse(f"cron({minute} {hour} ? * {day} *)").find_next_time(moment, 0)
     met = datetime.fromtimestamp(found, UTC)
     assert 0 < found - moment <= 7 * 86400
     assert (met.hour, met.minute, met.second) == (hour, minute, 0)

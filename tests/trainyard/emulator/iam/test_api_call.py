@@ -14,12 +14,12 @@ from trainyard.emulator.iam.s3_calls import (
     _ACTIONS,
     HAS_TAGS,
     KEY,
-    job_calls,
-    metric_call,
-    s3_calls,
+    iter_job_calls,
+    iter_s3_calls,
+    make_metric_call,
     step_calls,
 )
-from trainyard.emulator.iam.service_calls import Call, sagemaker_calls, service_calls
+from trainyard.emulator.iam.service_calls import Call, iter_sagemaker_calls, iter_service_calls
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.s3.operation_routes import ROUTES
 
@@ -70,24 +70,24 @@ WITH_HEADERS = [
 
 @pytest.mark.parametrize(("method", "path", "needs"), S3)
 def test_s3(objects: ObjectStore, method: str, path: str, needs: str):
-    assert named(s3_calls(request(method, path), objects)) == needs
+    assert named(iter_s3_calls(request(method, path), objects)) == needs
 
 
 @pytest.mark.parametrize(("headers", "needs"), WITH_HEADERS)
 def test_headers_of_a_put_need_more(objects: ObjectStore, headers: dict, needs: str):
-    assert named(s3_calls(request("PUT", "/b/k", headers=headers), objects)) == needs
+    assert named(iter_s3_calls(request("PUT", "/b/k", headers=headers), objects)) == needs
 
 
 def test_an_object_that_kms_encrypts_needs_its_key(objects: ObjectStore):
     objects.create_bucket("bkt")
-    with objects.blob() as blob:
+    with objects.create_blob() as blob:
         objects.commit("bkt", "k", blob, headers=WITH_HEADERS[-1][0])
-    get = named(s3_calls(request("GET", "/bkt/k"), objects))
+    get = named(iter_s3_calls(request("GET", "/bkt/k"), objects))
     assert get == "s3:GetObject S3:bkt/k, kms:Decrypt arn:aws:kms:us-east-1:1:key/k"
 
 
 def test_a_prefix_is_a_condition_key(objects: ObjectStore):
-    [call] = s3_calls(request("GET", "/b?list-type=2&prefix=a/&max-keys=3"), objects)
+    [call] = iter_s3_calls(request("GET", "/b?list-type=2&prefix=a/&max-keys=3"), objects)
     assert call.context == {"s3:prefix": ("a/",), "s3:max-keys": ("3",)}
 
 
@@ -122,7 +122,7 @@ SAGEMAKER = [
 
 @pytest.mark.parametrize(("operation", "asked", "needs"), SAGEMAKER)
 def test_sagemaker(operation: str, asked: dict, needs: str):
-    assert named(sagemaker_calls(operation, asked)) == needs
+    assert named(iter_sagemaker_calls(operation, asked)) == needs
 
 
 def test_members_of_a_request_are_condition_keys():
@@ -133,7 +133,7 @@ def test_members_of_a_request_are_condition_keys():
         "EnableNetworkIsolation": True,
         "Tags": [{"Key": "Team", "Value": "red"}],
     }
-    call = next(sagemaker_calls("CreateTrainingJob", asked))
+    call = next(iter_sagemaker_calls("CreateTrainingJob", asked))
     assert call.context == {
         "sagemaker:instancetypes": ("ml.m5.large",),
         "sagemaker:volumekmskey": ("k",),
@@ -180,7 +180,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("service", "asked", "needs"), OTHERS)
 def test_other_services(service: str, asked: Request, needs: str):
-    assert named(service_calls(service, asked)) == needs
+    assert named(iter_service_calls(service, asked)) == needs
 
 
 JOB = {
@@ -196,7 +196,7 @@ JOB = {
 
 
 def test_a_jobs_role_needs_what_its_request_names():
-    calls = list(job_calls(JOB))
+    calls = list(iter_job_calls(JOB))
     found = {(call.action, call.resource.rpartition(":")[2]) for call in calls}
     assert {
         ("ecr:BatchGetImage", "repository/pytorch"),
@@ -225,7 +225,7 @@ def test_every_call_is_an_action_that_iam_knows_on_a_resource_that_it_has():
         ("Lambda", {}, {"FunctionArn": f"arn:aws:lambda:{HERE}:function:f"}),
         ("Callback", {}, {"SqsQueueUrl": "https://sqs.us-east-1.amazonaws.com/123456789012/q"}),
     ]
-    calls: list[Call] = [*job_calls(JOB), metric_call("n")]
+    calls: list[Call] = [*iter_job_calls(JOB), make_metric_call("n")]
     for kind, arguments, fields in steps:
         found = list(step_calls(kind, "pipelines-1-a-b", arguments, fields))
         assert found, kind

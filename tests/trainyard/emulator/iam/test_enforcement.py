@@ -27,11 +27,11 @@ from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.iam.authority import Mode
 from trainyard.permissions.pipeline_subject import Subject
-from trainyard.permissions.policy_documents import control_policies
+from trainyard.permissions.policy_documents import read_control_policies
 from trainyard.permissions.policy_evaluation import Decision
 from trainyard.permissions.role_template import derive
-from trainyard.runs.why.diagnosis import diagnose
-from trainyard.runs.why.logged_exceptions import of_text
+from trainyard.runs.why.diagnosis import diagnose_failure
+from trainyard.runs.why.logged_exceptions import parse_evidence
 
 pytestmark = pytest.mark.long
 
@@ -155,7 +155,7 @@ def within(account: Account) -> Iterator[Callable]:
         account.authority.mode = mode
         if file:
             file.write_text(json.dumps(control))
-        account.authority.control = control_policies(file)
+        account.authority.control = read_control_policies(file)
 
     yield setter
     account.authority.mode, account.authority.control = "derived", ()
@@ -195,7 +195,7 @@ def test_without_a_statement_a_step_fails_by_its_name(
     assert f"{who} to perform: {action} on resource: " in reason
     assert resource in reason
     assert f"because no identity-based policy allows the {action} action" in reason
-    cause = diagnose(of_text(reason))
+    cause = diagnose_failure(parse_evidence(reason))
     assert cause.name == "aws/permission"
     assert f"Add to the role's policy ({role}): " in cause.fix
     assert f'"Action": "{action}"' in cause.fix
@@ -399,4 +399,4 @@ def test_a_policy_that_is_none_is_refused(account: Account, tmp_path: Path):
         account.aws.s3.put_bucket_policy(Bucket="bkt", Policy="{}")
     (tmp_path / "scp.json").write_text("[{}]")
     with pytest.raises(EmulatorError, match=r"policy scp.json\[0\]: has no Statement"):
-        control_policies(tmp_path / "scp.json")
+        read_control_policies(tmp_path / "scp.json")

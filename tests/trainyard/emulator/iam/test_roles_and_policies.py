@@ -15,7 +15,7 @@ def test_a_person_is_a_session_of_a_role_that_iam_knows(client: Callable):
     kind, name, _ = arn.rpartition(":")[2].split("/")
     assert kind == "assumed-role"
     iam = client("iam")
-    assert iam.get_role(RoleName=name)["Role"]["Arn"] == access_keys.arn()
+    assert iam.get_role(RoleName=name)["Role"]["Arn"] == access_keys.make_administrator_arn()
     assert [role["RoleName"] for role in iam.list_roles()["Roles"]] == [name]
 
 

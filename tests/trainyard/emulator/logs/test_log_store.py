@@ -61,8 +61,8 @@ def test_no_name_leaves_the_directory(tmp_path: Path, name: str):
     root = tmp_path / "logs"
     LogStore(root).append(name, name, ["message"])
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == list(root.glob("*/*"))
-    assert [name for name, _ in LogStore(root).groups()] == [name]
-    assert [s.name for s in LogStore(root).streams(name)] == [name]
+    assert [name for name, _ in LogStore(root).list_groups()] == [name]
+    assert [s.name for s in LogStore(root).list_streams(name)] == [name]
 
 
 def test_says_what_is_missing(tmp_path: Path):

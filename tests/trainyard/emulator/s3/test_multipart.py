@@ -14,7 +14,13 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.s3.upload_body import ALGORITHMS, LINEAR, composite, encode_sum, full_object
+from trainyard.emulator.s3.upload_body import (
+    ALGORITHMS,
+    LINEAR,
+    compute_composite,
+    compute_full_object,
+    encode_sum,
+)
 
 pytestmark = pytest.mark.long
 
@@ -54,7 +60,7 @@ def test_a_crc_is_the_same_however_the_bytes_come_and_follows_from_its_parts(dat
             plain.update(whole[at : at + 700])
         assert encode_sum(steps) == encode_sum(plain)
         parts = [(of(name, p), len(p)) for p in (whole[:cut], whole[cut:])]
-        assert full_object(name, parts) == encode_sum(plain)
+        assert compute_full_object(name, parts) == encode_sum(plain)
 
 
 @pytest.fixture
@@ -107,7 +113,9 @@ def test_checksums_of_parts_and_of_the_whole(s3, name: str, kind: str):
     at, parts = upload(s3, f"{name}-{kind}", **wanted)
     of_parts = [of(name.lower(), part) for part in PARTS]
     is_full = kind == "FULL_OBJECT"
-    whole = of(name.lower(), b"".join(PARTS)) if is_full else composite(name.lower(), of_parts)
+    whole = (
+        of(name.lower(), b"".join(PARTS)) if is_full else compute_composite(name.lower(), of_parts)
+    )
     field, chosen = f"Checksum{name}", {"MultipartUpload": {"Parts": parts}}
     wrong = {field: of(name.lower(), b"other")}
     assert failure(s3.complete_multipart_upload, **at, **chosen, **wrong) == "BadDigest"

@@ -115,7 +115,7 @@ with store.blob() as blob:
     killed(tmp_path, write)
     assert len(files(tmp_path)) == 2, "the kill came too early to test"
     store = ObjectStore(tmp_path)
-    assert store.path("bucket", "key").read_bytes() == b"old"
+    assert store.locate_file("bucket", "key").read_bytes() == b"old"
     assert [info.key for info in store.list("bucket")] == ["key"]
     assert len(files(tmp_path)) == 1
     [half] = (tmp_path / "interrupted").iterdir()
@@ -182,7 +182,7 @@ def test_an_index_that_has_lost_rows_stops_the_start_and_loses_nothing(
     assert files(thirty) == before
     shutil.copy(whole, thirty / "index.sqlite")
     store = ObjectStore(thirty)
-    assert store.path("bucket", "29").read_bytes() == b"29"
+    assert store.locate_file("bucket", "29").read_bytes() == b"29"
     store.close()
 
 
@@ -202,18 +202,18 @@ def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Pat
 def test_a_write_that_is_killed_after_its_row_is_finished_by_the_next_start(tmp_path, where: str):
     killed(tmp_path, f'{where} = kill\nstore.put_bytes("bucket", "key", b"new")\n')
     store = ObjectStore(tmp_path)
-    assert store.path("bucket", "key").read_bytes() == b"new" and len(files(tmp_path)) == 1
+    assert store.locate_file("bucket", "key").read_bytes() == b"new" and len(files(tmp_path)) == 1
     assert b"old" in [path.read_bytes() for path in (tmp_path / "interrupted").iterdir()]
     store.close()
 
 
 def test_a_write_that_fails_leaves_the_old_bytes_under_their_name(store: ObjectStore):
     store.put_bytes("bucket", "key", b"old")
-    with pytest.raises(RuntimeError), store._writing() as leave:
-        leave(store.head("bucket", "key"))
+    with pytest.raises(RuntimeError), store._begin_write() as leave:
+        leave(store.read_info("bucket", "key"))
         leave(None)
         raise RuntimeError
-    assert store.path("bucket", "key").read_bytes() == b"old"
+    assert store.locate_file("bucket", "key").read_bytes() == b"old"
 
 
 def test_an_object_whose_bytes_are_lost_is_named(thirty: Path, caplog: pytest.LogCaptureFixture):
@@ -233,7 +233,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.create_bucket("bucket")
     store.set("bucket", VERSIONING, "Enabled")
     for number in range(120):
-        with store.blob() as blob:
+        with store.create_blob() as blob:
             blob.write(b"%d" % number)
             store.commit("bucket", f"key-{number % 60}", blob, metadata={"number": f"{number}"})
     assert not (root / "index.seal").exists()
@@ -287,8 +287,8 @@ def test_after_a_kill_a_damaged_index_stops_the_start_or_can_be_read(sound, tmp_
         assert f"{copy / 'index.sqlite'}" in str(refusal)
         assert "restore" in str(refusal)
         return
-    for bucket, _ in store.buckets():
-        for info in [*store.index.versions(bucket, b"", b"\xff"), *store.list(bucket)]:
+    for bucket, _ in store.list_buckets():
+        for info in [*store.index.iter_versions(bucket, b"", b"\xff"), *store.list(bucket)]:
             with contextlib.suppress(ApiError):
                 store.read_bytes(bucket, info.key, info.version)
         store.put_bytes(bucket, "key-1", b"new")

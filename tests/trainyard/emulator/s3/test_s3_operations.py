@@ -91,7 +91,7 @@ def walked(s3, endpoint):
 
 
 def state(store: ObjectStore) -> dict[str, tuple]:
-    rows = {"walked": store.buckets()[0][0] if store.has_bucket("walked") else None}
+    rows = {"walked": store.list_buckets()[0][0] if store.has_bucket("walked") else None}
     for info in store.list("walked") if rows["walked"] else ():
         rows[info.key] = (info.etag, info.last_modified, info.headers, info.metadata)
     rows["settings"] = store.index.run("SELECT * FROM settings")

@@ -71,7 +71,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 def put(aws: Cloud, key: str, data: bytes, damage: Callable[[Path], object]) -> None:
     aws.put(key, data)
-    damage(aws.endpoint.app.objects.path("bkt", key))
+    damage(aws.endpoint.app.objects.locate_file("bkt", key))
 
 
 def body() -> bytes:
@@ -94,7 +94,7 @@ def test_s3_answers_an_internal_error_that_names_the_object(aws: Cloud, damage, 
     source = {"Bucket": "bkt", "Key": "x"}
     message = refused(aws.s3.get_object, **source)
     assert f"s3://bkt/x is damaged: {DAMAGES[damage]}" in message and "put it again" in message
-    file = aws.endpoint.app.objects.path("bkt", "x")  # of no concern to a client
+    file = aws.endpoint.app.objects.locate_file("bkt", "x")  # of no concern to a client
     assert any("s3://bkt/x is damaged" in m and str(file) in m for m in caplog.messages)
     assert str(file) not in message
     assert message == refused(aws.s3.get_object, **source, Range="bytes=29999-30000")
@@ -162,7 +162,7 @@ def test_a_damaged_output_is_no_answer_from_the_cache(aws: Cloud):
     aws.create("cached", [step])
     assert "CacheHitResult" not in aws.run("cached")[1]["A"]
     assert "CacheHitResult" in aws.run("cached")[1]["A"]
-    os.truncate(aws.endpoint.app.objects.path("bkt", "cached/x"), 3)
+    os.truncate(aws.endpoint.app.objects.locate_file("bkt", "cached/x"), 3)
     assert "CacheHitResult" not in aws.run("cached")[1]["A"]
     assert len(aws.get("cached/x")) > 3
 
@@ -215,7 +215,7 @@ def test_bytes_are_those_that_were_put_however_they_are_read(tmp_path_factory, c
         start = data.draw(st.integers(0, len(whole)))
         stop = data.draw(st.integers(start, len(whole)))
         with StoredBytes("x", path, len(whole), sums.to_bytes()) as stored:
-            assert b"".join(stored.chunks(start, stop)) == whole[start:stop]
+            assert b"".join(stored.iter_chunks(start, stop)) == whole[start:stop]
             assert stored.read() == whole
             file = io.BufferedReader(stored, 3)
             file.seek(start)
@@ -234,7 +234,7 @@ def test_no_descriptor_stays_open(tmp_path: Path):
     store = ObjectStore(tmp_path)
     store.create_bucket("bucket")
     store.put_bytes("bucket", "k", b"abc")
-    os.truncate(store.path("bucket", "k"), 2)
+    os.truncate(store.locate_file("bucket", "k"), 2)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(ApiError):

@@ -62,7 +62,9 @@ def run(store: ObjectStore, model: Model, step: tuple) -> None:
 
 def check(store: ObjectStore, model: Model) -> None:
     wanted = model.current()
-    assert {i.key: store.path("bucket", i.key).read_bytes() for i in store.list("bucket")} == wanted
+    assert {
+        i.key: store.locate_file("bucket", i.key).read_bytes() for i in store.list("bucket")
+    } == wanted
     for prefix in ("a", "a/", "/", "é"):
         beginning = [key for key in wanted if key.startswith(prefix)]
         assert [i.key for i in store.list("bucket", prefix)] == sorted(beginning, key=str.encode)
@@ -70,8 +72,10 @@ def check(store: ObjectStore, model: Model) -> None:
         assert store.exists("bucket", key) == (key in wanted)
         for version, data in versions:
             if data is not None:
-                assert store.path("bucket", key, version).read_bytes() == data
-    listed = [(i.key, i.version, i.marker) for i in store.index.versions("bucket", b"", b"\xff")]
+                assert store.locate_file("bucket", key, version).read_bytes() == data
+    listed = [
+        (i.key, i.version, i.marker) for i in store.index.iter_versions("bucket", b"", b"\xff")
+    ]
     keys = sorted(model.keys, key=str.encode)
     assert listed == [(k, v, data is None) for k in keys for v, data in model.keys[k]]
     bytes_of = sum(data is not None for v in model.keys.values() for _, data in v)

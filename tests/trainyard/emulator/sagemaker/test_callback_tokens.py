@@ -11,7 +11,7 @@ from tests.trainyard.emulator.standin import make_client
 from trainyard.commands.callback import main
 from trainyard.common.errors import ServiceError
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_display import status_text
+from trainyard.runs.run_display import format_status
 
 pytestmark = pytest.mark.long
 
@@ -104,7 +104,7 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
         arns = [aws.start("asks") for _ in range(2)]
         tokens = {sent["pipelineExecutionArn"]: sent["token"] for sent in map(message, [aws] * 2)}
         until(lambda: all("Ask" in aws.steps(arn) for arn in arns))
-        table = [status_text(step).plain for step in Execution(arns[0]).steps()]
+        table = [format_status(step).plain for step in Execution(arns[0]).steps()]
         assert table == [f"Executing (waits: trainyard callback {tokens[arns[0]]})"]
         main(None)
         listed = capsys.readouterr().out

@@ -18,7 +18,7 @@ from tests.trainyard.emulator.sagemaker.builders import completed, joined, regis
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import PruningPlan, choose, prune_to_size, size_of
+from trainyard.emulator.sagemaker.pruning import PruningPlan, choose, measure_size, prune_to_size
 
 pytestmark = pytest.mark.long
 
@@ -139,7 +139,7 @@ def test_the_oldest_goes_until_the_rest_is_small_enough(made):
 def test_nothing_that_stays_loses_anything(made, data):
     """For any options: no object of a kept execution is deleted, and less with a larger limit."""
     state, numbers = made
-    size = size_of(state)
+    size = measure_size(state)
     limits = sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2)))
     more = {name: data.draw(st.booleans()) for name in ("include_cached", "inputs")}
     most, least = (chosen(state, numbers, None, limit=limit, **more) for limit in limits)

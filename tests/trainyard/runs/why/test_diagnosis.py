@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.runs.why.diagnosis import SURVIVAL_LINES, Cause, diagnose
-from trainyard.runs.why.logged_exceptions import SIGNATURES, Evidence, line, of_text
+from trainyard.runs.why.diagnosis import SURVIVAL_LINES, Cause, diagnose_failure
+from trainyard.runs.why.logged_exceptions import SIGNATURES, Evidence, make_line, parse_evidence
 
 TRACEBACK = """Traceback (most recent call last):
   File "/opt/ml/code/train.py", line 88, in main
@@ -27,18 +27,18 @@ train.py FAILED
 
 
 def said(reason: str, status: str = "") -> Cause:
-    return diagnose(Evidence(step="Train", reason=reason, status=status))
+    return diagnose_failure(Evidence(step="Train", reason=reason, status=status))
 
 
 def logged(*machines: str) -> Cause:
     """A machine's log is a text; their lines alternate."""
     rows = [
-        (number, line(f"algo-{host}", number, text))
+        (number, make_line(f"algo-{host}", number, text))
         for host, log in enumerate(machines, 1)
         for number, text in enumerate(log.splitlines(), 1)
     ]
     ordered = tuple(row for _, row in sorted(rows, key=lambda row: row[0]))
-    return diagnose(Evidence(step="Train", lines=ordered))
+    return diagnose_failure(Evidence(step="Train", lines=ordered))
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda one: one.name)
@@ -114,9 +114,14 @@ def test_what_the_service_says_is_told_as_it_is():
 
 def test_what_the_sdk_writes_before_a_reason_is_taken_off():
     text = "UnexpectedStatusException: Error for Training job x: Failed. Reason: AlgorithmError: {}"
-    assert diagnose(of_text(text.format("Exit Code: 139"))).name == "hardware/segfault"
-    assert diagnose(of_text(text.format("Exit Code: 1"))).certainty == "unknown"
-    assert diagnose(of_text(text.format("no rows left, exit code: 1"))).sentence == "no rows left"
+    assert (
+        diagnose_failure(parse_evidence(text.format("Exit Code: 139"))).name == "hardware/segfault"
+    )
+    assert diagnose_failure(parse_evidence(text.format("Exit Code: 1"))).certainty == "unknown"
+    assert (
+        diagnose_failure(parse_evidence(text.format("no rows left, exit code: 1"))).sentence
+        == "no rows left"
+    )
 
 
 def test_a_watch_rule_that_stopped_a_training_is_the_cause():
@@ -166,7 +171,7 @@ def test_a_known_text_in_a_log_is_a_cause(text: str):
     cause = logged(log)
     assert cause.name == LINES[text]
     assert text.strip() in [row.strip() for row in cause.lines] and cause.host == "algo-1"
-    assert diagnose(of_text(log)).name == LINES[text]
+    assert diagnose_failure(parse_evidence(log)).name == LINES[text]
 
 
 CACHE = TRACEBACK.format(end="KeyError: 'a cache'")
@@ -347,7 +352,9 @@ DRESSES: dict[str, Callable[[str, int], str]] = {
 def test_a_dressed_log_has_the_cause_of_the_bare_one(dress: Callable[[str, int], str]):
     def told(log: str) -> Cause:
         rows = log.splitlines()
-        return diagnose(of_text("\n".join(dress(row, n) for n, row in enumerate(rows))))
+        return diagnose_failure(
+            parse_evidence("\n".join(dress(row, n) for n, row in enumerate(rows)))
+        )
 
     assert told(LABEL).certainty == "certain"
     assert "train.py:88: KeyError: 'label'" in told(f"step 3 loss 2.31\n{LABEL}").sentence
@@ -360,7 +367,7 @@ TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=10
 
 @given(before=TEXTS, after=TEXTS)
 def test_any_text_has_an_answer(before: list[str], after: list[str]):
-    told = diagnose(of_text("\n".join([*before, LABEL, *after])))
+    told = diagnose_failure(parse_evidence("\n".join([*before, LABEL, *after])))
     assert told.sentence and told.certainty in ("certain", "likely", "unknown")
 
 

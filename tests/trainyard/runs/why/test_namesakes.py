@@ -4,8 +4,8 @@
 
 import pytest
 
-from trainyard.runs.why.diagnosis import diagnose
-from trainyard.runs.why.logged_exceptions import of_text
+from trainyard.runs.why.diagnosis import diagnose_failure
+from trainyard.runs.why.logged_exceptions import parse_evidence
 
 NAMESAKES = {
     "requests.exceptions.InvalidHeader: Header value must be str or bytes": "program/damaged",
@@ -42,8 +42,8 @@ FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 9, in <mod
 
 @pytest.mark.parametrize(("text", "other"), NAMESAKES.items(), ids=NAMESAKES.values())
 def test_what_another_cause_is_called_by_is_not_taken_for_it(text: str, other: str):
-    assert diagnose(of_text(FRAMES + text)).name != other
-    assert diagnose(of_text(text)).name != other
+    assert diagnose_failure(parse_evidence(FRAMES + text)).name != other
+    assert diagnose_failure(parse_evidence(text)).name != other
 
 
 BASH = "/bin/bash^M: bad interpreter: No such file or directory"
@@ -81,7 +81,7 @@ REMOTE = "Some NCCL operations have failed or timed out: ncclRemoteError"
 )
 def test_what_a_short_text_says_is_told(text: str, name: str, says: str):
     is_raised = name in ("exception", "program/not-finite")
-    told = diagnose(of_text(FRAMES + text if is_raised else text))
+    told = diagnose_failure(parse_evidence(FRAMES + text if is_raised else text))
     assert told.name == (name or told.name) and says in told.sentence
 
 
@@ -95,7 +95,9 @@ def test_what_a_short_text_says_is_told(text: str, name: str, says: str):
 )
 def test_of_what_healthy_jobs_log_nothing_is_said(line: str):
     end = "sagemaker-training-toolkit ERROR    Reporting training FAILURE\nExitCode 1"
-    assert diagnose(of_text(f"{line}\nstep 1 loss 2.3\n{end}")).certainty == "unknown"
+    assert (
+        diagnose_failure(parse_evidence(f"{line}\nstep 1 loss 2.3\n{end}")).certainty == "unknown"
+    )
 
 
 DISK = "OSError: [Errno 28] No space left on device: 'x'"
@@ -113,4 +115,4 @@ DISK = "OSError: [Errno 28] No space left on device: 'x'"
     ids=["a death before", "words of handling", "a logger's own", "quoted", "another service"],
 )
 def test_none_of_these_is_certain(log: str):
-    assert diagnose(of_text(log)).certainty != "certain"
+    assert diagnose_failure(parse_evidence(log)).certainty != "certain"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import clean_environment
-from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.logged_exceptions import of_text
+from trainyard.runs.why.diagnosis import Cause, diagnose_failure
+from trainyard.runs.why.logged_exceptions import parse_evidence
 
 
 def failed(*command: str | Path) -> Cause:
@@ -27,7 +27,7 @@ def failed(*command: str | Path) -> Cause:
         check=False,
     )
     assert done.returncode != 0
-    return diagnose(of_text(done.stderr))
+    return diagnose_failure(parse_evidence(done.stderr))
 
 
 CALLERS = {

@@ -19,7 +19,7 @@ from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
 from trainyard.runs.why.diagnosis import Cause
-from trainyard.runs.why.read_evidence import causes_of
+from trainyard.runs.why.read_evidence import find_causes
 
 Failure = Mapping[str, Any]
 FAILURES: dict[str, Failure] = yaml.safe_load(
@@ -134,7 +134,7 @@ def test_a_step_that_really_fails_has_its_cause(name: str, service: Service) -> 
     service.create(pipeline, {"Version": "2020-12-01", "Steps": steps}, service.queue())
     arn = service.start(pipeline)
     service.ended(arn)
-    [cause, *_] = [cause for cause in causes_of(Execution(arn)) if cause.step == "Breaks"]
+    [cause, *_] = [cause for cause in find_causes(Execution(arn)) if cause.step == "Breaks"]
     assert not verdict(failure["right"].split(), cause, failure.get("says", ""))
 
 

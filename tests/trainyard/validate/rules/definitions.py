@@ -5,7 +5,7 @@ from copy import deepcopy
 from operator import delitem, setitem
 from typing import Any
 
-from trainyard.language.definition_document import Document, steps_of
+from trainyard.language.definition_document import Document, iter_steps
 
 Change = Callable[[dict[str, Any]], None]
 ROLE = "arn:aws:iam::111122223333:role/pipeline"
@@ -221,7 +221,7 @@ def valid() -> dict[str, Any]:
 
 def document(definition: dict[str, Any]) -> Document:
     parameters = {entry["Name"]: entry for entry in definition["Parameters"]}
-    steps = tuple(steps_of(definition["Steps"]))
+    steps = tuple(iter_steps(definition["Steps"]))
     return Document(document=definition, parameters=parameters, steps=steps)
 
 

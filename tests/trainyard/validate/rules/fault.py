@@ -41,7 +41,7 @@ class Fault:
 
     def findings(self) -> list[Finding]:
         """What the rule says of it."""
-        return list(RULES[self.rule].findings(document(self.apply())))
+        return list(RULES[self.rule].iter_findings(document(self.apply())))
 
     def assert_found(self) -> None:
         """The rule says something, all of it, and at a place that is there."""

@@ -11,7 +11,7 @@ from tests.trainyard.validate.rules.definitions import document, valid
 from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.faults import FAULTS, NEAR
 from trainyard.validate import check
-from trainyard.validate.rules import ORDER, findings
+from trainyard.validate.rules import ORDER, apply_rules
 from trainyard.validate.rules.rule import RULES, get_document, rule
 
 pytestmark = pytest.mark.long
@@ -23,7 +23,7 @@ def named(faults: tuple[Fault, ...]) -> Any:
 
 
 def test_the_valid_definition_breaks_no_rule():
-    assert list(findings(document(valid()))) == []
+    assert list(apply_rules(document(valid()))) == []
 
 
 def test_each_rule_has_what_breaks_it_and_what_does_not():
@@ -82,7 +82,7 @@ def test_what_is_known_only_at_run_time_breaks_no_rule():
         if step["Name"] == "Train":
             job["HyperParameters"] = dict.fromkeys(job["HyperParameters"], later)
             job["StoppingCondition"]["MaxRuntimeInSeconds"] = later
-    assert list(findings(document(definition))) == []
+    assert list(apply_rules(document(definition))) == []
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_junk_in_the_arguments_or_the_retries_is_no_crash(junk: tuple[Any, ...])
             own = {"RetryPolicies": step.get("RetryPolicies", [])}
             for _ in itertools.chain(replaced(step["Arguments"], others), replaced(own, others)):
                 steps = [step] if len(junk) > 1 else definition["Steps"]
-                list(findings(document({**definition, "Steps": steps})))
+                list(apply_rules(document({**definition, "Steps": steps})))

@@ -44,21 +44,21 @@ def read(folder: Path, form: str, has_weights: bool) -> Rows | None:
     """Return all rows of ``folder`` (or of a file). Return None if there are no rows. Raises
     UserError if they cannot be read.
     """
-    files = [path for path in _files(folder) if path.stat().st_size]
+    files = [path for path in _iter_files(folder) if path.stat().st_size]
     if not files:
         return None
     if form == CSV:
-        rows = _csv_rows(files, has_weights)
+        rows = _read_csv_rows(files, has_weights)
     elif form == LIBSVM:
-        rows = _libsvm_rows(files)
+        rows = _read_libsvm_rows(files)
     else:
-        rows = _parquet_rows(files)
+        rows = _read_parquet_rows(files)
     if not rows.label.size:
         raise UserError("Got input data without labels. Please check the input data set.")
     return rows
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _iter_files(folder: Path) -> Iterator[Path]:
     """Iterate over the data files in the order of their paths, without hidden files and markers
     such as ``_SUCCESS``.
     """
@@ -68,7 +68,7 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def delimiter(line: str) -> str:
+def detect_delimiter(line: str) -> str:
     """Return the column separator of a CSV file whose first line is ``line``. Raises UserError if
     there is none.
     """
@@ -78,10 +78,10 @@ def delimiter(line: str) -> str:
         raise UserError(f"Could not determine delimiter on line {line[:50]}:\n{error}") from None
 
 
-def _csv_rows(files: list[Path], has_weights: bool) -> Rows:
+def _read_csv_rows(files: list[Path], has_weights: bool) -> Rows:
     with files[0].open(errors="ignore") as first:
-        separator = delimiter(first.readline())
-    tables = [_csv_table(path, separator) for path in files]
+        separator = detect_delimiter(first.readline())
+    tables = [_read_csv_table(path, separator) for path in files]
     widths = {table.shape[1] for table in tables}
     if len(widths) > 1:
         raise UserError(f"Failed to load csv data: files of {sorted(widths)} columns")
@@ -96,7 +96,7 @@ def _csv_rows(files: list[Path], has_weights: bool) -> Rows:
     return Rows(table[:, 2 if has_weights else 1 :], label, weight)
 
 
-def _csv_table(path: Path, separator: str) -> np.ndarray:
+def _read_csv_table(path: Path, separator: str) -> np.ndarray:
     """Return the cells as float32. An empty or non-numeric cell is NaN, as in XGBoost's parser."""
     options: dict[str, Any] = {"dtype": np.float32, "comments": None, "delimiter": separator}
     # loadtxt is fast but refuses missing cells; genfromtxt accepts them but is slow.
@@ -113,7 +113,7 @@ def _csv_table(path: Path, separator: str) -> np.ndarray:
     return table
 
 
-def _libsvm_rows(files: list[Path]) -> Rows:
+def _read_libsvm_rows(files: list[Path]) -> Rows:
     """Read lines ``label[:weight] index:value …``. Indices start at 0, as without
     ``indexing_mode``.
     """
@@ -146,7 +146,7 @@ def _libsvm_rows(files: list[Path]) -> Rows:
     )
 
 
-def _parquet_rows(files: list[Path]) -> Rows:
+def _read_parquet_rows(files: list[Path]) -> Rows:
     try:
         import pyarrow.parquet
 

@@ -78,24 +78,24 @@ _NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 _VERSION = re.compile(r"(\d+)\.(\d+)-")
 
 
-def repository(image: str) -> str:
+def parse_repository(image: str) -> str:
     """Return the part of ``image`` between the last slash and the tag or digest."""
     return image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":", maxsplit=1)[0]
 
 
 def is_xgboost(image: str) -> bool:
     """Return whether ``image`` is one of AWS's images of the XGBoost algorithm."""
-    name = repository(image)
+    name = parse_repository(image)
     first = name == "xgboost" and image.partition(".dkr.ecr.")[0] in _FIRST_XGBOOST
     return first or name == "sagemaker-xgboost"
 
 
 def is_another(image: str) -> bool:
     """Return whether ``image`` is that of one of AWS's other algorithms."""
-    return repository(image) in OTHERS and ".dkr.ecr." in image and image.endswith(":1")
+    return parse_repository(image) in OTHERS and ".dkr.ecr." in image and image.endswith(":1")
 
 
-def metric_definitions() -> list[dict[str, str]]:
+def list_metric_definitions() -> list[dict[str, str]]:
     """Return the MetricDefinitions that SageMaker itself adds to a job of this algorithm.
 
     They have the form of AWS's DescribeTrainingJob response. On AWS the list depends on the
@@ -108,7 +108,7 @@ def metric_definitions() -> list[dict[str, str]]:
     ]
 
 
-def version(image: str) -> tuple[int, int]:
+def parse_version(image: str) -> tuple[int, int]:
     """Return the version of an image: (1, 0) for ``…/sagemaker-xgboost:1.0-1-cpu-py3``.
 
     A tag without a version (``xgboost:1``, ``xgboost:latest``) means the first image, which has
@@ -130,7 +130,7 @@ def format_of(content_type: str | None) -> str | None:
     return CONTENT_TYPES.get(content_type.lower().partition(";")[0].strip())
 
 
-def label_size(content_type: str) -> str:
+def parse_label_size(content_type: str) -> str:
     """Return label_size as text: ``1`` for ``text/csv; label_size=1``, which is the default and the
     only value that the algorithm accepts.
     """

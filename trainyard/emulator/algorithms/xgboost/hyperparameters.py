@@ -139,13 +139,13 @@ in the container's source.
 """
 
 
-def names(version: tuple[int, int]) -> list[str]:
+def list_names(version: tuple[int, int]) -> list[str]:
     """Return the names of all hyperparameters, including aliases, of an image of that version."""
     hyperparameters = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
     return [name for name in hyperparameters if name != "silent" or version <= (1, 0)]
 
 
-def own_name(name: str) -> str:
+def resolve_alias(name: str) -> str:
     """Return the name that an alias stands for: ``eta`` for ``learning_rate``. Return other names
     unchanged.
     """
@@ -154,23 +154,23 @@ def own_name(name: str) -> str:
 
 def is_whole(name: str) -> bool:
     """Return whether the hyperparameter's values are integers."""
-    return own_name(name) in _INTEGERS
+    return resolve_alias(name) in _INTEGERS
 
 
-def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
+def explain_fault(name: str, text: str, version: tuple[int, int]) -> str | None:
     """Return the algorithm's error for a single hyperparameter. Return None if it is valid."""
     try:
-        _check_range(own_name(name), _parse(own_name(name), text, version))
+        _check_range(resolve_alias(name), _parse(resolve_alias(name), text, version))
     except UserError as error:
         return str(error)
     return None
 
 
-def fault_together(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> str | None:
+def explain_conflict(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> str | None:
     """Return the algorithm's error for values that are valid alone but not together. Return None if
     there is none.
     """
-    texts = {own_name(name): text for name, text in hyperparameters.items()}
+    texts = {resolve_alias(name): text for name, text in hyperparameters.items()}
     try:
         _check_together({name: _parse(name, text, version) for name, text in texts.items()})
     except UserError as error:
@@ -184,7 +184,7 @@ def validate(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> di
 
     Raises :class:`UserError`, in the algorithm's words, if the algorithm refuses them.
     """
-    texts = {own_name(name): value for name, value in hyperparameters.items()}
+    texts = {resolve_alias(name): value for name, value in hyperparameters.items()}
     if REQUIRED_NAME not in texts:
         raise UserError(f"Missing required hyperparameter: {REQUIRED_NAME}")
     values = {name: _parse(name, text, version) for name, text in texts.items()}

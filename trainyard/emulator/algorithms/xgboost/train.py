@@ -58,7 +58,7 @@ class Job:
     base: Path
     version: tuple[int, int]
 
-    def config(self, name: str) -> dict:
+    def read_config(self, name: str) -> dict:
         path = self.base / f"input/config/{name}.json"
         return json.loads(path.read_text()) if path.is_file() else {}
 
@@ -70,15 +70,15 @@ def print_info(text: str) -> None:
 def run(job: Job) -> None:
     """Train and save the model. Raises UserError, AlgorithmError."""
     print_info("Running XGBoost Sagemaker in algorithm mode")
-    values = validate(job.config("hyperparameters"), job.version)
+    values = validate(job.read_config("hyperparameters"), job.version)
     print_info("Single node training.")
-    booster = _train(job, values, _matrices(job, bool(values.get("csv_weights"))))
+    booster = _train(job, values, _load_matrices(job, bool(values.get("csv_weights"))))
     save(booster, job.base / "model" / MODEL, job.version)
 
 
-def _matrices(job: Job, has_weights: bool) -> dict[str, xgboost.DMatrix]:
+def _load_matrices(job: Job, has_weights: bool) -> dict[str, xgboost.DMatrix]:
     """Return the matrix of each channel."""
-    channels = job.config("inputdataconfig")
+    channels = job.read_config("inputdataconfig")
     _check_channels(channels)
     form = format_of(channels["train"].get("ContentType")) or ""
     rows_by_channel: dict[str, Rows] = {}
@@ -112,11 +112,13 @@ def _train(
     job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix]
 ) -> xgboost.Booster:
     objective = values.get("objective", "reg:squarederror")
-    metrics = _metrics(values)
+    metrics = _list_metrics(values)
     custom_metrics = [name for name in metrics if name in xgboost_metrics.CUSTOM]
     parameters = {name: value for name, value in values.items() if name not in _OWN_PARAMETERS}
-    parameters = _for_xgboost(parameters, [name for name in metrics if name not in custom_metrics])
-    earlier_model, completed_rounds = _checkpoint(job)
+    parameters = _convert_parameters(
+        parameters, [name for name in metrics if name not in custom_metrics]
+    )
+    earlier_model, completed_rounds = _find_checkpoint(job)
     rounds = values["num_round"] - completed_rounds
     if rounds < 1:
         return xgboost.Booster(model_file=earlier_model)
@@ -129,7 +131,9 @@ def _train(
             custom_metric=xgboost_metrics.evaluator(custom_metrics, objective)
             if custom_metrics
             else None,
-            callbacks=_callbacks(job, values, metrics, "validation" in matrices, completed_rounds),
+            callbacks=_make_callbacks(
+                job, values, metrics, "validation" in matrices, completed_rounds
+            ),
             xgb_model=earlier_model,
             verbose_eval=False,
         )
@@ -140,14 +144,14 @@ def _train(
         raise AlgorithmError(f"XGB train call failed with exception:\n {text}") from None
 
 
-def _metrics(values: dict[str, Any]) -> list[str]:
+def _list_metrics(values: dict[str, Any]) -> list[str]:
     """Return eval_metric together with the tuning job's objective metric, if there is one."""
     objective = values.get("_tuning_objective_metric", ":").split(":")[1]
     metrics = values.get("eval_metric", [])
     return sorted({*metrics, objective}) if objective else list(metrics)
 
 
-def _for_xgboost(parameters: dict[str, Any], metrics: list[str]) -> dict[str, Any]:
+def _convert_parameters(parameters: dict[str, Any], metrics: list[str]) -> dict[str, Any]:
     """Return the parameters in the form that XGBoost accepts on a machine without a GPU."""
     parameters = {k: v for k, v in parameters.items() if k != "eval_metric"}
     if metrics:
@@ -164,11 +168,11 @@ def _for_xgboost(parameters: dict[str, Any], metrics: list[str]) -> dict[str, An
     return parameters
 
 
-def _checkpoint(job: Job) -> tuple[str | None, int]:
+def _find_checkpoint(job: Job) -> tuple[str | None, int]:
     """Return the path of the newest checkpoint and its number of rounds. Return None and 0 if there
     is none.
     """
-    folder = job.config("checkpointconfig").get("LocalPath")
+    folder = job.read_config("checkpointconfig").get("LocalPath")
     checkpoints = {
         int(match[1]): str(path)
         for path in (Path(folder).glob(f"{CHECKPOINT}*") if folder else ())
@@ -183,11 +187,11 @@ def _checkpoint(job: Job) -> tuple[str | None, int]:
     return newest, completed_rounds
 
 
-def _callbacks(
+def _make_callbacks(
     job: Job, values: dict[str, Any], metrics: list[str], valid: bool, completed_rounds: int
 ) -> list[xgboost.callback.TrainingCallback]:
     callbacks: list[xgboost.callback.TrainingCallback] = [ScorePrinter(completed_rounds)]
-    if folder := job.config("checkpointconfig").get("LocalPath"):
+    if folder := job.read_config("checkpointconfig").get("LocalPath"):
         callbacks.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
     if values.get("save_model_on_termination") == "true":
         target = job.base / "model" / MODEL
@@ -196,11 +200,11 @@ def _callbacks(
         # Early stopping uses the tuning objective, or else the last eval_metric.
         objective = values.get("_tuning_objective_metric", ":").split(":")[1]
         metric = objective or next(iter(reversed(values.get("eval_metric", []))), None)
-        callbacks += _early_stopping(job, rounds, metric, valid)
+        callbacks += _make_early_stopping(job, rounds, metric, valid)
     return callbacks
 
 
-def _early_stopping(
+def _make_early_stopping(
     job: Job, rounds: int, metric: str | None, valid: bool
 ) -> list[xgboost.callback.TrainingCallback]:
     """Return a list with the early-stopping callback, or an empty list if it has no effect."""

@@ -31,7 +31,7 @@ _OF_NUMBERS = ("mse", "r2")
 CUSTOM = _SCORES.keys()
 
 
-def evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, Any], list]:
+def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, Any], list]:
     """Return XGBoost's ``custom_metric``: predictions and a DMatrix to (name, value) pairs.
 
     Raises UserError if the job's interpreter lacks scikit-learn.

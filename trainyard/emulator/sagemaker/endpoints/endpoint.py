@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.emulator.request_scope import ApiError, Thread, invalid, make_arn
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn, make_validation_error
 from trainyard.emulator.sagemaker.endpoints.serving_instance import (
     Answer,
     Fleet,
@@ -58,12 +58,14 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
     rollback = config.get("AutoRollbackConfiguration") or {}
     alarms = tuple(alarm["AlarmName"] for alarm in rollback.get("Alarms", []))
     if blue_green and rolling:
-        raise invalid("DeploymentConfig: BlueGreenUpdatePolicy or RollingUpdatePolicy, not both")
+        raise make_validation_error(
+            "DeploymentConfig: BlueGreenUpdatePolicy or RollingUpdatePolicy, not both"
+        )
     if rolling:
-        step = _share(rolling, "MaximumBatchSize", instances)
+        step = _compute_share(rolling, "MaximumBatchSize", instances)
         limit = rolling.get("MaximumExecutionTimeoutInSeconds", float("inf"))
         bake = rolling["WaitIntervalInSeconds"]
-        return Deployment(_steps(step), bake, 0.0, limit, alarms)
+        return Deployment(_compute_steps(step), bake, 0.0, limit, alarms)
     if not blue_green:
         return Deployment(alarms=alarms)
     routing = blue_green["TrafficRoutingConfiguration"]
@@ -72,7 +74,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
     shares = _plan_traffic(routing, instances)
     bake = routing["WaitIntervalInSeconds"]
     if limit <= bake * len(shares) + termination:
-        raise invalid(
+        raise make_validation_error(
             f"MaximumExecutionTimeoutInSeconds {limit} must be more than the waits: {len(shares)} "
             f"times {bake} and {termination} s"
         )
@@ -83,15 +85,17 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
     """Return green's share of the requests after each shift."""
     kind = routing["Type"]
     if kind == "CANARY":
-        return (_share(routing, "CanarySize", instances), 1.0)
+        return (_compute_share(routing, "CanarySize", instances), 1.0)
     if kind == "LINEAR":
-        return _steps(_share(routing, "LinearStepSize", instances))
+        return _compute_steps(_compute_share(routing, "LinearStepSize", instances))
     if kind != "ALL_AT_ONCE":
-        raise invalid(f"TrafficRoutingConfiguration.Type {kind!r}: ALL_AT_ONCE, CANARY or LINEAR")
+        raise make_validation_error(
+            f"TrafficRoutingConfiguration.Type {kind!r}: ALL_AT_ONCE, CANARY or LINEAR"
+        )
     return (1.0,)
 
 
-def _steps(step: float) -> tuple[float, ...]:
+def _compute_steps(step: float) -> tuple[float, ...]:
     """Return the shares of a shift in equal steps. The last share is 1."""
     # 1e-9: rounding errors of the share must neither remove nor add a step.
     count = int(1 / step + 1e-9)
@@ -99,21 +103,23 @@ def _steps(step: float) -> tuple[float, ...]:
     return tuple(shares if shares[-1] > 1 - 1e-9 else [*shares, 1.0])
 
 
-def _share(config: dict, member: str, instances: int) -> float:
+def _compute_share(config: dict, member: str, instances: int) -> float:
     """Return a member of the DeploymentConfig as a share of the instances.
 
     Raises ``ValidationException`` if it is missing or outside of its LIMITS.
     """
     if member not in config:
-        raise invalid(f"DeploymentConfig: {member} is missing")
+        raise make_validation_error(f"DeploymentConfig: {member} is missing")
     kind, value = config[member]["Type"], config[member]["Value"]
     share = value / instances if kind == "INSTANCE_COUNT" else value / 100
     least, most = LIMITS[member]
     if instances == 1 and kind == "INSTANCE_COUNT":
-        raise invalid(f"{member} of {value} of one instance is all: use CAPACITY_PERCENT, or more")
+        raise make_validation_error(
+            f"{member} of {value} of one instance is all: use CAPACITY_PERCENT, or more"
+        )
     if not (least <= share <= most and share > 0):
         bounds = f"{least:.0%} to {most:.0%} of the {instances} instances"
-        raise invalid(f"{member} {kind} {value}: expected {bounds}")
+        raise make_validation_error(f"{member} {kind} {value}: expected {bounds}")
     return share
 
 
@@ -137,7 +143,7 @@ class VariantAnswer:
     seconds: float
 
 
-def arn_of(name: str) -> str:
+def make_endpoint_arn(name: str) -> str:
     return make_arn("sagemaker", f"endpoint/{name.lower()}")
 
 
@@ -147,7 +153,7 @@ class Endpoint:
     def __init__(
         self, place: JobServices, name: str, config: dict, list_alarms: ListAlarms
     ) -> None:
-        self.arn = arn_of(name)
+        self.arn = make_endpoint_arn(name)
         self.name, self.status, self.failure = name, "Creating", ""
         self.creation_time = self.modification_time = time.time()
         self.deployment_config: dict = {}
@@ -168,7 +174,7 @@ class Endpoint:
         """Start the endpoint in the background. ``status`` later becomes ``InService`` or
         ``Failed``.
         """
-        self._begin("Creating", self._come_up)
+        self._begin("Creating", self._start_first_fleet)
 
     def update(self, config: dict, deployment: Deployment, deployment_config: dict) -> None:
         """Start an update to ``config`` in the background, while the current fleet keeps serving.
@@ -190,8 +196,10 @@ class Endpoint:
                 fleet = self._blue
                 if self._green:
                     shares = {"green": self._share, "blue": 1 - self._share}
-                    fleet = self._green if self._turns.next(shares) == "green" else self._blue
-                variant = stack.enter_context(fleet.serving(target))
+                    fleet = (
+                        self._green if self._turns.choose_name(shares) == "green" else self._blue
+                    )
+                variant = stack.enter_context(fleet.acquire_variant(target))
             began = time.monotonic()
             try:
                 answer = variant.instance.invoke(body, headers)
@@ -247,32 +255,32 @@ class Endpoint:
             if self._worker and (self.status != "InService" or self._worker.is_alive()):
                 message = f"Cannot update endpoint {self.name!r}: it is {self.status}"
                 raise ApiError("ValidationException", message)
-            self._become(status)
+            self._set_status(status)
             self._deployment_start = time.time()
             self._worker = Thread(target=work, name=self.name, daemon=True)
             self._worker.start()
 
-    def _become(self, status: str, failure: str = "") -> None:
+    def _set_status(self, status: str, failure: str = "") -> None:
         with self._lock:
             self.status, self.failure, self.modification_time = status, failure[:1024], time.time()
 
-    def _come_up(self) -> None:
+    def _start_first_fleet(self) -> None:
         """Start the first fleet and wait until it is in service or has failed."""
         self._blue.start()
         self._blue.wait()
         failure = self._blue.failure
         if failure:
             self._blue.stop()
-        self._become("Failed" if failure else "InService", failure)
+        self._set_status("Failed" if failure else "InService", failure)
 
     def _deploy(self, fleet: Fleet, deployment: Deployment) -> None:
         """Carry out an update: start the fleet, shift the requests, then complete the update or
         roll it back.
         """
         end = time.monotonic() + deployment.limit
-        reason = self._alarm_reason(deployment.alarms)
+        reason = self._explain_alarms(deployment.alarms)
         if reason:  # before the update, too: developer guide, "Auto-Rollback Configuration"
-            return self._become("InService", f"The deployment was not begun: {reason}")
+            return self._set_status("InService", f"The deployment was not begun: {reason}")
         with self._lock:
             if self._end_event.is_set():  # deleted meanwhile: nothing would stop the new fleet
                 return
@@ -298,7 +306,7 @@ class Endpoint:
         """
         bake_end = time.monotonic() + seconds
         while True:
-            if reason := self._alarm_reason(deployment.alarms):
+            if reason := self._explain_alarms(deployment.alarms):
                 return reason
             if self._green and (failure := self._green.failure):
                 return failure
@@ -310,7 +318,7 @@ class Endpoint:
             if remaining <= 0 or self._end_event.wait(min(POLL_SECONDS, remaining)):
                 return ""
 
-    def _alarm_reason(self, alarms: tuple[str, ...]) -> str:
+    def _explain_alarms(self, alarms: tuple[str, ...]) -> str:
         names = self._list_alarms(alarms) if alarms else []
         return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
 
@@ -321,14 +329,14 @@ class Endpoint:
         # Without the lock, so that green takes requests while blue completes its last ones.
         blue.drain()
         blue.stop()
-        self._become("InService")
+        self._set_status("InService")
 
     def _roll_back(self, fleet: Fleet, reason: str) -> None:
         """Return all requests to the blue fleet, and stop the green one."""
         with self._lock:
-            self._become("RollingBack")
+            self._set_status("RollingBack")
             self._green, self._share = None, 0.0
         log.warning("endpoint %s goes back to %s: %s", self.name, self._blue.name, reason)
         fleet.drain()
         fleet.stop()
-        self._become("InService", f"The deployment was rolled back: {reason}")
+        self._set_status("InService", f"The deployment was rolled back: {reason}")

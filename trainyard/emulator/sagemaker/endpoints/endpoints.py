@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from trainyard.emulator.cloudwatch.alarms import Alarms
-from trainyard.emulator.request_scope import ApiError, invalid, page, sort_items
+from trainyard.emulator.request_scope import ApiError, make_page, make_validation_error, sort_items
 from trainyard.emulator.request_shapes import Check, refuse_choice
-from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, arn_of, plan_deployment
+from trainyard.emulator.sagemaker.endpoints.endpoint import (
+    Endpoint,
+    make_endpoint_arn,
+    plan_deployment,
+)
 from trainyard.emulator.sagemaker.endpoints.invocations import Invocations, Reply
 from trainyard.emulator.sagemaker.endpoints.model_containers import Forward, Models
 from trainyard.emulator.sagemaker.jobs.job import JobServices
@@ -49,22 +53,28 @@ class EndpointConfigs:
         Raises ``ValidationException`` if a model is missing, or if the request needs something that
         an endpoint cannot do here.
         """
-        for check in checks(request):
+        for check in iter_checks(request):
             check()
         variants = request["ProductionVariants"]
         names = [variant["VariantName"] for variant in variants]
         if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
-            raise invalid(f"ProductionVariants {names}: expected 1 to 10 with a name each")
+            raise make_validation_error(
+                f"ProductionVariants {names}: expected 1 to 10 with a name each"
+            )
         for variant in variants:
             location = f"variant {variant['VariantName']}"
             if not variant.get("ModelName"):
-                raise invalid(f"{location} has no ModelName: inference components are not run here")
+                raise make_validation_error(
+                    f"{location} has no ModelName: inference components are not run here"
+                )
             if not variant.get("InstanceType"):
-                raise invalid(f"{location} has no InstanceType")
+                raise make_validation_error(f"{location} has no InstanceType")
             refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
             self._models.describe(variant["ModelName"])
         if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
-            raise invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
+            raise make_validation_error(
+                "ProductionVariants: at least one InitialVariantWeight must not be 0"
+            )
         if capture := request.get("DataCaptureConfig"):
             check_uri("DataCaptureConfig.DestinationS3Uri", capture["DestinationS3Uri"])
         return self._forward("CreateEndpointConfig", request)
@@ -73,7 +83,7 @@ class EndpointConfigs:
         return self._forward("DescribeEndpointConfig", {"EndpointConfigName": name})
 
 
-def checks(request: dict) -> Iterator[Check]:
+def iter_checks(request: dict) -> Iterator[Check]:
     """Iterate over the checks that refuse features that the emulator does not have."""
     for member, feature in NOT_RUN.items():
         yield partial(_refuse_member, "", request, member, feature)
@@ -85,7 +95,7 @@ def checks(request: dict) -> Iterator[Check]:
 
 def _refuse_member(location: str, body: dict, member: str, feature: str) -> None:
     if body.get(member):
-        raise invalid(f"{location}{member}: {feature} is not run here")
+        raise make_validation_error(f"{location}{member}: {feature} is not run here")
 
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
@@ -106,7 +116,7 @@ class Endpoints:
         self._is_closed = False
         self._invocations = Invocations(place)
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "CreateEndpoint": self.create,
             "DescribeEndpoint": self._describe,
@@ -141,12 +151,14 @@ class Endpoints:
         deployment_config = request.get("DeploymentConfig") or {}
         # Called only for the errors that it raises: a new endpoint has no fleet to shift requests
         # from.
-        plan_deployment(deployment_config, _instances(config))
+        plan_deployment(deployment_config, _count_instances(config))
         with self._lock:
             if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if name.lower() in self._live:
-                raise invalid(f'Cannot create already existing endpoint "{arn_of(name)}".')
+                raise make_validation_error(
+                    f'Cannot create already existing endpoint "{make_endpoint_arn(name)}".'
+                )
             endpoint = self._live[name.lower()] = Endpoint(
                 self._place, name, config, self._list_alarms
             )
@@ -159,9 +171,11 @@ class Endpoints:
         config = self._configs.describe(request["EndpointConfigName"])
         for member in NOT_RETAINED:
             if request.get(member):
-                raise invalid(f"{member} is not supported here: the configuration says it all")
+                raise make_validation_error(
+                    f"{member} is not supported here: the configuration says it all"
+                )
         deployment_config = request.get("DeploymentConfig") or {}
-        deployment = plan_deployment(deployment_config, _instances(config))
+        deployment = plan_deployment(deployment_config, _count_instances(config))
         self._list_alarms(deployment.alarms)  # raises if an alarm does not exist
         endpoint.update(config, deployment, deployment_config)
         return {"EndpointArn": endpoint.arn}
@@ -192,7 +206,7 @@ class Endpoints:
         ]
         keys = {"Name": "EndpointName", "CreationTime": "CreationTime", "Status": "EndpointStatus"}
         summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
-        return page("Endpoints", summaries, request, 10, lambda entry: entry)
+        return make_page("Endpoints", summaries, request, 10, lambda entry: entry)
 
     def delete(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
@@ -205,7 +219,7 @@ class Endpoints:
 
     def _find(self, name: str) -> Endpoint:
         if not self.exists(name):
-            raise invalid(f'Could not find endpoint "{arn_of(name)}".')
+            raise make_validation_error(f'Could not find endpoint "{make_endpoint_arn(name)}".')
         return self._live[name.lower()]
 
     def _list_alarms(self, names: Iterable[str]) -> list[str]:
@@ -214,11 +228,13 @@ class Endpoints:
         Raises ``ValidationException`` if an alarm does not exist.
         """
         alarm_names = list(names)
-        states = self._alarms.states(alarm_names)
+        states = self._alarms.read_states(alarm_names)
         if missing := [name for name in alarm_names if name not in states]:
-            raise invalid(f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist")
+            raise make_validation_error(
+                f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist"
+            )
         return [name for name, state in states.items() if state == "ALARM"]
 
 
-def _instances(config: dict) -> int:
+def _count_instances(config: dict) -> int:
     return sum(variant.get("InitialInstanceCount", 1) for variant in config["ProductionVariants"])

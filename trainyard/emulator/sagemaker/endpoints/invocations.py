@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.emulator.cloudwatch.metric_store import invocation
-from trainyard.emulator.request_scope import ApiError, account
+from trainyard.emulator.cloudwatch.metric_store import record_invocation
+from trainyard.emulator.request_scope import ApiError, read_account
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, VariantAnswer
 from trainyard.emulator.sagemaker.endpoints.model_containers import TARGET
@@ -72,13 +72,13 @@ class Invocations:
             body, passed_headers, titled_headers.get("X-Amzn-Sagemaker-Target-Variant")
         )
         inference = titled_headers.get("X-Amzn-Sagemaker-Inference-Id", "")
-        self._capture(
+        self._capture_request(
             endpoint, variant_answer, body, titled_headers.get("Content-Type", ""), inference
         )
         config, variant = variant_answer.config["EndpointConfigName"], variant_answer.variant
         # Metrics: the model's own time, and the overhead around it.
         overhead_seconds = time.monotonic() - began - variant_answer.seconds
-        invocation(
+        record_invocation(
             self._place.metrics,
             (endpoint.name, variant.name, config),
             variant_answer.answer.status or 500,  # status 0: the container did not respond
@@ -104,7 +104,7 @@ class Invocations:
         for endpoint in {key[0] for key in self._captures}:
             self.forget(endpoint)
 
-    def _capture(
+    def _capture_request(
         self,
         endpoint: Endpoint,
         variant_answer: VariantAnswer,
@@ -134,10 +134,12 @@ def _find_endpoint(find: Callable[[str], Endpoint], path: str) -> Endpoint:
     try:
         endpoint = find(match[1])
     except ApiError:
-        message = f"Endpoint {match[1]} of account {account()} not found."
+        message = f"Endpoint {match[1]} of account {read_account()} not found."
         raise ApiError("ValidationError", message) from None
     if endpoint.status not in SERVES:
-        message = f"Endpoint {match[1]} of account {account()} is not in service: {endpoint.status}"
+        message = (
+            f"Endpoint {match[1]} of account {read_account()} is not in service: {endpoint.status}"
+        )
         raise ApiError("ValidationError", message)
     return endpoint
 
@@ -170,9 +172,9 @@ class Capture:
         percentage = self._config["InitialSamplingPercentage"]
         with self._lock:
             shares = {"yes": float(percentage), "no": 100.0 - percentage}
-            if not percentage or self._turns.next(shares) == "no":
+            if not percentage or self._turns.choose_name(shares) == "no":
                 return
-            line = self._line(request_body, asked_type, answer, inference)
+            line = self._format_line(request_body, asked_type, answer, inference)
             self._lines.setdefault(variant, []).append(line)
             if not self._timer:
                 self._timer = threading.Timer(HOLD, self.flush)
@@ -194,20 +196,22 @@ class Capture:
                 # The bucket is missing or the disk is full: the endpoint keeps serving.
                 log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
-    def _line(self, request_body: bytes, asked_type: str, answer: Answer, inference: str) -> str:
+    def _format_line(
+        self, request_body: bytes, asked_type: str, answer: Answer, inference: str
+    ) -> str:
         """Return the JSON line for one request."""
         modes = {option["CaptureMode"] for option in self._config["CaptureOptions"]}
         data = {}
         if modes & {"Input", "InputAndOutput"}:
-            data["endpointInput"] = self._side(request_body, asked_type, "INPUT")
+            data["endpointInput"] = self._encode_side(request_body, asked_type, "INPUT")
         if modes & {"Output", "InputAndOutput"}:
-            data["endpointOutput"] = self._side(answer.body, answer.content_type, "OUTPUT")
+            data["endpointOutput"] = self._encode_side(answer.body, answer.content_type, "OUTPUT")
         event = {"eventId": str(uuid.uuid4())}
         event |= {"inferenceId": inference} if inference else {}
         event["inferenceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return json.dumps({"captureData": data, "eventMetadata": event, "eventVersion": "0"})
 
-    def _side(self, body: bytes, content_type: str, mode: str) -> dict:
+    def _encode_side(self, body: bytes, content_type: str, mode: str) -> dict:
         """Return the request or the response as it appears in the line: as text, or in Base64."""
         kinds = self._config.get("CaptureContentTypeHeader") or {}
         plain = content_type.partition(";")[0].strip()

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.algorithms.xgboost.facts import repository
+from trainyard.emulator.algorithms.xgboost.facts import parse_repository
 from trainyard.emulator.containers.container_engine import find_engine
-from trainyard.emulator.containers.node import lacking
-from trainyard.emulator.request_scope import ApiError, invalid
+from trainyard.emulator.containers.node import list_missing_modules
+from trainyard.emulator.request_scope import ApiError, make_validation_error
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
 
@@ -85,15 +85,15 @@ SERVERS = (
 """
 
 
-def server(image: str, python: Path) -> ModelServer:
+def find_server(image: str, python: Path) -> ModelServer:
     """Return the server for the models of ``image``.
 
     Raises ``ValidationException`` if the image cannot be served here, or if the interpreter
     ``python`` lacks a module that the server needs.
     """
-    name = repository(image)
-    if reason := container_images.refusal(image):
-        raise invalid(reason)
+    name = parse_repository(image)
+    if reason := container_images.explain_unusable_image(image):
+        raise make_validation_error(reason)
     if container_images.runs_in_engine(image):
         return OWN_SERVER
     match = next(
@@ -103,13 +103,13 @@ def server(image: str, python: Path) -> ModelServer:
     if not match:
         if "amazonaws.com" in image:
             descriptions = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
-            raise invalid(
+            raise make_validation_error(
                 f"image {image!r} is not served here: what replaces a container's `serve` "
                 f"is {descriptions}"
             )
         match = SERVERS[0]
-    if missing := lacking(python, match.modules):
-        raise invalid(
+    if missing := list_missing_modules(python, match.modules):
+        raise make_validation_error(
             f"{python}, which replaces the image, lacks {', '.join(missing)} for {match.name}:"
             f" {python} -m pip install {match.install}"
         )
@@ -161,16 +161,18 @@ class Models:
         """
         single, several = request.get("PrimaryContainer"), request.get("Containers")
         if bool(single) == bool(several):
-            raise invalid("A model needs either PrimaryContainer or Containers")
+            raise make_validation_error("A model needs either PrimaryContainer or Containers")
         for container in several or [single]:
             if not container.get("Image") and not container.get("ModelPackageName"):
-                raise invalid("A container of the model has neither Image nor ModelPackageName")
+                raise make_validation_error(
+                    "A container of the model has neither Image nor ModelPackageName"
+                )
         return self._forward("CreateModel", request)
 
     def describe(self, name: str) -> dict:
         return self._forward("DescribeModel", {"ModelName": name})
 
-    def containers(self, name: str) -> list[Container]:
+    def list_containers(self, name: str) -> list[Container]:
         """Return the model's containers, in the order in which a request passes through them.
 
         Raises ``ValidationException`` if the model is missing or cannot be served here.
@@ -179,42 +181,50 @@ class Models:
         mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
         definitions = model.get("Containers") or [model["PrimaryContainer"]]
         if mode != "Serial" and len(definitions) > 1:
-            raise invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
-        containers = [self._container(name, container) for container in definitions]
+            raise make_validation_error(
+                f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here"
+            )
+        containers = [self._make_container(name, container) for container in definitions]
         own = {container.image for container in containers if container.server is OWN_SERVER}
         if len(containers) > 1 and any(container.has_models for container in containers):
-            raise invalid(f"model {name}: a multi-model container is not run among others here")
+            raise make_validation_error(
+                f"model {name}: a multi-model container is not run among others here"
+            )
         if own and len(own) < len({container.image for container in containers}):
-            raise invalid(
+            raise make_validation_error(
                 f"model {name}: {', '.join(sorted(own))} runs in a container, its other images do "
                 "not, and they cannot reach each other: run all in containers, --containers always"
             )
         return containers
 
-    def _container(self, model: str, definition: dict) -> Container:
+    def _make_container(self, model: str, definition: dict) -> Container:
         if package := definition.get("ModelPackageName"):
-            definition = self._package_container(package, definition.get("Environment") or {})
+            definition = self._make_package_container(package, definition.get("Environment") or {})
         data = definition.get("ModelDataUrl")
         if not data:  # the request may have ModelDataSource instead
             source = definition.get("ModelDataSource", {}).get("S3DataSource", {})
             data = source.get("S3Uri", "")
-        serves = server(definition.get("Image", ""), self._python)
+        serves = find_server(definition.get("Image", ""), self._python)
         has_models = definition.get("Mode") == "MultiModel"
         if has_models and serves is not OWN_SERVER:
-            raise invalid(
+            raise make_validation_error(
                 f"model {model}: Mode MultiModel runs in a container only, and {serves.name} runs "
                 "as a process: use SingleModel, or --containers always"
             )
         if not data and serves is not OWN_SERVER:
-            raise invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
+            raise make_validation_error(
+                "the container has no ModelDataUrl: expected a model.tar.gz in S3"
+            )
         environment = definition.get("Environment") or {}
         if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
-            raise invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
-        image = find_engine().image(definition["Image"]) if serves is OWN_SERVER else None
+            raise make_validation_error(
+                f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out"
+            )
+        image = find_engine().find_image(definition["Image"]) if serves is OWN_SERVER else None
         digest = image.digest if image else ""
         return Container(serves, definition["Image"], data, environment, digest, has_models)
 
-    def _package_container(self, name: str, environment: dict) -> dict:
+    def _make_package_container(self, name: str, environment: dict) -> dict:
         """Return the container definition of a model package. Variables in ``environment``, which
         is the model's, override those of the package.
         """
@@ -222,7 +232,9 @@ class Models:
         # An unversioned package has no status.
         status = package.get("ModelApprovalStatus", "Approved")
         if status != "Approved":  # CreateModelPackage's documentation of ModelApprovalStatus
-            raise invalid(f"Model package {name} is {status}: approve it to deploy it")
+            raise make_validation_error(
+                f"Model package {name} is {status}: approve it to deploy it"
+            )
         [container] = package["InferenceSpecification"]["Containers"]
         return container | {"Environment": container.get("Environment", {}) | environment}
 

@@ -20,12 +20,12 @@ from trainyard.common.errors import EmulatorError
 from trainyard.common.safe_unpack import unpack
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
-from trainyard.emulator.containers.containers import container_network
+from trainyard.emulator.containers.containers import open_container_network
 from trainyard.emulator.containers.install_layer import remove_scratch
 from trainyard.emulator.containers.isolation import Isolation, choose
-from trainyard.emulator.containers.node import Node, base_environment, host_names
-from trainyard.emulator.iam.authority import held_objects
-from trainyard.emulator.request_scope import ApiError, Thread, region
+from trainyard.emulator.containers.node import Node, build_base_environment, list_host_names
+from trainyard.emulator.iam.authority import restrict_objects
+from trainyard.emulator.request_scope import ApiError, Thread, read_region
 from trainyard.emulator.sagemaker.endpoints.model_containers import (
     FOLDER,
     OWN_SERVER,
@@ -34,10 +34,10 @@ from trainyard.emulator.sagemaker.endpoints.model_containers import (
     ModelTable,
 )
 from trainyard.emulator.sagemaker.jobs.failure_reason import (
-    excerpt,
+    format_version_notice,
     read_imports,
+    select_excerpt,
     start_failure,
-    version_notice,
 )
 from trainyard.emulator.sagemaker.jobs.job import TAIL, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
@@ -113,7 +113,7 @@ class Instance:
     ) -> None:
         self.status, self.failure = "Starting", ""
         self._place, self._directory, self._containers = place, directory, list(containers)
-        hosts = host_names(len(self._containers))
+        hosts = list_host_names(len(self._containers))
         self._nodes = [Node(host, directory / host, python=place.python) for host in hosts]
         self._line, self._grant, self._environment = line, grant, environment or {}
         self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
@@ -124,7 +124,7 @@ class Instance:
         self._cluster: Cluster | None = None
         self._models: ModelTable | None = None
         if self._containers[0].has_models:
-            folder, prefix = self._nodes[0].inside(FOLDER), self._containers[0].data
+            folder, prefix = self._nodes[0].to_host_path(FOLDER), self._containers[0].data
             self._models = ModelTable(self.ask, folder, prefix, self._unpack)
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
@@ -207,10 +207,10 @@ class Instance:
         try:
             shutil.rmtree(self._directory, ignore_errors=True)
             with self._grant as access:
-                self._live(access)
+                self._serve_in_isolation(access)
         except (ClientFault, ApiError, EmulatorError, OSError, tarfile.TarError) as error:
             log.warning("%s failed: %s", self._directory, error)
-            self._become("Failed", getattr(error, "message", "") or str(error))
+            self._set_status("Failed", getattr(error, "message", "") or str(error))
         finally:
             for node in self._nodes:
                 remove_scratch(node)
@@ -218,12 +218,12 @@ class Instance:
             self._decision_event.set()
             self._serving.set()  # requests that wait fail at once, because nothing is listening
 
-    def _live(self, access: Access | None) -> None:
+    def _serve_in_isolation(self, access: Access | None) -> None:
         if self._containers[0].server is not OWN_SERVER:
             self._serve(access, choose())
             return
         internet = self._place.aws.internet
-        with container_network(self._directory, access, internet=internet) as isolation:
+        with open_container_network(self._directory, access, internet=internet) as isolation:
             self._serve(access, isolation)
 
     def _serve(self, access: Access | None, isolation: Isolation) -> None:
@@ -234,16 +234,16 @@ class Instance:
         for node, container in zip(self._nodes, self._containers, strict=True):
             node.image = container.image if container.server is OWN_SERVER else ""
             python = None if node.image else node.python
-            node.environment = base_environment(region(), 1, python, isolation.interface)
+            node.environment = build_base_environment(read_region(), 1, python, isolation.interface)
             if access:
-                node.environment |= access.environment(isolation)
+                node.environment |= access.build_environment(isolation)
             self._stage(node, container)
             isolation.prepare(node, hosts)
         route = access.route if access else None
         ends = 0
         while not self._stopping.is_set():
             cluster = self._cluster = Cluster(
-                self._directory, self._nodes, isolation, self._hear, route
+                self._directory, self._nodes, isolation, self._record_line, route
             )
             # ``stop`` before this line has set the event; a later one finds ``_cluster``.
             if self._stopping.is_set():
@@ -252,11 +252,11 @@ class Instance:
             began = time.monotonic()
             outcome, self._cluster = cluster.run(None, GRACE), None
             unstarted = outcome.failure is not None and not outcome.failure.started
-            describe = start_failure if unstarted else excerpt
+            describe = start_failure if unstarted else select_excerpt
             last_lines = self._ping_failure or describe(hosts[0], self._tails) or "its log is empty"
             self._last_words = f"the container ended: {last_lines}"
             if self.status != "Ready":
-                return self._become("Failed", self._last_words)
+                return self._set_status("Failed", self._last_words)
             self._serving.clear()
             if self._models:
                 self._models.forget()
@@ -291,7 +291,7 @@ class Instance:
         if container.has_models:
             node.environment["SAGEMAKER_MULTI_MODEL"] = "true"
         elif container.data:
-            self._unpack(container.data, node.inside("/opt/ml/model"))
+            self._unpack(container.data, node.to_host_path("/opt/ml/model"))
         node.environment |= container.environment | self._environment
         if node.image:
             node.own_entrypoint, node.command = True, ["serve"]
@@ -300,8 +300,10 @@ class Instance:
         node.environment["TRAINYARD_IMAGE"] = container.image  # some formats depend on its version
         if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
             node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
-            self._unpack(code, node.inside("/opt/ml/code"))
-        if notice := version_notice(node.python, container.image, _imports(node, container)):
+            self._unpack(code, node.to_host_path("/opt/ml/code"))
+        if notice := format_version_notice(
+            node.python, container.image, _list_imports(node, container)
+        ):
             self._line(node.name, f"[emulator] {notice}")
         start = f'exec "$0" {str(container.server.path)!r} "${{TMPDIR:-/tmp}}/{SOCKET}"'
         node.command = ["/bin/sh", "-c", start, str(node.python)]
@@ -334,7 +336,7 @@ class Instance:
             if not silent_nodes:
                 self._end_event.clear()
                 self._serving.set()
-                return self._become("Ready")
+                return self._set_status("Ready")
             if time.monotonic() > end:
                 self._ping_failure = f"/ping did not answer within {STARTUP:g} s"
                 return cluster.stop(GRACE)
@@ -366,21 +368,21 @@ class Instance:
         finally:
             connection.close()
 
-    def _become(self, status: str, failure: str = "") -> None:
+    def _set_status(self, status: str, failure: str = "") -> None:
         if not self._stopping.is_set():
             self.failure, self.status = failure[:1024], status
             self._decision_event.set()
 
-    def _hear(self, host: str, line: str) -> None:
+    def _record_line(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self._line(host, line)
 
 
-def _imports(node: Node, container: Container) -> set[str]:
+def _list_imports(node: Node, container: Container) -> set[str]:
     """Return the modules that the container's server and the user's script in the model import."""
     name = container.environment.get("SAGEMAKER_PROGRAM") or "inference.py"
     modules = set(container.server.modules)
-    for folder in map(node.inside, ("/opt/ml/code", "/opt/ml/model/code")):
+    for folder in map(node.to_host_path, ("/opt/ml/code", "/opt/ml/model/code")):
         if (folder / name).is_file():
             modules |= read_imports(folder / name, folder)
     return modules
@@ -396,12 +398,12 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        with _address(self._path) as address:
+        with _shorten_socket_path(self._path) as address:
             self.sock.connect(address)
 
 
 @contextlib.contextmanager
-def _address(path: Path) -> Iterator[str]:
+def _shorten_socket_path(path: Path) -> Iterator[str]:
     """Yield a short path of the socket at ``path``, because the path of a socket must have less
     than 108 bytes.
 
@@ -430,7 +432,7 @@ class Turns:
     def __init__(self) -> None:
         self._credit: dict[str, float] = {}
 
-    def next(self, weights: Mapping[str, float]) -> str:
+    def choose_name(self, weights: Mapping[str, float]) -> str:
         """Return a name, in proportion to its weight. A name with weight 0 is never returned.
 
         Raises:
@@ -457,19 +459,21 @@ class Variant:
         self.weight = float(spec.get("InitialVariantWeight", 1.0))
         self.count = int(spec.get("InitialInstanceCount", 1))
         model = place.models.describe(spec["ModelName"])
-        self.containers = place.models.containers(spec["ModelName"])
+        self.containers = place.models.list_containers(spec["ModelName"])
         self._logs, self._group = place.logs, f"/aws/sagemaker/Endpoints/{endpoint}"
         self._stream = f"{self.name}/i-{uuid.uuid4().hex[:17]}"
         is_isolated = bool(model.get("EnableNetworkIsolation"))
         role = model.get("ExecutionRoleArn", "")
         grant = grant_access(place.aws, role, is_isolated)
-        place = replace(place, objects=held_objects(place.aws.authority, role))
-        self.instance = Instance(place, folder / self.name, self.containers, self._line, grant)
+        place = replace(place, objects=restrict_objects(place.aws.authority, role))
+        self.instance = Instance(
+            place, folder / self.name, self.containers, self._write_line, grant
+        )
         self.start_time = time.time()
 
     def start(self) -> None:
         if self.count > 1:
-            self._line("", f"[emulator] One process replaces {self.count} instances.")
+            self._write_line("", f"[emulator] One process replaces {self.count} instances.")
         self.instance.start()
 
     def describe(self) -> dict:
@@ -491,7 +495,7 @@ class Variant:
             "DesiredInstanceCount": self.count,
         }
 
-    def _line(self, host: str, line: str) -> None:
+    def _write_line(self, host: str, line: str) -> None:
         stream = self._stream if len(self.containers) == 1 else f"{self._stream}/{host}"
         if line:  # CloudWatch Logs refuses an empty message
             self._logs.append(self._group, stream, (line,))
@@ -529,7 +533,7 @@ class Fleet:
             variant.instance.wait()
 
     @contextmanager
-    def serving(self, target: str | None) -> Iterator[Variant]:
+    def acquire_variant(self, target: str | None) -> Iterator[Variant]:
         """Yield the variant for a request, or the one named ``target``. :meth:`drain` waits until
         the context is left.
         """
@@ -560,7 +564,7 @@ class Fleet:
     def _choose(self, target: str | None) -> Variant:
         if target is None:
             weights = {variant.name: variant.weight for variant in self.variants.values()}
-            return self.variants[self._turns.next(weights)]
+            return self.variants[self._turns.choose_name(weights)]
         if target not in self.variants:
             names = ", ".join(self.variants)
             message = f"Variant {target!r} is not one of this endpoint's: {names}"

@@ -5,9 +5,9 @@ Only XGBoost is supported, by :mod:`trainyard.emulator.algorithms.xgboost`.
 
 from pathlib import Path
 
-from trainyard.emulator.algorithms import command
+from trainyard.emulator.algorithms import build_module_command
 from trainyard.emulator.algorithms.xgboost import facts
-from trainyard.emulator.containers.node import lacking
+from trainyard.emulator.containers.node import list_missing_modules
 
 _TRAIN = "trainyard.emulator.algorithms.xgboost.train"
 _PACKAGES = ["xgboost", "numpy", "scipy"]
@@ -17,7 +17,7 @@ _NOT_DONE = {
 }
 
 
-def without_script(request: dict) -> bool:
+def runs_without_script(request: dict) -> bool:
     """Return whether the CreateTrainingJob request runs the XGBoost algorithm itself, without a
     script.
     """
@@ -29,24 +29,24 @@ def without_script(request: dict) -> bool:
     )
 
 
-def metric_definitions() -> list[dict[str, str]]:
+def list_metric_definitions() -> list[dict[str, str]]:
     """Return the metrics that SageMaker adds for the algorithm: ``validation:rmse`` and so on."""
-    return facts.metric_definitions()
+    return facts.list_metric_definitions()
 
 
-def training_command(request: dict, python: Path) -> list[str]:
+def build_training_command(request: dict, python: Path) -> list[str]:
     """Return the command that the container runs."""
-    version = facts.version(request["AlgorithmSpecification"]["TrainingImage"])
-    return command(python, _TRAIN, *map(str, version))
+    version = facts.parse_version(request["AlgorithmSpecification"]["TrainingImage"])
+    return build_module_command(python, _TRAIN, *map(str, version))
 
 
-def algorithm_refusal(request: dict, python: Path) -> str | None:
+def explain_algorithm_refusal(request: dict, python: Path) -> str | None:
     """Return why the algorithm cannot run here. Return None if it can.
 
     What AWS's own algorithm refuses, such as a missing ``num_round``, is not checked here: it makes
     the job fail, as on AWS.
     """
-    if missing := lacking(python, _PACKAGES):
+    if missing := list_missing_modules(python, _PACKAGES):
         return (
             f"the image is started without a script, so it is AWS's XGBoost algorithm; {python} "
             f"lacks {', '.join(missing)} for it: {python} -m pip install xgboost-cpu"
@@ -57,11 +57,11 @@ def algorithm_refusal(request: dict, python: Path) -> str | None:
     for name, reason in _NOT_DONE.items():
         if hyperparameters.get(name, "false") != "false":
             return f"HyperParameters.{name}: {reason}"
-    reasons = (_refused_type(channel) for channel in request.get("InputDataConfig", []))
+    reasons = (_explain_refused_type(channel) for channel in request.get("InputDataConfig", []))
     return next(filter(None, reasons), None)
 
 
-def _refused_type(channel: dict) -> str | None:
+def _explain_refused_type(channel: dict) -> str | None:
     """Return why the channel's ContentType cannot be read here. Return None if it can."""
     content_type, location = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
     if channel["ChannelName"] == "code" or content_type is None:
@@ -71,7 +71,7 @@ def _refused_type(channel: dict) -> str | None:
         return f"{location}: {content_type} is not an accepted ContentType: {content_types}"
     if form == facts.RECORDIO:
         return f"{location}: recordio-protobuf is not read here: use text/csv, libsvm or parquet"
-    if facts.label_size(content_type) != "1":
+    if facts.parse_label_size(content_type) != "1":
         return (
             f"{location}: {content_type} is not an accepted csv ContentType. Optional parameter "
             "label_size must be equal to 1"

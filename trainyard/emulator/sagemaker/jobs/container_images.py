@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, repository
+from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, parse_repository
 from trainyard.emulator.containers.container_engine import find_engine, read_mode
 
 PACKAGES = Path(__file__).parents[2] / "algorithms/image"
@@ -38,29 +38,29 @@ KNOWN_IMAGES = (
 )
 
 
-def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
+def find_package_path(image: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the PYTHONPATH that adds the packages that exist only in ``image``; empty if it has
     none.
     """
-    if not is_xgboost(image) and repository(image) != "sagemaker-scikit-learn":
+    if not is_xgboost(image) and parse_repository(image) != "sagemaker-scikit-learn":
         return {}
     parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
     return {"PYTHONPATH": os.pathsep.join(filter(None, parts))}
 
 
-def refusal(image: str) -> str | None:
+def explain_unusable_image(image: str) -> str | None:
     """Return why ``image`` cannot run here and what to do about it. Return None if it can run."""
     if not isinstance(image, str):  # in a pipeline definition it may be any JSON value
         return f"image {image!r} is not text"
     if not runs_in_engine(image):
-        return _replacement_refusal(image)
+        return _explain_no_replacement(image)
     try:
-        why = find_engine().refusal(image)
+        why = find_engine().explain_missing_image(image)
     except EmulatorError as error:
         why = str(error)
     if why is None or read_mode() == "always":
         return why
-    return f"{_replacement_refusal(image)}. Nor does it run in a container: {why}"
+    return f"{_explain_no_replacement(image)}. Nor does it run in a container: {why}"
 
 
 def runs_in_engine(image: str) -> bool:
@@ -68,12 +68,12 @@ def runs_in_engine(image: str) -> bool:
     mode = read_mode()
     if mode == "never" or not image:
         return False
-    return mode == "always" or _replacement_refusal(image) is not None
+    return mode == "always" or _explain_no_replacement(image) is not None
 
 
-def _replacement_refusal(image: str) -> str | None:
+def _explain_no_replacement(image: str) -> str | None:
     """Return why this machine's Python cannot replace the image. Return None if it can."""
-    name = repository(image)
+    name = parse_repository(image)
     if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_IMAGES):
         return None
     patterns = os.environ.get(VARIABLE, "").replace(",", " ").split()

@@ -18,9 +18,9 @@ from trainyard.common.safe_unpack import unpack
 from trainyard.emulator.algorithms.xgboost.facts import SCRIPT
 from trainyard.emulator.containers.cluster import Exit
 from trainyard.emulator.containers.isolation import keep_bytecode
-from trainyard.emulator.containers.node import Node, find_modules, installed_packages
+from trainyard.emulator.containers.node import Node, find_installed_packages, find_modules
 from trainyard.emulator.request_scope import ApiError
-from trainyard.image_packages import differences, known_image
+from trainyard.image_packages import find_image, list_differences
 
 LIMIT = 1024  # characters, SageMaker's limit for FailureReason
 TAIL = 3  # log lines to show when none of them is an exception
@@ -63,7 +63,9 @@ _DRIVER = (
 )
 
 
-def reason(end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
+def format_failure_reason(
+    end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE
+) -> str:
     """Return the FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, of at most
     1,024 characters.
 
@@ -73,14 +75,14 @@ def reason(end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str
     # AWS's drivers leave only their own CalledProcessError as a message: the last exception in the
     # log says more.
     by_driver = any(mark in message for mark in _DRIVER)
-    own_message = without_native_frames(message) if not by_driver else ""
-    cause = _add_hint(own_message, hint) if own_message else excerpt(end.node, logs, hint)
-    ending = ending_of(end)
+    own_message = remove_native_frames(message) if not by_driver else ""
+    cause = _add_hint(own_message, hint) if own_message else select_excerpt(end.node, logs, hint)
+    ending = format_ending(end)
     room = LIMIT - len(f"AlgorithmError: , {ending}")
     return f"AlgorithmError: {shorten(cause, room)}, {ending}"
 
 
-def without_native_frames(text: str) -> str:
+def remove_native_frames(text: str) -> str:
     """Return the text without the C++ stack traces that some Python exceptions contain.
 
     The traces are longer than the cause. The known formats are dmlc's (XGBoost), c10's (torch) and
@@ -93,7 +95,7 @@ def _is_native(line: str) -> bool:
     return bool(_NATIVE.match(_RANK.sub("", line).strip()))
 
 
-def ending_of(end: Exit) -> str:
+def format_ending(end: Exit) -> str:
     """Return ``exit code: N``, preceded by the node and the signal if a signal ended the
     process.
     """
@@ -109,14 +111,14 @@ def ending_of(end: Exit) -> str:
     return f"exit code: {end.status}"
 
 
-def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
+def select_excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
     """Return the log's best explanation: the exception that ended the job, else the package that
     pip did not find, else the last lines.
 
     ``first`` is the node whose log is examined first.
     """
     nodes = [first, *(name for name in logs if name != first)]
-    errors = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
+    errors = [(name, text) for name in nodes for text in _list_exceptions(logs.get(name, ()))]
     own_errors = [pair for pair in errors if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
     pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
@@ -134,7 +136,7 @@ def start_failure(node: str, logs: Mapping[str, Sequence[str]]) -> str:
     """Return why the container engine could not start a container: its message, and what to do if
     the disk is full.
     """
-    text = excerpt(node, logs)
+    text = select_excerpt(node, logs)
     return f"{_PRUNE} ({text})" if _FULL in text else text
 
 
@@ -143,7 +145,7 @@ def _add_hint(text: str, hint: str) -> str:
     return f"{text}; {hint}" if hint and _LACKS in text else text
 
 
-def _exceptions(lines: Sequence[str]) -> list[str]:
+def _list_exceptions(lines: Sequence[str]) -> list[str]:
     """Return the lines that name an exception, the last one first, without those of launchers."""
     texts = [_RANK.sub("", line).strip() for line in reversed(lines)]
     matches = [text for text in texts if _EXCEPTION.match(text)]
@@ -201,13 +203,13 @@ class Script:
     """Content of the requirements.txt next to the script."""
 
 
-def scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
+def find_scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
     """Return the scripts that the node's command, AWS's drivers or AWS's toolkit start.
 
     ``source(uri)`` returns the file of an object in S3.
     """
-    job_scripts = [_read(script, node.ml) for script in _named_files(node)]
-    for archive, name in _named_archives(node, source):
+    job_scripts = [_read(script, node.ml) for script in _iter_named_files(node)]
+    for archive, name in _iter_named_archives(node, source):
         # If the archive cannot be read, the job itself will fail.
         with TemporaryDirectory() as folder, suppress(OSError, tarfile.TarError):
             if archive.stat().st_size <= _LARGEST:
@@ -237,20 +239,20 @@ def import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
     return lines
 
 
-def version_notice(python: Path, image: str, imports: set[str], installs: str = "") -> str:
+def format_version_notice(python: Path, image: str, imports: set[str], installs: str = "") -> str:
     """Return one line with the imported packages of which AWS's image has another version.
 
     Return an empty string if there are none. ``installs`` is the text of the requirements that the
     job installs itself; they are not compared.
     """
-    image_record = known_image(image)
+    image_record = find_image(image)
     if not image_record or not imports:
         return ""
     requirements = {
         name.lower().replace("_", "-") for name in re.findall(r"(?m)^[\w.-]+", installs)
     }
-    version, versions = installed_packages(python, set(image_record.packages) - requirements)
-    rows = differences(image_record, version, versions, imports)
+    version, versions = find_installed_packages(python, set(image_record.packages) - requirements)
+    rows = list_differences(image_record, version, versions, imports)
     return f"{STANDS_IN} {image_record.name}: {', '.join(rows)}" if rows else ""
 
 
@@ -258,7 +260,7 @@ def read_imports(script: Path, top: Path) -> set[str]:
     """Return the packages that a script imports. Modules in folders at or below ``top`` are the
     script's own and do not count.
     """
-    return _imports(script, [path for path in script.parents if path.is_relative_to(top)])
+    return _collect_imports(script, [path for path in script.parents if path.is_relative_to(top)])
 
 
 def _read(script: Path, top: Path) -> Script:
@@ -267,38 +269,38 @@ def _read(script: Path, top: Path) -> Script:
     return Script(script.name, frozenset(read_imports(script, top)), installs)
 
 
-def _named_files(node: Node) -> Iterator[Path]:
+def _iter_named_files(node: Node) -> Iterator[Path]:
     """Iterate over the Python files in the job's command, and the script that AWS's driver
     starts.
     """
     names = [name for name in _SCRIPT.findall(" ".join(node.command)) if name.endswith(".py")]
-    if (about := node.inside(_SDK)).is_file():
+    if (about := node.to_host_path(_SDK)).is_file():
         entry = json.loads(about.read_text()).get("entry_script")
         names += [f"/opt/ml/input/data/code/{entry}"] if entry else []
     for path in dict.fromkeys(names):
-        if (script := node.inside(path)).is_file():
+        if (script := node.to_host_path(path)).is_file():
             yield script
 
 
-def _named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple[Path, str]]:
+def _iter_named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple[Path, str]]:
     """Iterate over pairs of an archive that AWS's toolkit or a runproc.sh unpacks, and the script
     in it.
     """
-    if (config := node.inside(_HYPERPARAMETERS)).is_file():
+    if (config := node.to_host_path(_HYPERPARAMETERS)).is_file():
         hyperparameters = json.loads(config.read_text())
         uri, script = (str(hyperparameters.get(name, "")).strip('"') for name in (_ARCHIVE, SCRIPT))
         if script and uri.startswith("s3://"):
             with suppress(ApiError, OSError):  # the toolkit itself will fail
                 yield source(uri), script
     for name in _SCRIPT.findall(" ".join(node.command)):
-        shell = node.inside(name)
-        archive = node.inside("/opt/ml/processing/input/code/sourcedir.tar.gz")
+        shell = node.to_host_path(name)
+        archive = node.to_host_path("/opt/ml/processing/input/code/sourcedir.tar.gz")
         if name.endswith(".sh") and shell.is_file() and archive.is_file():
             for match in _PYTHON_COMMAND.finditer(shell.read_text(errors="replace")):
                 yield archive, match["script"]
 
 
-def _imports(script: Path, roots: list[Path]) -> set[str]:
+def _collect_imports(script: Path, roots: list[Path]) -> set[str]:
     """Return the top-level packages that the script imports, without the standard library and the
     modules in ``roots``, which are followed.
     """
@@ -306,7 +308,7 @@ def _imports(script: Path, roots: list[Path]) -> set[str]:
     while queue:
         module = queue.pop()
         visited_paths.add(module)
-        for name in _iterate_imports(module):
+        for name in _iter_imports(module):
             local = [path for root in roots for path in (root / f"{name}.py", root / name)]
             if local := [path for path in local if path.exists()]:
                 files = [path / "__init__.py" if path.is_dir() else path for path in local]
@@ -316,7 +318,7 @@ def _imports(script: Path, roots: list[Path]) -> set[str]:
     return packages
 
 
-def _iterate_imports(module: Path) -> Iterator[str]:
+def _iter_imports(module: Path) -> Iterator[str]:
     """Iterate over the names of packages that are always imported with ``module``."""
     try:
         with _PARSING:

@@ -20,37 +20,37 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from trainyard.common.atomic_file import REMEDIES, storage_error
+from trainyard.common.atomic_file import REMEDIES, make_storage_error
 from trainyard.common.errors import EmulatorError, StorageError
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.containers.cluster import Cluster, Outcome
-from trainyard.emulator.containers.containers import Containers, container_network
+from trainyard.emulator.containers.containers import Containers, open_container_network
 from trainyard.emulator.containers.isolation import Isolation, choose, clear
 from trainyard.emulator.containers.node import (
     LOOPBACK,
     OWN_PYTHON,
     Node,
-    base_environment,
-    host_names,
+    build_base_environment,
+    list_host_names,
 )
-from trainyard.emulator.iam.authority import held_objects
-from trainyard.emulator.iam.s3_calls import job_calls, logging_calls, metric_call
+from trainyard.emulator.iam.authority import restrict_objects
+from trainyard.emulator.iam.s3_calls import iter_job_calls, iter_logging_calls, make_metric_call
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import RepeatedWrite, write_json
 from trainyard.emulator.logs.log_store import LogStore
-from trainyard.emulator.request_scope import ApiError, Thread, make_arn, region
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn, read_region
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.model_containers import Models
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.failure_reason import (
     OFFLINE,
+    find_scripts,
+    format_failure_reason,
+    format_version_notice,
     import_warnings,
-    reason,
-    scripts,
     start_failure,
-    version_notice,
 )
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, check_destinations, split_uri
@@ -128,7 +128,7 @@ class Job(ABC):
 
     @staticmethod
     @abstractmethod
-    def checks(request: dict, python: Path) -> Iterator[Check]:
+    def iter_checks(request: dict, python: Path) -> Iterator[Check]:
         """Iterate over the checks of a request. The request may be part of a pipeline definition,
         where some members are not known yet.
         """
@@ -142,7 +142,7 @@ class Job(ABC):
         self.outputs: list[str] = []
         """URIs that the job uploaded to. The step cache checks whether they still exist."""
         self.lock = threading.RLock()
-        self.record = self._first_record()
+        self.record = self._build_first_record()
         self.keep = RepeatedWrite(self.save, f"job {self.name}")
         self._done_event = threading.Event()
         self._stop = threading.Event()
@@ -157,7 +157,7 @@ class Job(ABC):
     # what differs between the kinds
 
     @abstractmethod
-    def instances(self) -> int: ...
+    def count_instances(self) -> int: ...
 
     def stage(self, node: Node, hosts: list[str]) -> None:  # noqa: B027 - a hook
         """Put inputs and configuration into the folders of ``node``; set its command and
@@ -168,11 +168,11 @@ class Job(ABC):
         """Return a context manager that uploads continuously while the nodes run."""
         return contextlib.nullcontext()
 
-    def image(self) -> str:
+    def read_image_uri(self) -> str:
         """Return the URI of the image; an empty string if the job has none of its own."""
         return ""
 
-    def own_imports(self) -> set[str]:
+    def list_own_imports(self) -> set[str]:
         """Return the packages that a program of the image itself imports."""
         return set()
 
@@ -215,16 +215,16 @@ class Job(ABC):
 
     def _run(self, on_end: Callable[["Job"], None]) -> None:
         try:
-            if self._instance_type() in self.place.aws.without_capacity:
+            if self._find_instance_type() in self.place.aws.without_capacity:
                 self._finish("Failed", NO_CAPACITY)
                 return
             self._assume()
             check_destinations(self.place.objects, self.request)
-            hosts = host_names(self.instances())
+            hosts = list_host_names(self.count_instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
             with grant_access(self.place.aws, self.role, self.is_isolated) as access:
-                self._live(nodes, hosts, access)
+                self._run_phases(nodes, hosts, access)
         except JobStopError:
             self._finish("Stopped")
         except ClientFault as fault:
@@ -237,7 +237,7 @@ class Job(ABC):
             log.exception("job %s failed in the emulator", self.name)
             is_bare = isinstance(error, OSError) and not isinstance(error, StorageError)
             if is_bare and error.errno in REMEDIES:
-                error = storage_error(self.directory, error)
+                error = make_storage_error(self.directory, error)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
         finally:
             if self.status not in JOB_ENDED:
@@ -254,17 +254,17 @@ class Job(ABC):
         what the job needs.
         """
         authority = self.place.aws.authority
-        caller = authority.session(self.role)
+        caller = authority.find_role_caller(self.role)
         if caller is None:
             return
-        authority.check(caller, job_calls(self.work))
-        objects = held_objects(authority, self.role)
+        authority.check(caller, iter_job_calls(self.work))
+        objects = restrict_objects(authority, self.role)
         self.place = replace(self.place, objects=objects)
         group = f"/aws/sagemaker/{self.KIND}Jobs"
-        self.logs = authority.allows(caller, logging_calls(group, self.name))
-        self.measures = authority.allows(caller, [metric_call(group)])
+        self.logs = authority.allows(caller, iter_logging_calls(group, self.name))
+        self.measures = authority.allows(caller, [make_metric_call(group)])
 
-    def _instance_type(self) -> str | None:
+    def _find_instance_type(self) -> str | None:
         request = self.request
         resources = request.get("ResourceConfig") or request.get("TransformResources")
         resources = resources or request.get("ProcessingResources", {}).get("ClusterConfig", {})
@@ -288,17 +288,17 @@ class Job(ABC):
         network = self.request.get("NetworkConfig", self.request)
         return bool(network.get("EnableNetworkIsolation"))
 
-    def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+    def _run_phases(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
         """Do everything between Starting and the end. A subclass may override it."""
-        if not container_images.runs_in_engine(self.image()):
+        if not container_images.runs_in_engine(self.read_image_uri()):
             self._run_nodes(nodes, hosts, access, choose())
             return
-        with container_network(
+        with open_container_network(
             self.directory,
             access,
             alone=len(hosts) == 1,
             internet=self.place.aws.internet,
-            gpus=(machine := MACHINES.get(self._instance_type() or "")) is not None
+            gpus=(machine := MACHINES.get(self._find_instance_type() or "")) is not None
             and machine.kind == "gpu",
         ) as isolation:
             self._run_nodes(nodes, hosts, access, isolation)
@@ -312,15 +312,17 @@ class Job(ABC):
         self._check_stop()
         self.enter("Downloading")
         for node in nodes:
-            node.image = self.image() if isinstance(isolation, Containers) else ""
+            node.image = self.read_image_uri() if isinstance(isolation, Containers) else ""
             python = None if node.image else node.python
-            node.environment = base_environment(region(), len(nodes), python, self.interface)
+            node.environment = build_base_environment(
+                read_region(), len(nodes), python, self.interface
+            )
             if access:
-                node.environment |= access.environment(isolation)
+                node.environment |= access.build_environment(isolation)
             self.stage(node, hosts)
             self.place.aws.on_stage(self.name, node.name, node.ml)
             if not node.image:
-                self._name_what_differs(node, self.image())
+                self._name_what_differs(node, self.read_image_uri())
             isolation.prepare(node, hosts)
             if node.image:
                 self.write_notice(node.name, f"Image {node.image} is {node.digest} here.")
@@ -329,7 +331,12 @@ class Job(ABC):
             self._check_stop()
             route = access.route if access else None
             self._cluster = Cluster(
-                self.directory, nodes, isolation, self._line, route, report=self.write_notice
+                self.directory,
+                nodes,
+                isolation,
+                self._receive_line,
+                route,
+                report=self.write_notice,
             )
         self.enter(self.KIND)
         try:
@@ -346,13 +353,15 @@ class Job(ABC):
         """Log which imported packages the interpreter lacks or has in another version than the
         image.
         """
-        job_scripts = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
+        job_scripts = find_scripts(
+            node, lambda uri: self.place.objects.locate_file(*split_uri(uri))
+        )
         for line in import_warnings(node, job_scripts):
             self.write_notice(node.name, line)
             log.warning("%s: %s", self.name, line)
-        imports = set().union(self.own_imports(), *(script.imports for script in job_scripts))
+        imports = set().union(self.list_own_imports(), *(script.imports for script in job_scripts))
         installs = "\n".join(script.installs for script in job_scripts)
-        if line := version_notice(node.python, image, imports, installs):
+        if line := format_version_notice(node.python, image, imports, installs):
             self.write_notice(node.name, line)
 
     def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
@@ -368,7 +377,7 @@ class Job(ABC):
             self.record |= self.exit_message(message)
             if culprit.started:
                 hint = "" if self.place.aws.internet and not self.is_isolated else OFFLINE
-                why = reason(culprit, message, self._tails, hint)
+                why = format_failure_reason(culprit, message, self._tails, hint)
             else:
                 command = "<image> train" if self.KIND == "Training" else "<image>"
                 why = f"{CANNOT_START.format(command)} {start_failure(culprit.node, self._tails)}"
@@ -389,10 +398,10 @@ class Job(ABC):
 
     def _read_message(self, node: Node) -> str:
         folder, _, name = self.MESSAGE.rpartition("/")
-        content = self.folder(node, folder).read(name, LONGEST_MESSAGE)
+        content = self.open_folder(node, folder).read(name, LONGEST_MESSAGE)
         return (content or b"").decode(errors="replace").strip()
 
-    def folder(self, node: Node, path: str) -> JobFolder:
+    def open_folder(self, node: Node, path: str) -> JobFolder:
         """Return the folder that the job sees as ``path``. Entries of it that are left out are
         reported in the job's log.
         """
@@ -436,7 +445,7 @@ class Job(ABC):
             self.enter(status)
             self.set_status(status, failure)
 
-    def _first_record(self) -> dict:
+    def _build_first_record(self) -> dict:
         now = time.time()
         members = {
             f"{self.KIND}JobArn": self.arn,
@@ -467,7 +476,7 @@ class Job(ABC):
         group = f"/aws/sagemaker/{self.KIND}Jobs"
         self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
 
-    def _line(self, host: str, line: str) -> None:
+    def _receive_line(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self.read_line(host, line)
         if line:  # CloudWatch Logs refuses an empty message

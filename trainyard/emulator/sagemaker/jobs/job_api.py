@@ -9,7 +9,7 @@ from typing import Any
 
 from trainyard.emulator.containers.isolation import clear
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, page, sort_items
+from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
 from trainyard.emulator.request_shapes import check, select_members
 from trainyard.emulator.sagemaker.jobs.job import KINDS, Job, JobServices
 from trainyard.language.definition_document import JOB_ENDED
@@ -33,11 +33,11 @@ class Jobs:
         self._lock = threading.Lock()
         self._is_closed = False
         place.jobs.mkdir(parents=True, exist_ok=True)
-        self._bury()
+        self._fail_orphans()
 
     def exists(self, name: str) -> bool:
         """Return whether there is a job with that name, of any kind, running or ended."""
-        return self._path(name).exists()
+        return self._build_path(name).exists()
 
     def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
         """Start a job. ``about`` has members of its description that are not in the request.
@@ -50,7 +50,7 @@ class Jobs:
         with self._lock:
             if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
-            if self._path(name).exists():
+            if self._build_path(name).exists():
                 arn = make_arn("sagemaker", f"{kind.lower()}-job/{name}")
                 message = (
                     f"{kind} job names must be unique within an AWS account and region, and a "
@@ -70,7 +70,7 @@ class Jobs:
         job = self._live.get(name)
         if job and kind == job.KIND:
             return select_members(f"Describe{kind}Job", job.describe())
-        path = self._path(name)
+        path = self._build_path(name)
         if path.exists() and (document := read_json(path))["kind"] == kind:
             return select_members(f"Describe{kind}Job", document["describe"])
         of_training = kind == "Training"
@@ -78,25 +78,25 @@ class Jobs:
         message = "Requested resource not found." if of_training else other
         raise ApiError("ValidationException", message)
 
-    def outputs(self, name: str) -> list[str]:
+    def list_outputs(self, name: str) -> list[str]:
         """Return the URIs that an ended job uploaded to."""
-        path = self._path(name)
+        path = self._build_path(name)
         return read_json(path)["outputs"] if path.exists() else []
 
     def list_jobs(self, kind: str, request: dict) -> dict:
         with self._lock:
             live = [job for job in self._live.values() if kind == job.KIND]
             ended_jobs = list(self._ended_records[kind].values())
-        summaries = [*ended_jobs, *(_summary(kind, job.describe()) for job in live)]
+        summaries = [*ended_jobs, *(_summarize_job(kind, job.describe()) for job in live)]
         keys = {"CreationTime": "CreationTime", "Status": f"{kind}JobStatus"}
         summaries = sort_items(
-            [job for job in summaries if _matches(kind, job, request)],
+            [job for job in summaries if _matches_request(kind, job, request)],
             request,
             keys | {"Name": f"{kind}JobName"},
             "CreationTime",
             "Ascending",
         )
-        return page(f"{kind}JobSummaries", summaries, request, 10)
+        return make_page(f"{kind}JobSummaries", summaries, request, 10)
 
     def stop(self, kind: str, name: str) -> dict:
         status = self.describe(kind, name)[f"{kind}JobStatus"]
@@ -126,7 +126,7 @@ class Jobs:
             if self._ended_records[kind].pop(name, None) is None:
                 message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
                 raise ApiError("ResourceInUse", message)
-            shutil.rmtree(self._path(name).parent)
+            shutil.rmtree(self._build_path(name).parent)
         return record[f"{kind}JobArn"]
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Jobs:
         for job in jobs:
             job.wait()
 
-    def _path(self, name: str) -> Path:
+    def _build_path(self, name: str) -> Path:
         return self._place.jobs / name / "job.json"
 
     def _forget(self, job: Job) -> None:
@@ -153,9 +153,9 @@ class Jobs:
             if job.keep.pending:
                 return
             del self._live[job.name]
-            self._ended_records[job.KIND][job.name] = _summary(job.KIND, job.describe())
+            self._ended_records[job.KIND][job.name] = _summarize_job(job.KIND, job.describe())
 
-    def _bury(self) -> None:
+    def _fail_orphans(self) -> None:
         """Mark as failed the jobs that were running when an earlier emulator ended."""
         for path in self._place.jobs.glob("*/job.json"):
             document = read_json(path)
@@ -167,16 +167,16 @@ class Jobs:
                     record["SecondaryStatus"] = "Failed"
                 write_json(path, document)
                 clear(path.parent)
-            self._ended_records[kind][path.parent.name] = _summary(kind, record)
+            self._ended_records[kind][path.parent.name] = _summarize_job(kind, record)
 
 
-def _matches(kind: str, job: dict, request: dict) -> bool:
+def _matches_request(kind: str, job: dict, request: dict) -> bool:
     times = job["CreationTime"], job["LastModifiedTime"]
     same_status = request.get("StatusEquals") in (None, job[f"{kind}JobStatus"])
     return same_status and is_listed(request, job[f"{kind}JobName"], *times)
 
 
-def _summary(kind: str, job: dict) -> dict:
+def _summarize_job(kind: str, job: dict) -> dict:
     names = ("JobName", "JobArn", "JobStatus", "EndTime")
     members = [f"{kind}{name}" for name in names]
     members += ["CreationTime", "LastModifiedTime", "SecondaryStatus"]

@@ -47,7 +47,7 @@ class JobFolder:
     report: Callable[[str], None] = field(default=lambda _: None, compare=False)
     _reported_reasons: set[str] = field(default_factory=set, compare=False)
 
-    def files(self) -> Iterator["JobFile"]:
+    def iter_files(self) -> Iterator["JobFile"]:
         """Iterate over the regular files below the folder, including those behind links. There are
         none if the folder is missing.
 
@@ -78,7 +78,7 @@ class JobFolder:
         """
         parts = self._resolve(f"{self.path}/{name}")
         with self._open_folder(parts[:-1]) as folder:
-            if parts and stat.S_ISREG(_status(parts[-1], folder).st_mode):
+            if parts and stat.S_ISREG(_read_status(parts[-1], folder).st_mode):
                 descriptor = os.open(parts[-1], _FILE, dir_fd=folder)
                 if stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have been replaced
                     return os.fdopen(descriptor, "rb")
@@ -97,7 +97,7 @@ class JobFolder:
             entries = []
             for entry in sorted(os.listdir(folder)):
                 with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
-                    entries.append((entry, _status(entry, folder)))
+                    entries.append((entry, _read_status(entry, folder)))
         identity = status.st_dev, status.st_ino
         # A link to a folder that contains it would be walked forever.
         if identity in ancestors:
@@ -117,7 +117,7 @@ class JobFolder:
             if is_link:
                 parts = self._resolve(f"{self.path}/{name}")
                 with self._open_folder(parts[:-1]) as folder:
-                    target = _status(parts[-1], folder) if parts else os.fstat(folder)
+                    target = _read_status(parts[-1], folder) if parts else os.fstat(folder)
             else:
                 target = status
             if stat.S_ISDIR(target.st_mode):
@@ -145,9 +145,9 @@ class JobFolder:
 
         Raises :class:`LeadsOutError` if it leads out, and ``OSError`` if the path does not exist.
         """
-        place, links = _components(self.place), 0
+        place, links = _split_path(self.place), 0
         parts: list[str] = []
-        queue = _components(path)[::-1]
+        queue = _split_path(path)[::-1]
         while queue:
             if (name := queue.pop()) == "..":
                 parts = parts[:-1]
@@ -168,7 +168,7 @@ class JobFolder:
             # The job ran at ``root`` itself, without a mount.
             if f"{target}/".startswith(f"{self.root}/"):
                 target = self.place + target.removeprefix(str(self.root))
-            queue += _components(target)[::-1]
+            queue += _split_path(target)[::-1]
         if parts[: len(place)] != place:
             raise LeadsOutError(
                 f"{path} is a symbolic link to /{'/'.join(parts + queue[::-1])}, outside "
@@ -205,7 +205,7 @@ class JobFile:
         return self.folder.open(self.name)
 
 
-def _components(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
@@ -219,5 +219,5 @@ def _link_target(name: str, folder: int) -> str | None:
         return None
 
 
-def _status(name: str, folder: int) -> os.stat_result:
+def _read_status(name: str, folder: int) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 from trainyard.emulator import algorithms
 from trainyard.emulator.containers.cluster import Outcome
-from trainyard.emulator.containers.node import Node, lacking
-from trainyard.emulator.request_scope import invalid
+from trainyard.emulator.containers.node import Node, list_missing_modules
+from trainyard.emulator.request_scope import make_validation_error
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import container_images
-from trainyard.emulator.sagemaker.jobs.container_images import repository
+from trainyard.emulator.sagemaker.jobs.container_images import parse_repository
 from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ContinuousUpload,
@@ -39,10 +39,10 @@ _SCRIPTS = ("record_preprocessor_script", "post_analytics_processor_script")
 
 def _is_analysis(spec: Mapping) -> bool:
     """Return whether the request runs the model monitor image with the image's own entrypoint."""
-    return repository(spec["ImageUri"]) == REPOSITORY and not spec.get("ContainerEntrypoint")
+    return parse_repository(spec["ImageUri"]) == REPOSITORY and not spec.get("ContainerEntrypoint")
 
 
-def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | None:
+def _explain_analysis_refusal(environment: Mapping[str, str], python: Path) -> str | None:
     """Return why the model monitor's analysis cannot run here. Return None if it can."""
     for name in _SCRIPTS:
         if environment.get(name):
@@ -56,7 +56,7 @@ def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | Non
             f"Environment.dataset_format {json.dumps(form)}: our analyser reads csv, json and JSON "
             "Lines, and neither Parquet nor captured requests"
         )
-    if missing := lacking(python, ["numpy"]):
+    if missing := list_missing_modules(python, ["numpy"]):
         return f"{python} lacks {missing[0]} for the analysis: {python} -m pip install numpy"
     return None
 
@@ -93,12 +93,12 @@ class ProcessingJob(Job):
     MESSAGE_IS_FAILURE: ClassVar[bool] = False
 
     def __init__(self, place: JobServices, request: dict) -> None:
-        for check in self.checks(request, place.python):
+        for check in self.iter_checks(request, place.python):
             check()
         super().__init__(place, _fill_defaults(request))
 
     @staticmethod
-    def checks(request: dict, python: Path) -> Iterator[Check]:
+    def iter_checks(request: dict, python: Path) -> Iterator[Check]:
         yield partial(_refuse_image, request)
         yield partial(_refuse_entrypoint, request, python)
         for entry in request.get("ProcessingInputs", []):
@@ -107,7 +107,7 @@ class ProcessingJob(Job):
         for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
             yield partial(_refuse_output, entry)
 
-    def instances(self) -> int:
+    def count_instances(self) -> int:
         return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
 
     def enter(self, phase: str) -> None:
@@ -125,13 +125,13 @@ class ProcessingJob(Job):
             )
             if source.get("S3DataDistributionType") == "ShardedByS3Key":
                 sources = shard(sources, hosts.index(node.name), len(hosts))
-            download(self.place.objects, sources, node.inside(source["LocalPath"]))
-        for output in self._outputs():
+            download(self.place.objects, sources, node.to_host_path(source["LocalPath"]))
+        for output in self._list_outputs():
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
         spec = self.request["AppSpecification"]
         if _is_analysis(spec) and not node.image:
-            node.command = algorithms.command(self.place.python, _MODULE)
+            node.command = algorithms.build_module_command(self.place.python, _MODULE)
             node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
         else:
             entrypoint = spec.get("ContainerEntrypoint", [])
@@ -143,15 +143,17 @@ class ProcessingJob(Job):
             **self.request.get("Environment", {}),
         }
         if not node.image:
-            node.environment |= container_images.own_packages(self.image(), node.environment)
+            node.environment |= container_images.find_package_path(
+                self.read_image_uri(), node.environment
+            )
 
-    def image(self) -> str:
+    def read_image_uri(self) -> str:
         return self.request["AppSpecification"]["ImageUri"]
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         stack = contextlib.ExitStack()
-        for number, output in enumerate(self._outputs("Continuous")):
-            folders = [self.folder(node, output["LocalPath"]) for node in nodes]
+        for number, output in enumerate(self._list_outputs("Continuous")):
+            folders = [self.open_folder(node, output["LocalPath"]) for node in nodes]
             aside = self.directory / f"continuous-{number}"
             stack.enter_context(
                 ContinuousUpload(self.place.objects, folders, output["S3Uri"], aside)
@@ -163,24 +165,24 @@ class ProcessingJob(Job):
         # An EndOfJob output of a stopped job is incomplete but would look complete.
         if outcome.is_stopped or outcome.timed_out:
             return
-        for output in self._outputs("EndOfJob"):
+        for output in self._list_outputs("EndOfJob"):
             for node in nodes:
-                folder = self.folder(node, output["LocalPath"])
+                folder = self.open_folder(node, output["LocalPath"])
                 upload(self.place.objects, folder, output["S3Uri"])
-        self.outputs = [output["S3Uri"] for output in self._outputs()]
+        self.outputs = [output["S3Uri"] for output in self._list_outputs()]
         self.record |= self.exit_message(self._read_message(nodes[0]))
 
     def exit_message(self, message: str) -> dict:
         return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
 
-    def _outputs(self, mode: str = "") -> list[dict]:
+    def _list_outputs(self, mode: str = "") -> list[dict]:
         """Return the S3Output of each output, or only of those whose S3UploadMode is ``mode``."""
         entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
         outputs = [entry["S3Output"] for entry in _list_managed(entries)]
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
 
     def _write_config(self, node: Node, hosts: list[str]) -> None:
-        config = node.inside("/opt/ml/config")
+        config = node.to_host_path("/opt/ml/config")
         job: dict[str, Any] = {"ProcessingJobArn": self.arn, **copy.deepcopy(self.request)}
         for source in (entry.get("S3Input", {}) for entry in job.get("ProcessingInputs", [])):
             # Only the container's file has this member; Describe has not.
@@ -191,8 +193,8 @@ class ProcessingJob(Job):
 
 
 def _refuse_image(request: dict) -> None:
-    if reason := container_images.refusal(request["AppSpecification"]["ImageUri"]):
-        raise invalid(reason)
+    if reason := container_images.explain_unusable_image(request["AppSpecification"]["ImageUri"]):
+        raise make_validation_error(reason)
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
@@ -200,10 +202,10 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
     if container_images.runs_in_engine(spec["ImageUri"]):
         return
     if _is_analysis(spec):
-        if reason := _analysis_refusal(request.get("Environment", {}), python):
-            raise invalid(reason)
+        if reason := _explain_analysis_refusal(request.get("Environment", {}), python):
+            raise make_validation_error(reason)
     elif not spec.get("ContainerEntrypoint"):
-        raise invalid(
+        raise make_validation_error(
             "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
             "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"
         )
@@ -212,7 +214,7 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
 def _refuse_input(entry: dict) -> None:
     location = f"input {entry['InputName']!r}"
     if entry.get("DatasetDefinition"):
-        raise invalid(
+        raise make_validation_error(
             f"{location}: DatasetDefinition is not run here: there is no Athena and no Redshift. "
             "Put the query's files into S3 and name them by S3Input"
         )
@@ -228,7 +230,7 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
         folder = posixpath.normpath(entry["S3Input"]["LocalPath"])
         other = owners.setdefault(folder, entry["InputName"])
         if other != entry["InputName"]:
-            raise invalid(
+            raise make_validation_error(
                 f"input {entry['InputName']!r}: LocalPath {folder!r} is that of {other!r}, too"
             )
 
@@ -236,7 +238,9 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
 def _refuse_output(entry: dict) -> None:
     location = f"output {entry['OutputName']!r}"
     if "FeatureStoreOutput" in entry:
-        raise invalid(f"{location}: FeatureStoreOutput is not run here: there is no feature store")
+        raise make_validation_error(
+            f"{location}: FeatureStoreOutput is not run here: there is no feature store"
+        )
     _refuse_place(location, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
@@ -247,16 +251,20 @@ def _list_managed(entries: list[dict]) -> list[dict]:
 
 def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
     if place is None:
-        raise invalid(f"{location} has neither S3Input nor S3Output")
+        raise make_validation_error(f"{location} has neither S3Input nor S3Output")
     local = place.get("LocalPath", "")
     if app_managed and not local:  # the application chooses the path
         local = ROOT
     if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
-        raise invalid(f"{location}: LocalPath {local!r} must be under {ROOT}/")
+        raise make_validation_error(f"{location}: LocalPath {local!r} must be under {ROOT}/")
     if app_managed:
         return
     if place.get("S3InputMode", "File") != "File":
-        raise invalid(f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File")
+        raise make_validation_error(
+            f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File"
+        )
     if place.get("S3CompressionType", "None") != "None":
-        raise invalid(f"{location}: S3CompressionType Gzip is not run here: store it uncompressed")
+        raise make_validation_error(
+            f"{location}: S3CompressionType Gzip is not run here: store it uncompressed"
+        )
     check_uri(location, place["S3Uri"])

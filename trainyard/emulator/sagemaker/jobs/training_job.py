@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainyard.emulator.algorithms.xgboost import facts
-from trainyard.emulator.cloudwatch.metric_store import training
+from trainyard.emulator.cloudwatch.metric_store import record_training_metrics
 from trainyard.emulator.containers.cluster import Outcome
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Mount, Node
-from trainyard.emulator.request_scope import ApiError, invalid
+from trainyard.emulator.request_scope import ApiError, make_validation_error
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import builtin_algorithms, container_images
 from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
@@ -33,7 +33,6 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
     ContinuousUpload,
     NoObjects,
-    archive,
     check_uri,
     download,
     join_key,
@@ -42,9 +41,10 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     shard,
     split_uri,
     upload,
+    write_archive,
 )
 from trainyard.language.step_types.job_steps import DRIVERS, PROGRAM, starts_drivers
-from trainyard.runs.metric_lines import Definition, definition
+from trainyard.runs.metric_lines import Definition, compile_definition
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/tensorboard"
@@ -73,26 +73,26 @@ class TrainingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
 
     def __init__(self, place: JobServices, request: dict) -> None:
-        for check in self.checks(request, place.python):
+        for check in self.iter_checks(request, place.python):
             check()
         for channel in request.get("InputDataConfig", []):
             _refuse_channel(channel, pipeline=False)
-        if builtin_algorithms.without_script(request):
+        if builtin_algorithms.runs_without_script(request):
             spec = request["AlgorithmSpecification"]
-            metrics_member = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
+            metrics_member = {"MetricDefinitions": builtin_algorithms.list_metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | metrics_member}
         # Used for file systems, which read S3 without the permissions of the job's role.
         self._objects = place.objects
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
         name = "model/" if self._is_uncompressed() else "model.tar.gz"
-        self.record["ModelArtifacts"] = {"S3ModelArtifacts": self._output_uri(name)}
+        self.record["ModelArtifacts"] = {"S3ModelArtifacts": self._build_output_uri(name)}
         self.enter("Starting")
 
     # what differs between the kinds
 
     @staticmethod
-    def checks(request: dict, python: Path) -> Iterator[Check]:
+    def iter_checks(request: dict, python: Path) -> Iterator[Check]:
         yield partial(_refuse_image, request)
         yield partial(_refuse_groups, request)
         yield partial(_refuse_entrypoint, request, python)
@@ -101,17 +101,17 @@ class TrainingJob(Job):
             yield partial(_refuse_pipe, request, channel)
             yield partial(_refuse_channel, channel)
 
-    def instances(self) -> int:
+    def count_instances(self) -> int:
         return self.request["ResourceConfig"].get("InstanceCount", 1)
 
     def stage(self, node: Node, hosts: list[str]) -> None:
         node.make_directories(
             "/opt/ml/input/data", "/opt/ml/model", "/opt/ml/output/data", CHECKPOINTS
         )
-        for channel in self._channels():
+        for channel in self._list_channels():
             self._download(channel, node, hosts)
         if "TensorBoardOutputConfig" in self.request:
-            node.make_directories(self._tensorboard())
+            node.make_directories(self._find_tensorboard_path())
         self._download_checkpoints(node)
         self._write_config(node, hosts)
         self._say_what_is_ignored(node)
@@ -124,15 +124,17 @@ class TrainingJob(Job):
             node.command = [*spec.get("ContainerEntrypoint", []), *arguments]
             node.environment |= own
             return
-        node.command = command(self.request, self.place.python)
-        node.environment |= environment(self.request) | own
-        node.environment |= container_images.own_packages(self.image(), node.environment)
+        node.command = build_command(self.request, self.place.python)
+        node.environment |= build_environment(self.request) | own
+        node.environment |= container_images.find_package_path(
+            self.read_image_uri(), node.environment
+        )
 
-    def image(self) -> str:
+    def read_image_uri(self) -> str:
         return self.request["AlgorithmSpecification"]["TrainingImage"]
 
-    def own_imports(self) -> set[str]:
-        return {"xgboost"} if builtin_algorithms.without_script(self.request) else set()
+    def list_own_imports(self) -> set[str]:
+        return {"xgboost"} if builtin_algorithms.runs_without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """Write a notice to the log for each member of the request that is ignored."""
@@ -155,11 +157,13 @@ class TrainingJob(Job):
         stack = contextlib.ExitStack()
         pairs = []
         if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
-            pairs.append((self._checkpoints(), uri))
+            pairs.append((self._find_checkpoint_path(), uri))
         if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
-            pairs.append((self._tensorboard(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output"))
+            pairs.append(
+                (self._find_tensorboard_path(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output")
+            )
         for number, (folder, uri) in enumerate(pairs):
-            folders = [self.folder(node, folder) for node in nodes]
+            folders = [self.open_folder(node, folder) for node in nodes]
             aside = self.directory / f"continuous-{number}"
             stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
         return stack
@@ -168,10 +172,10 @@ class TrainingJob(Job):
         """Upload the model and the output data. A stopped job uploads them, too: that is what its
         grace period is for.
         """
-        self._publish_model([self.folder(node, "/opt/ml/model") for node in nodes])
-        data = [self.folder(node, "/opt/ml/output/data") for node in nodes]
+        self._publish_model([self.open_folder(node, "/opt/ml/model") for node in nodes])
+        data = [self.open_folder(node, "/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"
-        if archive(data, tar):
+        if write_archive(data, tar):
             self._put(tar, "output.tar.gz")
 
     def enter(self, phase: str) -> None:
@@ -207,8 +211,8 @@ class TrainingJob(Job):
 
     def read_line(self, host: str, line: str) -> None:
         if (values := self._metrics.read(line)) and self.measures:
-            training(self.place.metrics, self.name, values)
-        for message in self._metrics.given_up():
+            record_training_metrics(self.place.metrics, self.name, values)
+        for message in self._metrics.report_slow_patterns():
             self.write_notice(host, message)
 
     def describe(self) -> dict:
@@ -221,15 +225,18 @@ class TrainingJob(Job):
 
     # inputs
 
-    def _channels(self) -> list[dict]:
+    def _list_channels(self) -> list[dict]:
         return self.request.get("InputDataConfig", [])
 
     def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
-        name, target = channel["ChannelName"], node.inside(f"/opt/ml/input/data/{_name(channel)}")
+        name, target = (
+            channel["ChannelName"],
+            node.to_host_path(f"/opt/ml/input/data/{_name(channel)}"),
+        )
         if system := channel["DataSource"].get("FileSystemDataSource"):
             self._mount(name, system, node, target)
             return
-        if self._mode(channel) == "FastFile":
+        if self._find_input_mode(channel) == "FastFile":
             self.write_notice(
                 node.name, f"Channel {name}: FastFile is emulated by downloading first."
             )
@@ -244,7 +251,7 @@ class TrainingJob(Job):
         """Mount the replacement of a channel's file system. A replacement in S3 is downloaded
         first.
         """
-        stand_in_place = stand_in(system)
+        stand_in_place = find_stand_in(system)
         folder = Path(stand_in_place.place)
         if stand_in_place.is_mirrored:
             folder = self.directory / "file-systems" / name
@@ -259,24 +266,24 @@ class TrainingJob(Job):
             node.name, f"Channel {name}: {stand_in_place} stands in for {system['FileSystemId']}."
         )
 
-    def _checkpoints(self) -> str:
+    def _find_checkpoint_path(self) -> str:
         return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
 
-    def _tensorboard(self) -> str:
+    def _find_tensorboard_path(self) -> str:
         return self.request["TensorBoardOutputConfig"].get("LocalPath") or TENSORBOARD
 
     def _download_checkpoints(self, node: Node) -> None:
         uri = self.request.get("CheckpointConfig", {}).get("S3Uri")
         if not uri:
             return
-        folder = self._checkpoints()
+        folder = self._find_checkpoint_path()
         if not folder.startswith("/opt/ml/"):
             raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
         node.make_directories(folder)
         # NoObjects: there are no checkpoints yet, and the job starts from the beginning.
         with contextlib.suppress(NoObjects):
             sources = select(self.place.objects, uri, "S3Prefix", "")
-            download(self.place.objects, sources, node.inside(folder))
+            download(self.place.objects, sources, node.to_host_path(folder))
 
     # configuration
 
@@ -291,27 +298,29 @@ class TrainingJob(Job):
             "instance_groups": [group],
             "network_interface_name": self.interface,
         }
-        config = node.inside("/opt/ml/input/config")
+        config = node.to_host_path("/opt/ml/input/config")
         config.mkdir()
         documents = {
             "hyperparameters": self.request.get("HyperParameters", {}),
             "resourceconfig": resources,
-            "inputdataconfig": {_name(c): self._channel_config(c) for c in self._channels()},
+            "inputdataconfig": {
+                _name(c): self._build_channel_config(c) for c in self._list_channels()
+            },
         }
         if checkpoints := self.request.get("CheckpointConfig"):
-            configuration = {"LocalPath": self._checkpoints()}
+            configuration = {"LocalPath": self._find_checkpoint_path()}
             documents["checkpointconfig"] = checkpoints | configuration
         for name, document in documents.items():
             (config / f"{name}.json").write_text(json.dumps(document))
 
-    def _mode(self, channel: dict) -> str:
+    def _find_input_mode(self, channel: dict) -> str:
         default = self.request["AlgorithmSpecification"].get("TrainingInputMode", "File")
         return channel.get("InputMode") or default
 
-    def _channel_config(self, channel: dict) -> dict:
+    def _build_channel_config(self, channel: dict) -> dict:
         source = channel["DataSource"].get("S3DataSource", {})
         config = {
-            "TrainingInputMode": self._mode(channel),
+            "TrainingInputMode": self._find_input_mode(channel),
             "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
             "RecordWrapperType": channel.get("RecordWrapperType", "None"),
         }
@@ -323,11 +332,11 @@ class TrainingJob(Job):
         if self._is_uncompressed():
             # algo-1 last: its files overwrite others, as in the archive.
             for folder in reversed(folders):
-                upload(self.place.objects, folder, self._output_uri("model/"))
-            self.outputs.append(self._output_uri("model/"))
+                upload(self.place.objects, folder, self._build_output_uri("model/"))
+            self.outputs.append(self._build_output_uri("model/"))
             return
         tar = self.directory / "model.tar.gz"
-        if archive(folders, tar):
+        if write_archive(folders, tar):
             self._put(tar, "model.tar.gz")
         else:
             self.write_notice("algo-1", "/opt/ml/model is empty: there is no model.tar.gz.")
@@ -335,39 +344,43 @@ class TrainingJob(Job):
     def _is_uncompressed(self) -> bool:
         return self.request["OutputDataConfig"].get("CompressionType") == "NONE"
 
-    def _output_uri(self, name: str) -> str:
+    def _build_output_uri(self, name: str) -> str:
         bucket, prefix = split_uri(self.request["OutputDataConfig"]["S3OutputPath"])
         return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
 
     def _put(self, path: Path, name: str) -> None:
         with path.open("rb") as stream:
-            put_file(self.place.objects, self._output_uri(""), name, stream)
-        self.outputs.append(self._output_uri(name))
+            put_file(self.place.objects, self._build_output_uri(""), name, stream)
+        self.outputs.append(self._build_output_uri(name))
         path.unlink()
 
     def _collect_metrics(self) -> dict:
-        latest = self._metrics.latest()
+        latest = self._metrics.list_final_metrics()
         return {"FinalMetricDataList": latest} if latest else {}
 
 
 def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
-        raise invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
-    if reason := container_images.refusal(spec["TrainingImage"]):
-        raise invalid(reason)
+        raise make_validation_error(
+            "AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage"
+        )
+    if reason := container_images.explain_unusable_image(spec["TrainingImage"]):
+        raise make_validation_error(reason)
 
 
 def _refuse_groups(request: dict) -> None:
     if request.get("ResourceConfig", {}).get("InstanceGroups"):
-        raise invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
+        raise make_validation_error(
+            "ResourceConfig.InstanceGroups are not run here: use InstanceCount"
+        )
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
     if container_images.runs_in_engine(request["AlgorithmSpecification"]["TrainingImage"]):
         return
-    if reason := refusal(request, python):
-        raise invalid(reason)
+    if reason := explain_unstartable_job(request, python):
+        raise make_validation_error(reason)
 
 
 def _refuse_output(request: dict) -> None:
@@ -377,7 +390,7 @@ def _refuse_output(request: dict) -> None:
 def _refuse_pipe(request: dict, channel: dict) -> None:
     default = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     if (channel.get("InputMode") or default) == "Pipe":
-        raise invalid(
+        raise make_validation_error(
             f"{_label_channel(channel)}: InputMode Pipe is not run here: use File or FastFile"
         )
 
@@ -390,17 +403,17 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
     """
     if channel.get("CompressionType", "None") != "None":
         problem = "CompressionType Gzip is not run here: store it uncompressed"
-        raise invalid(f"{_label_channel(channel)}: {problem}")
+        raise make_validation_error(f"{_label_channel(channel)}: {problem}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
-            stand_in(channel["DataSource"]["FileSystemDataSource"])
+            find_stand_in(channel["DataSource"]["FileSystemDataSource"])
         elif "S3DataSource" in channel["DataSource"]:
             if "://" in (uri := channel["DataSource"]["S3DataSource"]["S3Uri"]) or not pipeline:
                 split_uri(uri)
         else:
             raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
     except ClientFault as fault:
-        raise invalid(f"{_label_channel(channel)}: {fault}") from None
+        raise make_validation_error(f"{_label_channel(channel)}: {fault}") from None
 
 
 def _label_channel(channel: dict) -> str:
@@ -443,7 +456,7 @@ class StandIn:
         return self.place.startswith("s3://")
 
 
-def stand_in(source: Mapping[str, Any]) -> StandIn:
+def find_stand_in(source: Mapping[str, Any]) -> StandIn:
     """Return what replaces a channel's FileSystemDataSource here.
 
     Raises:
@@ -505,12 +518,12 @@ def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
 # program is started directly.
 
 
-def command(request: dict[str, Any], python: Path) -> list[str]:
+def build_command(request: dict[str, Any], python: Path) -> list[str]:
     """Return the command that the container runs."""
-    if builtin_algorithms.without_script(request):
-        return builtin_algorithms.training_command(request, python)
+    if builtin_algorithms.runs_without_script(request):
+        return builtin_algorithms.build_training_command(request, python)
     spec = request["AlgorithmSpecification"]
-    command_line = toolkit(python)
+    command_line = find_toolkit(python)
     if not spec.get("ContainerEntrypoint") and command_line is None:
         return [str(python), f"{DRIVERS}/{request['HyperParameters'][PROGRAM]}"]
     return [
@@ -519,16 +532,18 @@ def command(request: dict[str, Any], python: Path) -> list[str]:
     ]
 
 
-def environment(request: dict[str, Any]) -> dict[str, str]:
+def build_environment(request: dict[str, Any]) -> dict[str, str]:
     """Return AWS's variables for the images' own entrypoint, the sagemaker-training toolkit; empty
     if the request has an entrypoint.
     """
     if request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         return {}
-    if builtin_algorithms.without_script(request):
+    if builtin_algorithms.runs_without_script(request):
         return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
     image = request["AlgorithmSpecification"]["TrainingImage"]
-    plain = facts.repository(image) == "sagemaker-scikit-learn"  # its toolkit only runs the script
+    plain = (
+        facts.parse_repository(image) == "sagemaker-scikit-learn"
+    )  # its toolkit only runs the script
     package = f"sagemaker_{'xgboost' if facts.is_xgboost(image) else 'pytorch'}_container"
     module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
     return {
@@ -538,12 +553,12 @@ def environment(request: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def refusal(request: dict[str, Any], python: Path) -> str | None:
+def explain_unstartable_job(request: dict[str, Any], python: Path) -> str | None:
     """Return why the interpreter cannot start the job. Return None if it can."""
     spec = request["AlgorithmSpecification"]
-    if builtin_algorithms.without_script(request):
-        return builtin_algorithms.algorithm_refusal(request, python)
-    if spec.get("ContainerEntrypoint") or toolkit(python) or starts_drivers(request):
+    if builtin_algorithms.runs_without_script(request):
+        return builtin_algorithms.explain_algorithm_refusal(request, python)
+    if spec.get("ContainerEntrypoint") or find_toolkit(python) or starts_drivers(request):
         return None
     return (
         "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
@@ -553,7 +568,7 @@ def refusal(request: dict[str, Any], python: Path) -> str | None:
     )
 
 
-def toolkit(python: Path) -> Path | None:
+def find_toolkit(python: Path) -> Path | None:
     """Return the path of the sagemaker-training toolkit's command. Return None if the interpreter
     lacks it.
     """
@@ -579,7 +594,7 @@ class Metrics:
         """
         values = []
         for metric in self._metrics:
-            value = metric.value(line)
+            value = metric.extract_value(line)
             if value is not None and math.isfinite(value):
                 entry = {"MetricName": metric.name, "Value": value, "Timestamp": time.time()}
                 with self._lock:
@@ -587,7 +602,7 @@ class Metrics:
                 values.append((metric.name, value))
         return values
 
-    def given_up(self) -> list[str]:
+    def report_slow_patterns(self) -> list[str]:
         """Return a message for each regular expression that has proved too slow since the last
         call.
         """
@@ -599,9 +614,9 @@ class Metrics:
         with self._lock:
             new = slow.keys() - self._reported_definitions
             self._reported_definitions |= new
-        return [slow[name].given_up_message(name) for name in sorted(new)]
+        return [slow[name].explain_timeout(name) for name in sorted(new)]
 
-    def latest(self) -> list[dict]:
+    def list_final_metrics(self) -> list[dict]:
         """Return ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""
         with self._lock:
             return list(self._latest.values())
@@ -610,6 +625,6 @@ class Metrics:
 def compile_regex(entry: Mapping[str, Any]) -> Definition:
     """Return the compiled metric definition. Raises ``ValidationException`` if it is not valid."""
     try:
-        return definition(entry)
+        return compile_definition(entry)
     except ValueError as error:
         raise ApiError("ValidationException", str(error)) from None

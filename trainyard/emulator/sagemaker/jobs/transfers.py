@@ -12,7 +12,7 @@ from os import fstat, stat_result
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from trainyard.emulator.request_scope import ApiError, Thread, invalid, region
+from trainyard.emulator.request_scope import ApiError, Thread, make_validation_error, read_region
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job_files import ClientFault, JobFile, JobFolder
 
@@ -60,7 +60,7 @@ def check_uri(location: str, uri: str) -> None:
     try:
         split_uri(uri)
     except ClientFault as fault:
-        raise invalid(f"{location}: {fault}") from None
+        raise make_validation_error(f"{location}: {fault}") from None
 
 
 def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
@@ -77,11 +77,11 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
     bucket, key = split_uri(uri)
     try:
         if kind == "ManifestFile":
-            sources = _manifest(objects, bucket, key)
+            sources = _read_manifest(objects, bucket, key)
         elif kind == "S3Prefix":
             # Keys that end in a slash are folder markers that S3 consoles create.
             sources = [
-                Source(bucket, info.key, local_path(key, info.key))
+                Source(bucket, info.key, build_local_path(key, info.key))
                 for info in objects.list(bucket, key)
                 if not info.key.endswith("/")
             ]
@@ -90,9 +90,9 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
     except ApiError as error:
         if error.code not in ("NoSuchBucket", "NoSuchKey"):
             raise
-        raise NoObjects(_none_found(uri, bucket, role)) from error
+        raise NoObjects(_explain_no_objects(uri, bucket, role)) from error
     if not sources and kind == "S3Prefix":
-        raise NoObjects(_none_found(uri, bucket, role))
+        raise NoObjects(_explain_no_objects(uri, bucket, role))
     for source in sources:
         if "//" in f"/{source.key}":
             raise ClientFault(
@@ -102,7 +102,7 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
     return sources
 
 
-def local_path(prefix: str, key: str) -> str:
+def build_local_path(prefix: str, key: str) -> str:
     """Return the path, below the channel's directory, of an object whose key starts with the
     prefix.
 
@@ -115,16 +115,17 @@ def local_path(prefix: str, key: str) -> str:
     return rest[1:] if rest.startswith("/") else key[prefix.rfind("/") + 1 :]
 
 
-def _none_found(uri: str, bucket: str, role: str) -> str:
+def _explain_no_objects(uri: str, bucket: str, role: str) -> str:
     """Return AWS's own message, because people search for it."""
     return (
         f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
-        f"the bucket exists in the selected region ({region()}), that objects exist under that S3 "
+        f"the bucket exists in the selected region ({read_region()}), that objects exist under "
+        "that S3 "
         f'prefix, and that the role "{role}" has "s3:ListBucket" permissions on bucket "{bucket}".'
     )
 
 
-def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
+def _read_manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
     """Read AWS's ManifestFile, ``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``."""
     try:
         head, *names = json.loads(objects.read_bytes(bucket, key))
@@ -158,7 +159,7 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
         target.parent.mkdir(parents=True, exist_ok=True)
         info, stored_bytes = objects.open(source.bucket, source.key)
         with stored_bytes, target.open("wb") as file:
-            for chunk in stored_bytes.chunks(0, info.size):
+            for chunk in stored_bytes.iter_chunks(0, info.size):
                 file.write(chunk)
         total += info.size
     return total
@@ -201,7 +202,7 @@ def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
     """
     # Upload in the order in which the files were written: a manifest that a job wrote last comes
     # last, so an interrupted upload does not look complete.
-    files = sorted(folder.files(), key=lambda file: file.status.st_mtime_ns)
+    files = sorted(folder.iter_files(), key=lambda file: file.status.st_mtime_ns)
     for file in files:
         _check_name(file.name, uri)
     for file in files:
@@ -263,7 +264,7 @@ def join_key(prefix: str, name: str) -> str:
     return f"{prefix.rstrip('/')}/{name}".lstrip("/")
 
 
-def archive(folders: list[JobFolder], target: Path) -> bool:
+def write_archive(folders: list[JobFolder], target: Path) -> bool:
     """Write the files of ``folders`` to ``target`` (.tar.gz). Return False, and write nothing, if
     there are no files.
 
@@ -272,7 +273,7 @@ def archive(folders: list[JobFolder], target: Path) -> bool:
     """
     entries: dict[str, JobFile] = {}
     for folder in folders:
-        for file in folder.files():
+        for file in folder.iter_files():
             entries.setdefault(file.name, file)
     if not entries:
         return False
@@ -322,7 +323,7 @@ class ContinuousUpload:
         self._stop = threading.Event()
         self._thread = Thread(target=self._watch, daemon=True)
         for folder in folders:
-            for file in folder.files():  # files downloaded at the start are in S3 already
+            for file in folder.iter_files():  # files downloaded at the start are in S3 already
                 self._states[file] = _FileState(_stamp(file.status), is_uploaded=True)
 
     def __enter__(self) -> "ContinuousUpload":
@@ -348,13 +349,13 @@ class ContinuousUpload:
         faults: list[ClientFault] = []
         for folder in self._folders:
             try:
-                files = list(folder.files())
+                files = list(folder.iter_files())
             except ClientFault as fault:
                 faults.append(fault)
                 continue
             for file in files:
                 try:
-                    self._consider(file, final)
+                    self._upload_stable_file(file, final)
                 except ClientFault as fault:  # the other files are still uploaded
                     faults.append(fault)
                 except OSError:  # renamed, deleted or replaced: the next check sees it
@@ -363,7 +364,7 @@ class ContinuousUpload:
         if final and faults:
             raise faults[0]
 
-    def _consider(self, file: JobFile, final: bool) -> None:
+    def _upload_stable_file(self, file: JobFile, final: bool) -> None:
         """Upload the file if it has not changed since the previous check, or in any case if
         ``final``.
         """

@@ -19,7 +19,7 @@ from typing import ClassVar
 from trainyard.emulator.client_environment import Access
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Node
-from trainyard.emulator.request_scope import ApiError, invalid
+from trainyard.emulator.request_scope import ApiError, make_validation_error
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Instance
 from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
@@ -36,7 +36,7 @@ from trainyard.emulator.sagemaker.transform.object_transform import (
     ObjectFailed,
     Transformer,
     TransformStopError,
-    settings,
+    resolve_settings,
 )
 
 VARIABLES = {
@@ -60,19 +60,21 @@ class TransformJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
 
     def __init__(self, place: JobServices, request: dict) -> None:
-        for check in self.checks(request, place.python):
+        for check in self.iter_checks(request, place.python):
             check()
         self._model = place.models.describe(request["ModelName"])
-        self._containers = place.models.containers(request["ModelName"])
+        self._containers = place.models.list_containers(request["ModelName"])
         if any(container.has_models for container in self._containers):
             name = request["ModelName"]
-            raise invalid(f"model {name} is a multi-model one, which Batch Transform does not run")
+            raise make_validation_error(
+                f"model {name} is a multi-model one, which Batch Transform does not run"
+            )
         self._instances: list[Instance] = []
         self._failures: list[str] = []
         super().__init__(place, request)
 
     @staticmethod
-    def checks(request: dict, python: Path) -> Iterator[Check]:
+    def iter_checks(request: dict, python: Path) -> Iterator[Check]:
         source = request["TransformInput"]
         yield partial(_refuse_data_type, source)
         yield partial(_refuse_split, source)
@@ -93,7 +95,7 @@ class TransformJob(Job):
     def is_isolated(self) -> bool:
         return bool(self._model.get("EnableNetworkIsolation"))
 
-    def instances(self) -> int:
+    def count_instances(self) -> int:
         return self.request["TransformResources"]["InstanceCount"]
 
     def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
@@ -105,14 +107,14 @@ class TransformJob(Job):
             # In threads, because stopping an instance blocks until its processes have ended.
             threading.Thread(target=instance.stop, daemon=True).start()
 
-    def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+    def _run_phases(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
         source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
         sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
         self._open_log(hosts, choose().notice)
         shares = [shard(sources, number, len(hosts)) for number in range(len(hosts))]
         with self.lock:
             self._check_stop()
-            self._instances = [self._instance(host, access) for host in hosts[: len(sources)]]
+            self._instances = [self._make_instance(host, access) for host in hosts[: len(sources)]]
             self.record["TransformStartTime"] = time.time()
             self.save()
         if len(hosts) > len(sources):
@@ -132,16 +134,16 @@ class TransformJob(Job):
         failure_count = f"{len(self._failures)} of {len(sources)} objects failed"
         self._finish("Failed", f"{kind}: {failure_count}, the others are done: {reason}")
 
-    def _instance(self, host: str, access: Access | None) -> Instance:
+    def _make_instance(self, host: str, access: Access | None) -> Instance:
         variables = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
         more = {name: STRATEGIES.get(str(value), str(value)) for name, value in variables.items()}
         environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **more}
 
-        def line(container: str, text: str) -> None:
-            self._line(host, text)
+        def record_line(container: str, text: str) -> None:
+            self._receive_line(host, text)
 
         grant, folder = contextlib.nullcontext(access), self.directory / host
-        return Instance(self.place, folder, self._containers, line, grant, environment)
+        return Instance(self.place, folder, self._containers, record_line, grant, environment)
 
     def _serve(self, host: str, instance: Instance, sources: list[Source]) -> None:
         """Transform the objects of one instance, with at most MaxConcurrentTransforms at the same
@@ -154,7 +156,7 @@ class TransformJob(Job):
             with self.lock:
                 self._failures += [f"AlgorithmError: {instance.failure}"] * len(sources)
             return
-        transform_settings = settings(self.request, _ask_parameters(instance))
+        transform_settings = resolve_settings(self.request, _ask_parameters(instance))
         self._note(host, transform_settings.log_text)
         # Two pools, because readers wait for senders: in one pool they could take all threads.
         with (
@@ -185,7 +187,7 @@ class TransformJob(Job):
                 self._failures.append(f"{error.fault}: s3://{name}: {error.message}")
             return
         with self.lock:
-            self.outputs.append(transformer.output(source))
+            self.outputs.append(transformer.build_output_uri(source))
 
     def _note(self, host: str, text: str) -> None:
         """Write a line to the data log, which AWS has in addition to the container's log."""
@@ -209,23 +211,29 @@ def _ask_parameters(instance: Instance) -> dict:
 def _refuse_data_type(source: dict) -> None:
     kind = source["DataSource"]["S3DataSource"]["S3DataType"]
     if kind not in ("S3Prefix", "ManifestFile"):
-        raise invalid(f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile")
+        raise make_validation_error(
+            f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile"
+        )
 
 
 def _refuse_split(source: dict) -> None:
     if source.get("SplitType") in ("RecordIO", "TFRecord"):
-        raise invalid(f"SplitType {source['SplitType']} is not run here: use Line or None")
+        raise make_validation_error(
+            f"SplitType {source['SplitType']} is not run here: use Line or None"
+        )
 
 
 def _refuse_capture(request: dict) -> None:
     if "DataCaptureConfig" in request:
-        raise invalid("DataCaptureConfig of a transform job is not run here: leave it out")
+        raise make_validation_error(
+            "DataCaptureConfig of a transform job is not run here: leave it out"
+        )
 
 
 def _refuse_payload(request: dict) -> None:
     payload, many = request.get("MaxPayloadInMB", 6), request.get("MaxConcurrentTransforms", 1)
     if payload > AT_ONCE or payload * many > AT_ONCE:
-        raise invalid(
+        raise make_validation_error(
             f"MaxConcurrentTransforms {many} * MaxPayloadInMB {payload} is more than {AT_ONCE} MB"
         )
 
@@ -237,4 +245,4 @@ def _refuse_places(request: dict) -> None:
         split_uri(output["S3OutputPath"])
         DataProcessing(request.get("DataProcessing", {}), source, output)
     except (ClientFault, ValueError) as error:
-        raise invalid(str(error)) from None
+        raise make_validation_error(str(error)) from None

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.request_scope import invalid
-from trainyard.emulator.request_shapes import mask_expressions, refusal
+from trainyard.emulator.request_scope import make_validation_error
+from trainyard.emulator.request_shapes import find_first_refusal, mask_expressions
 from trainyard.emulator.sagemaker.pipelines.steps import NOT_RUN, RUNNERS
-from trainyard.language.definition_document import entries
+from trainyard.language.definition_document import iter_entries
 from trainyard.language.expressions import (
     DEFAULT_TYPE,
     ExpressionError,
     Value,
-    references,
+    iter_references,
 )
 from trainyard.language.expressions import parse as parse_literal
 from trainyard.language.step_types import step_type
@@ -39,7 +39,9 @@ def parse_parameter(entry: Mapping[str, Any]) -> Parameter:
     )
 
 
-def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, Value]:
+def build_parameter_values(
+    parameters: dict[str, Parameter], entries: list[dict]
+) -> dict[str, Value]:
     """Return the parameter values of an execution that is started with ``entries``, a list of Name
     and Value, both text.
 
@@ -50,16 +52,18 @@ def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, V
     for entry in entries:
         name = entry["Name"]
         if name not in parameters:
-            raise invalid(f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}")
+            raise make_validation_error(
+                f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}"
+            )
         if name in result:
-            raise invalid(f"pipeline parameter {name!r} is given twice")
+            raise make_validation_error(f"pipeline parameter {name!r} is given twice")
         if not entry["Value"]:
-            raise invalid('[string "" is too short (length: 0, required minimum: 1)]')
+            raise make_validation_error('[string "" is too short (length: 0, required minimum: 1)]')
         result[name] = convert(parameters[name], entry["Value"])
     for parameter in parameters.values():
         if parameter.name not in result:
             if parameter.default is None:
-                raise invalid(f"pipeline parameter {parameter.name!r} needs a value")
+                raise make_validation_error(f"pipeline parameter {parameter.name!r} needs a value")
             result[parameter.name] = parameter.default
     # Return them in the definition's order, not the request's.
     return {name: result[name] for name in parameters}
@@ -72,9 +76,9 @@ def convert(parameter: Parameter, text: str) -> Value:
     try:
         value = parse_literal(text, parameter.type)
     except ValueError as error:
-        raise invalid(f"pipeline parameter {parameter.name!r}: {error}") from None
+        raise make_validation_error(f"pipeline parameter {parameter.name!r}: {error}") from None
     if parameter.values and value not in parameter.values:
-        raise invalid(
+        raise make_validation_error(
             f"parameter {parameter.name!r}: {value!r} is not one of {list(parameter.values)}"
         )
     return value
@@ -133,26 +137,30 @@ def parse(text: str) -> Definition:
     parameters = {
         entry["Name"]: parse_parameter(entry) for entry in document.get("Parameters") or ()
     }
-    definition = Definition(parameters, {}, _experiment(document, parameters))
-    for entry in entries(document["Steps"]):
+    definition = Definition(parameters, {}, _parse_experiment(document, parameters))
+    for entry in iter_entries(document["Steps"]):
         step = _step(entry.document, entry.branch, entry.loop)
         definition.steps[step.name] = step
     _wait_for_bodies(definition.steps)
     return definition
 
 
-def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, Any] | None:
+def _parse_experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, Any] | None:
     """Return the pipeline's experiment, with AWS's default names. Return None if it has none."""
     if document.get("MlflowConfig") is not None:
-        raise invalid("MlflowConfig: this emulator has no MLflow tracking server: leave it out")
+        raise make_validation_error(
+            "MlflowConfig: this emulator has no MLflow tracking server: leave it out"
+        )
     config = document.get("PipelineExperimentConfig")
     if config is None:
         return None
     if not isinstance(config, dict) or (unknown := config.keys() - EXPERIMENT.keys()):
         wrong = sorted(unknown) if isinstance(config, dict) else repr(config)
-        raise invalid(f"PipelineExperimentConfig {wrong}: expected ExperimentName and TrialName")
+        raise make_validation_error(
+            f"PipelineExperimentConfig {wrong}: expected ExperimentName and TrialName"
+        )
     try:
-        for reference in references([config]):
+        for reference in iter_references([config]):
             is_known = reference.kind == "Execution" or reference.name in parameters
             if reference.kind not in ("Execution", "Parameters") or not is_known:
                 reference_name = f"{reference.kind}.{reference.name}"
@@ -160,7 +168,7 @@ def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, A
                     f"{reference_name} is neither a parameter nor an execution variable"
                 )
     except ExpressionError as error:
-        raise invalid(f"PipelineExperimentConfig: {error}") from None
+        raise make_validation_error(f"PipelineExperimentConfig: {error}") from None
     return EXPERIMENT | config
 
 
@@ -168,18 +176,20 @@ def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str |
     name, kind = document["Name"], document["Type"]
     if kind not in RUNNERS:
         message = f"step {name!r} has type {kind!r}, which is not run by this emulator"
-        raise invalid(f"{message}: {NOT_RUN[kind]}; it runs {', '.join(sorted(RUNNERS))}")
+        raise make_validation_error(
+            f"{message}: {NOT_RUN[kind]}; it runs {', '.join(sorted(RUNNERS))}"
+        )
     nested = step_type(kind).nests  # they contain steps, which are read separately
     argument_items = (document.get("Arguments") or {}).items()
     arguments = {key: value for key, value in argument_items if key not in nested}
     step = Step(name, kind, arguments, document, {}, branch, loop)
     try:
         RUNNERS[kind].check(arguments)
-        for reference in references([arguments, step.fields]):
+        for reference in iter_references([arguments, step.fields]):
             if reference.kind in ("Steps", "PropertyFiles"):
                 step.depends_on[reference.name] = "Completed"
     except ExpressionError as error:
-        raise invalid(f"step {name!r}: {error}") from None
+        raise make_validation_error(f"step {name!r}: {error}") from None
     for entry in document.get("DependsOn") or ():
         of_sdk_3 = isinstance(entry, dict)  # {"Step": name, "Trigger": ...}
         other, trigger = (entry["Step"], entry["Trigger"]) if of_sdk_3 else (entry, "Completed")
@@ -192,8 +202,8 @@ def refuse(step: Step, python: Path) -> None:
     expressions are.
     """
     arguments = mask_expressions(step.arguments)
-    if reason := refusal(RUNNERS[step.type].checks(step.type, arguments, python)):
-        raise invalid(f"step {step.name!r}: {reason}")
+    if reason := find_first_refusal(RUNNERS[step.type].iter_checks(step.type, arguments, python)):
+        raise make_validation_error(f"step {step.name!r}: {reason}")
 
 
 def _wait_for_bodies(steps: dict[str, Step]) -> None:
@@ -205,7 +215,7 @@ def _wait_for_bodies(steps: dict[str, Step]) -> None:
         # ``unroll_loop`` names the steps that a loop runs ``<body>-<index>``.
         body, _, number = step.name.rpartition("-")
         if number.isdecimal() and body in steps and steps[body].loop:
-            raise invalid(
+            raise make_validation_error(
                 f"step name {step.name!r}: loop {steps[body].loop!r} has a step of this name"
             )
 
@@ -225,4 +235,4 @@ def refuse_members(request: dict[str, Any]) -> None:
     """Raise ``ValidationException`` if the request contains a member of NOT_DONE."""
     for name, reason in NOT_DONE.items():
         if name in request:
-            raise invalid(f"{name} {request[name]!r}: {reason}")
+            raise make_validation_error(f"{name} {request[name]!r}: {reason}")

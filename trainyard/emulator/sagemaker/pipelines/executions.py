@@ -11,13 +11,13 @@ from typing import Any
 
 from trainyard.common import atomic_file
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, invalid, page, sort_items
+from trainyard.emulator.request_scope import ApiError, make_page, make_validation_error, sort_items
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Definition,
     Step,
-    values,
+    build_parameter_values,
 )
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines, Version
 from trainyard.emulator.sagemaker.pipelines.running_execution import Execution, ExecutionScope, Work
@@ -80,7 +80,7 @@ class Executions:
         for path in sorted(root.glob("*/execution.json")):
             self._load(path)
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "StartPipelineExecution": self.start,
             "StopPipelineExecution": self.stop,
@@ -89,8 +89,8 @@ class Executions:
             "DescribePipelineExecution": self.describe,
             "ListPipelineExecutions": self.list_executions,
             "ListPipelineExecutionSteps": self.list_steps,
-            "ListPipelineParametersForExecution": self.parameters,
-            "DescribePipelineDefinitionForExecution": self.definition,
+            "ListPipelineParametersForExecution": self.page_parameters,
+            "DescribePipelineDefinitionForExecution": self.read_definition,
         }
 
     def start(self, request: dict) -> dict:
@@ -102,7 +102,7 @@ class Executions:
             for other in self._all.values():
                 if token and other.record["token"] == token:
                     return {"PipelineExecutionArn": other.arn}  # the same call, repeated
-            version = self._pipelines.version(
+            version = self._pipelines.find_version(
                 request["PipelineName"], request.get("PipelineVersionId")
             )
             execution = self._create(version, request)
@@ -119,7 +119,9 @@ class Executions:
         execution = self._find(request)
         status = execution.record["answer"]["PipelineExecutionStatus"]
         if status in END_STATUSES:
-            raise invalid(f"Pipeline execution with ARN {execution.arn} is in status {status}.")
+            raise make_validation_error(
+                f"Pipeline execution with ARN {execution.arn} is in status {status}."
+            )
         execution.stop()
         return {"PipelineExecutionArn": execution.arn}
 
@@ -133,7 +135,9 @@ class Executions:
                 return {"PipelineExecutionArn": old.arn}  # the same call, repeated
             status = old.record["answer"]["PipelineExecutionStatus"]
             if status not in ("Failed", "Stopped"):
-                raise invalid(f"only a failed or stopped execution can be retried, not {status}")
+                raise make_validation_error(
+                    f"only a failed or stopped execution can be retried, not {status}"
+                )
             steps = old.record["steps"]
             check_retry(steps, old.arn)
             successes = {
@@ -145,7 +149,7 @@ class Executions:
                 answer["ParallelismConfiguration"] = request["ParallelismConfiguration"]
             tokens = [*old.record.get("retries", ()), token]
             new = {"answer": answer, "steps": successes, "retries": tokens}
-            execution = self._execution(old.directory, old.record | new)
+            execution = self._make_execution(old.directory, old.record | new)
             self._all[execution.arn] = execution
         # Without the lock: threads of the earlier run that are still ending may need it to look
         # into the cache.
@@ -169,12 +173,12 @@ class Executions:
 
     def list_executions(self, request: dict) -> dict:
         arn = self._pipelines.describe({"PipelineName": request["PipelineName"]})["PipelineArn"]
-        answers = [e.record["answer"] for e in self._executions_of(arn)]
+        answers = [e.record["answer"] for e in self._find_executions(arn)]
         after, before = request.get("CreatedAfter", 0), request.get("CreatedBefore", float("inf"))
         summaries = [answer for answer in answers if after <= answer["CreationTime"] <= before]
         keys = {"CreationTime": "CreationTime", "PipelineExecutionArn": "PipelineExecutionArn"}
         summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
-        return page("PipelineExecutionSummaries", summaries, request, 10, _summary)
+        return make_page("PipelineExecutionSummaries", summaries, request, 10, _summarize_execution)
 
     def list_steps(self, request: dict) -> dict:
         execution = self._find(request)
@@ -183,40 +187,40 @@ class Executions:
         entries = sort_items(
             records, request, {"CreatedTime": "StartTime"}, "CreatedTime", "Descending"
         )
-        return page("PipelineExecutionSteps", entries, request, 100, _step)
+        return make_page("PipelineExecutionSteps", entries, request, 100, _step)
 
-    def parameters(self, request: dict) -> dict:
+    def page_parameters(self, request: dict) -> dict:
         arn = self._find(request).arn
-        return page("PipelineParameters", self.list_parameters(arn), request, 100)
+        return make_page("PipelineParameters", self.list_parameters(arn), request, 100)
 
     def list_parameters(self, arn: str) -> list[dict[str, str]]:
         """Return all parameters of the execution with that ARN, as the API returns them."""
         parameters = self._all[arn].record["parameters"]
         return [{"Name": name, "Value": as_given(value)} for name, value in parameters.items()]
 
-    def answers(self) -> list[dict]:
+    def list_descriptions(self) -> list[dict]:
         """Return the description of each execution whose pipeline still exists."""
-        arns = self._pipelines.arns()
+        arns = self._pipelines.list_arns()
         with self._lock:
             answers = [execution.record["answer"] for execution in self._all.values()]
         return [dict(answer) for answer in answers if answer["PipelineArn"] in arns]
 
-    def definition(self, request: dict) -> dict:
+    def read_definition(self, request: dict) -> dict:
         execution = self._find(request)
         return {
             "PipelineDefinition": (execution.directory / "definition.json").read_bytes().decode(),
             "CreationTime": execution.record["answer"]["CreationTime"],
         }
 
-    def settle(self, arn: str, token: str) -> None:
+    def wait_for_callback(self, arn: str, token: str) -> None:
         """Return when the step that waited with that callback token has ended."""
-        self._all[arn].settle(token)
+        self._all[arn].wait_for_callback(token)
 
-    def running(self, pipeline: str) -> list[str]:
+    def list_running(self, pipeline: str) -> list[str]:
         """Return the ARNs of the running executions of the pipeline with the ARN ``pipeline``."""
         return [
             execution.arn
-            for execution in self._executions_of(pipeline)
+            for execution in self._find_executions(pipeline)
             if execution.record["answer"]["PipelineExecutionStatus"] not in END_STATUSES
         ]
 
@@ -245,7 +249,7 @@ class Executions:
 
     # internals
 
-    def _executions_of(self, pipeline: str) -> list[Execution]:
+    def _find_executions(self, pipeline: str) -> list[Execution]:
         with self._lock:
             executions = list(self._all.values())
         return [e for e in executions if e.record["answer"]["PipelineArn"] == pipeline]
@@ -281,7 +285,7 @@ class Executions:
             "answer": answer,
             "pipeline": pipeline["PipelineName"],
             "token": request.get("ClientRequestToken"),
-            "parameters": values(
+            "parameters": build_parameter_values(
                 version.definition.parameters, request.get("PipelineParameters", [])
             ),
             "steps": {},
@@ -289,7 +293,7 @@ class Executions:
         if config := request.get("SelectiveExecutionConfig"):
             answer["SelectiveExecutionConfig"] = config
             names = record["selected"] = select_steps(version.definition, config)
-            source = self._source(config, pipeline["PipelineArn"])
+            source = self._find_source(config, pipeline["PipelineArn"])
             record["steps"] = reuse_records(version.definition, names, source, self._objects)
         if experiment := version.definition.experiment:
             experiment_names = self._resolve_experiment(experiment, record, version)
@@ -298,7 +302,7 @@ class Executions:
         directory = self._root / number
         directory.mkdir()
         atomic_file.write(directory / "definition.json", version.text)
-        execution = self._execution(directory, record)
+        execution = self._make_execution(directory, record)
         self._all[execution.arn] = execution
         return execution
 
@@ -312,9 +316,9 @@ class Executions:
         try:
             return {name: str(evaluate(value, scope)) for name, value in experiment.items()}
         except ExpressionError as error:
-            raise invalid(f"PipelineExperimentConfig: {error}") from None
+            raise make_validation_error(f"PipelineExperimentConfig: {error}") from None
 
-    def _source(self, config: dict, pipeline: str) -> dict | None:
+    def _find_source(self, config: dict, pipeline: str) -> dict | None:
         """Return the record of the execution whose results a selective execution reuses. Return
         None if the request names none.
         """
@@ -323,10 +327,10 @@ class Executions:
             return None
         if arn not in self._all or not arn.startswith(f"{pipeline}/execution/"):
             message = f"Invalid SourcePipelineExecutionArn: {arn}."
-            raise invalid(f"{message} It is not an execution of {pipeline}")
+            raise make_validation_error(f"{message} It is not an execution of {pipeline}")
         return self._all[arn].record
 
-    def _execution(self, directory: Path, record: dict) -> Execution:
+    def _make_execution(self, directory: Path, record: dict) -> Execution:
         return Execution(
             directory, record, self._work, self._objects, self._list_runs, self._observe
         )
@@ -341,7 +345,7 @@ class Executions:
                 if "EndTime" not in step:
                     step |= {"StepStatus": "Failed", "FailureReason": LOST, "EndTime": time.time()}
             write_json(path, record)
-        execution = self._execution(path.parent, record)
+        execution = self._make_execution(path.parent, record)
         self._all[execution.arn] = execution
 
     def _list_runs(self, execution: Execution) -> list[tuple[dict[str, Any], str]]:
@@ -350,13 +354,13 @@ class Executions:
         """
         return [
             (record, other.arn)
-            for other in self._executions_of(execution.record["answer"]["PipelineArn"])
+            for other in self._find_executions(execution.record["answer"]["PipelineArn"])
             # A copy of the list, because other executions add records at the same time.
             for record in list(other.steps.values())
         ]
 
 
-def _summary(answer: dict) -> dict:
+def _summarize_execution(answer: dict) -> dict:
     members = answer | {
         "StartTime": answer["CreationTime"],
         "PipelineExecutionFailureReason": answer.get("FailureReason"),
@@ -385,14 +389,20 @@ def select_steps(definition: Definition, config: Mapping[str, Any]) -> list[str]
     names = [entry["StepName"] for entry in config["SelectedSteps"]]
     unknown = [name for name in names if name not in definition.steps]
     if unknown:
-        raise invalid(f"Invalid SelectedSteps: the pipeline has no steps [{', '.join(unknown)}]")
+        raise make_validation_error(
+            f"Invalid SelectedSteps: the pipeline has no steps [{', '.join(unknown)}]"
+        )
     if not 1 <= len(names) <= MOST:
-        raise invalid(f"Invalid SelectedSteps: {len(names)} steps, expected 1 to {MOST}")
-    below = _below(definition, names)
-    between = [n for n in _above(definition, names) if n in below and n not in names]
+        raise make_validation_error(
+            f"Invalid SelectedSteps: {len(names)} steps, expected 1 to {MOST}"
+        )
+    below = _find_downstream_steps(definition, names)
+    between = [n for n in _find_upstream_steps(definition, names) if n in below and n not in names]
     if between:
         message = f"Invalid SelectedSteps: the steps [{', '.join(between)}] are on a path between"
-        raise invalid(f"{message} selected steps [{', '.join(names)}]; select them, too")
+        raise make_validation_error(
+            f"{message} selected steps [{', '.join(names)}]; select them, too"
+        )
     return names
 
 
@@ -408,10 +418,12 @@ def reuse_records(
     ``source`` is the record of an execution of the same pipeline. Raises ``ValidationException`` if
     it is needed but None, or if it does not have a result that is needed.
     """
-    dependencies = [n for name in names for n in _waits(definition.steps[name]) if n not in names]
+    dependencies = [
+        n for name in names for n in _list_awaited_steps(definition.steps[name]) if n not in names
+    ]
     dependencies = list(dict.fromkeys(dependencies))
     if dependencies and source is None:
-        raise invalid(
+        raise make_validation_error(
             f"Invalid SourcePipelineExecutionArn: null. The selected steps [{', '.join(names)}] "
             f"have dependencies on [{', '.join(dependencies)}]"
         )
@@ -420,12 +432,14 @@ def reuse_records(
     arn = source["answer"]["PipelineExecutionArn"]
     status = source["answer"]["PipelineExecutionStatus"]
     if status not in END_STATUSES:
-        raise invalid(f"Invalid SourcePipelineExecutionArn: {arn} is in status {status}")
+        raise make_validation_error(
+            f"Invalid SourcePipelineExecutionArn: {arn} is in status {status}"
+        )
     for name in dependencies:
         _check_step(definition.steps[name], source["steps"].get(name), arn)
     for name in names:
         _check_branch(definition.steps[name], names, source)
-    above = _above(definition, names)
+    above = _find_upstream_steps(definition, names)
     records = {
         name: _copy_record(record, arn)
         for name, record in source["steps"].items()
@@ -440,28 +454,30 @@ def reuse_records(
     return records
 
 
-def _waits(step: Step) -> list[str]:
+def _list_awaited_steps(step: Step) -> list[str]:
     """Return the names of the steps for which the step waits, including its condition step."""
     return [*step.depends_on, *([step.branch[0]] if step.branch else [])]
 
 
-def _above(definition: Definition, names: Iterable[str]) -> set[str]:
+def _find_upstream_steps(definition: Definition, names: Iterable[str]) -> set[str]:
     """Return all steps on which ``names`` depend, directly or indirectly."""
     ancestors: set[str] = set()
     todo = list(names)
     while todo:
-        new = set(_waits(definition.steps[todo.pop()])) - ancestors
+        new = set(_list_awaited_steps(definition.steps[todo.pop()])) - ancestors
         ancestors |= new
         todo += new
     return ancestors
 
 
-def _below(definition: Definition, names: Iterable[str]) -> set[str]:
+def _find_downstream_steps(definition: Definition, names: Iterable[str]) -> set[str]:
     """Return all steps that depend on ``names``, directly or indirectly."""
     descendants: set[str] = set()
     while True:
         last = {*names, *descendants}
-        new = {n for n, step in definition.steps.items() if last & set(_waits(step))} - descendants
+        new = {
+            n for n, step in definition.steps.items() if last & set(_list_awaited_steps(step))
+        } - descendants
         if not new:
             return descendants
         descendants |= new
@@ -473,14 +489,14 @@ def _check_step(step: Step, record: dict | None, arn: str) -> None:
     """
     status = record["StepStatus"] if record else "not run"
     if record is None or status != "Succeeded":
-        raise invalid(
+        raise make_validation_error(
             f"Invalid SourcePipelineExecutionArn: {arn}. The selected steps depend on step "
             f"{step.name!r}, which has not succeeded there ({status})"
         )
     kind = step_type(step.type).metadata_key
     if kind not in record["Metadata"]:
         message = f"Invalid SourcePipelineExecutionArn: {arn}. Step {step.name!r} is of type"
-        raise invalid(f"{message} {step.type} now, and had another type there")
+        raise make_validation_error(f"{message} {step.type} now, and had another type there")
 
 
 def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> None:
@@ -492,7 +508,7 @@ def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> No
     condition, outcome = step.branch
     earlier = source["steps"][condition]["Metadata"]["Condition"]["Outcome"]
     if earlier != str(outcome):
-        raise invalid(
+        raise make_validation_error(
             f"Invalid SelectedSteps: step {step.name!r} runs when {condition!r} is {outcome}, and "
             f"it was {earlier} in the source execution; select {condition!r}, too"
         )
@@ -501,10 +517,10 @@ def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> No
 def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> None:
     """Raise ``ValidationException`` if an output of one of the steps no longer exists."""
     for name, record in records.items():
-        gone = [uri for uri in record.get("outputs", ()) if not step_cache.exists(objects, uri)]
+        gone = [uri for uri in record.get("outputs", ()) if not step_cache.has_object(objects, uri)]
         if gone:
             message = f"Invalid SourcePipelineExecutionArn: {arn}. Of the outputs of step {name!r}"
-            raise invalid(f"{message} {gone[0]} is gone; select that step, too")
+            raise make_validation_error(f"{message} {gone[0]} is gone; select that step, too")
 
 
 def _copy_record(record: dict, arn: str) -> dict:

@@ -17,8 +17,14 @@ from typing import Any
 from trainyard.common import atomic_file
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, invalid, make_arn, page, sort_items
-from trainyard.emulator.request_shapes import model, select_members
+from trainyard.emulator.request_scope import (
+    ApiError,
+    make_arn,
+    make_page,
+    make_validation_error,
+    sort_items,
+)
+from trainyard.emulator.request_shapes import load_service_model, select_members
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
@@ -76,7 +82,7 @@ class Pipelines:
         self._lock = threading.RLock()
         root.mkdir(parents=True, exist_ok=True)
 
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
+    def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         """Return the operations that concern only pipelines, not executions."""
         return {
             "UpdatePipeline": self.update,
@@ -90,17 +96,21 @@ class Pipelines:
         checked_definition.refuse_members(request)
         name = request["PipelineName"]
         if not _NAME.fullmatch(name):
-            raise invalid(f"PipelineName {name!r}: expected at most 256 letters, digits, hyphens")
+            raise make_validation_error(
+                f"PipelineName {name!r}: expected at most 256 letters, digits, hyphens"
+            )
         with self._lock:
-            if self._path(name).exists():
+            if self._build_path(name).exists():
                 if self._read(name).get("token") == request.get("ClientRequestToken", ""):
-                    return {"PipelineArn": arn(name)}  # the same call, repeated
+                    return {"PipelineArn": make_pipeline_arn(name)}  # the same call, repeated
                 message = "Pipeline names must be unique within an AWS account and region."
-                raise invalid(f"{message} Pipeline with name ({name}) already exists.")
-            text = self._text(request)
+                raise make_validation_error(
+                    f"{message} Pipeline with name ({name}) already exists."
+                )
+            text = self._read_definition_text(request)
             now = time.time()
             record = {
-                "PipelineArn": arn(name),
+                "PipelineArn": make_pipeline_arn(name),
                 "PipelineName": name,
                 "PipelineDisplayName": name,
                 "PipelineStatus": "Active",
@@ -111,7 +121,7 @@ class Pipelines:
                 "token": request.get("ClientRequestToken"),
             }
             self._store(record, request, text)
-        return {"PipelineArn": arn(name)}
+        return {"PipelineArn": make_pipeline_arn(name)}
 
     def update(self, request: dict) -> dict:
         """Update a pipeline. A request with a definition creates a new version."""
@@ -121,7 +131,9 @@ class Pipelines:
             has_definition = (
                 "PipelineDefinition" in request or "PipelineDefinitionS3Location" in request
             )
-            self._store(record, request, self._text(request) if has_definition else None)
+            self._store(
+                record, request, self._read_definition_text(request) if has_definition else None
+            )
         number = record["versions"][-1]["PipelineVersionId"]
         return {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
 
@@ -134,11 +146,11 @@ class Pipelines:
     def describe(self, request: dict) -> dict:
         checked_definition.refuse_members(request)
         record = self._read(request["PipelineName"])
-        number = self._number(record, request.get("PipelineVersionId"))
-        version = self._version(record, number)
+        number = self._resolve_number(record, request.get("PipelineVersionId"))
+        version = self._select_version(record, number)
         texts = ("PipelineVersionDisplayName", "PipelineVersionDescription")
         return select_members("DescribePipeline", record) | {
-            "PipelineDefinition": self._definition(record["PipelineName"], number),
+            "PipelineDefinition": self._read_definition(record["PipelineName"], number),
             **{key: version[key] for key in texts if key in version},
         }
 
@@ -154,19 +166,19 @@ class Pipelines:
         ]
         keys = {"CreationTime": "CreationTime", "Name": "PipelineName"}
         summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
-        return page("PipelineSummaries", summaries, request, 10, _summary)
+        return make_page("PipelineSummaries", summaries, request, 10, _summarize_pipeline)
 
     def list_versions(self, request: dict) -> dict:
         versions = self._read(request["PipelineName"])["versions"]
         by_number = {"": "PipelineVersionId"}
         records = sort_items(versions, {**request, "SortBy": ""}, by_number, "", "Descending")
-        return page("PipelineVersionSummaries", records, request, 10)
+        return make_page("PipelineVersionSummaries", records, request, 10)
 
     def update_version(self, request: dict) -> dict:
         with self._lock:
             record = self._read(request["PipelineArn"])
-            number = self._number(record, request["PipelineVersionId"])
-            version = self._version(record, number)
+            number = self._resolve_number(record, request["PipelineVersionId"])
+            version = self._select_version(record, number)
             for key in ("PipelineVersionDisplayName", "PipelineVersionDescription"):
                 version |= {key: request[key]} if key in request else {}
             self._write(record)
@@ -174,15 +186,15 @@ class Pipelines:
 
     # for executions
 
-    def arns(self) -> set[str]:
+    def list_arns(self) -> set[str]:
         """Return the ARNs of all pipelines."""
-        return {arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
+        return {make_pipeline_arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
 
-    def version(self, name: str, number: int | None = None) -> Version:
+    def find_version(self, name: str, number: int | None = None) -> Version:
         """Return the version ``number``, or the latest one if ``number`` is None."""
         record = self._read(name)
-        number = self._number(record, number)
-        text = self._definition(record["PipelineName"], number)
+        number = self._resolve_number(record, number)
+        text = self._read_definition(record["PipelineName"], number)
         return Version(number, text, parse(text), record)
 
     def note_run(self, name: str, number: int, execution: str) -> None:
@@ -190,22 +202,24 @@ class Pipelines:
         with self._lock:
             record = self._read(name)
             record["LastRunTime"] = record["LastExecutionTime"] = time.time()
-            self._version(record, number)["LastExecutionPipelineExecutionArn"] = execution
+            self._select_version(record, number)["LastExecutionPipelineExecutionArn"] = execution
             self._write(record)
 
     # internals
 
-    def _path(self, name: str) -> Path:
+    def _build_path(self, name: str) -> Path:
         return self._root / name / "pipeline.json"
 
     def _read(self, name_or_arn: str) -> dict:
         name = name_or_arn.rpartition("pipeline/")[2]
-        if not _NAME.fullmatch(name) or not self._path(name).exists():
-            raise ApiError("ResourceNotFound", f"Pipeline '{arn(name)}' does not exist.")
-        return read_json(self._path(name))
+        if not _NAME.fullmatch(name) or not self._build_path(name).exists():
+            raise ApiError(
+                "ResourceNotFound", f"Pipeline '{make_pipeline_arn(name)}' does not exist."
+            )
+        return read_json(self._build_path(name))
 
     def _write(self, record: dict) -> None:
-        write_json(self._path(record["PipelineName"]), record)
+        write_json(self._build_path(record["PipelineName"]), record)
 
     def _store(self, record: dict, request: dict, text: str | None) -> None:
         """Write the definition first and then the record that refers to it."""
@@ -214,14 +228,14 @@ class Pipelines:
         record["LastModifiedTime"] = now
         if text is not None:
             number = len(record["versions"]) + 1
-            path = self._path(record["PipelineName"]).with_name(f"definition-{number}.json")
+            path = self._build_path(record["PipelineName"]).with_name(f"definition-{number}.json")
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_file.write(path, text)
             summary = {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
             record["versions"].append(summary | {"CreationTime": now})
         self._write(record)
 
-    def _text(self, request: dict) -> str:
+    def _read_definition_text(self, request: dict) -> str:
         """Return the request's definition as text. Raises ``ValidationException`` if it is not
         valid.
         """
@@ -234,20 +248,22 @@ class Pipelines:
             text = request["PipelineDefinition"]
             check_size(text)
         else:
-            raise invalid("expected a PipelineDefinition or a PipelineDefinitionS3Location")
+            raise make_validation_error(
+                "expected a PipelineDefinition or a PipelineDefinitionS3Location"
+            )
         check(text)
         for step in parse(text).steps.values():
             refuse(step, self._python)
             try:
-                step_cache.expiry(step)
+                step_cache.parse_expiry(step)
             except ApiError as error:
-                raise invalid(f"step {step.name!r}: {error.message}") from None
+                raise make_validation_error(f"step {step.name!r}: {error.message}") from None
         return text
 
-    def _definition(self, name: str, number: int) -> str:
-        return self._path(name).with_name(f"definition-{number}.json").read_bytes().decode()
+    def _read_definition(self, name: str, number: int) -> str:
+        return self._build_path(name).with_name(f"definition-{number}.json").read_bytes().decode()
 
-    def _number(self, record: dict, number: int | None) -> int:
+    def _resolve_number(self, record: dict, number: int | None) -> int:
         latest = record["versions"][-1]["PipelineVersionId"]
         if number is None:
             return latest
@@ -255,15 +271,15 @@ class Pipelines:
             raise ApiError("ResourceNotFound", f"Pipeline version {number} does not exist.")
         return number
 
-    def _version(self, record: dict, number: int) -> dict:
+    def _select_version(self, record: dict, number: int) -> dict:
         return record["versions"][number - 1]
 
 
-def arn(name: str) -> str:
+def make_pipeline_arn(name: str) -> str:
     return make_arn("sagemaker", f"pipeline/{name}")
 
 
-def _summary(record: dict) -> dict:
+def _summarize_pipeline(record: dict) -> dict:
     return {key: record[key] for key in _SUMMARY if key in record}
 
 
@@ -305,7 +321,7 @@ DEEPEST = 100  # maximum levels of nested lists and objects; a nested step adds 
 def check(text: str) -> None:
     """Raise ``ValidationException`` with the first error in a definition that AWS refuses."""
     if wrong := next(
-        (f for f in _findings(text) if f.severity == "error" and f.rule in ERROR_RULES), None
+        (f for f in _iter_findings(text) if f.severity == "error" and f.rule in ERROR_RULES), None
     ):
         step = f" Step {wrong.step!r}:" if wrong.step else ""
         location = f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}"
@@ -314,7 +330,7 @@ def check(text: str) -> None:
 
 def check_size(text: str) -> None:
     """Raise ``ValidationException`` if the text is longer than a request may contain."""
-    request = model().operation_model("CreatePipeline").input_shape
+    request = load_service_model().operation_model("CreatePipeline").input_shape
     most = request.members["PipelineDefinition"].metadata["max"]
     if len(text) > most:
         message = f"PipelineDefinition has {len(text)} characters, and at most {most} are allowed"
@@ -326,18 +342,18 @@ def decode_definition(data: bytes, location: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as wrong:
-        raise _unreadable_error(f" {location} is not UTF-8: {wrong}") from None
+        raise _make_unreadable_error(f" {location} is not UTF-8: {wrong}") from None
 
 
-def _findings(text: str) -> Iterator[Finding]:
+def _iter_findings(text: str) -> Iterator[Finding]:
     _check_depth(text)
     document, findings = read(text)
     yield from findings
     if document and not any(f.rule in ("not-json", "form") for f in findings):
         steps = {step.name: step for step in document.steps}
-        yield from step_request_checks.findings(document, steps)
-        yield from reference_checks.findings(document, steps)
-        yield from step_dependencies.findings(document, steps)
+        yield from step_request_checks.check_step_requests(document, steps)
+        yield from reference_checks.check_references(document, steps)
+        yield from step_dependencies.check_dependencies(document, steps)
 
 
 def _check_depth(text: str) -> None:
@@ -345,21 +361,21 @@ def _check_depth(text: str) -> None:
         level: list[Any] = [json.loads(text)]
     # json.loads is recursive, so it may reach the interpreter's limit before DEEPEST is checked.
     except RecursionError:
-        raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
+        raise _make_unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
     except ValueError:
         return  # read() reports the error
     for _ in range(DEEPEST):
-        level = [inner for value in level for inner in _inside(value)]
+        level = [inner for value in level for inner in _iter_children(value)]
     if level:
-        raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels")
+        raise _make_unreadable_error(f" It is nested deeper than {DEEPEST} levels")
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _iter_children(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list):
         yield from value
 
 
-def _unreadable_error(detail: str) -> ApiError:
+def _make_unreadable_error(detail: str) -> ApiError:
     return ApiError("ValidationException", f"{UNREADABLE}{detail}")

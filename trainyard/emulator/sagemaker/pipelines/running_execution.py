@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.iam.authority import Authority, held_objects
+from trainyard.emulator.iam.authority import Authority, restrict_objects
 from trainyard.emulator.iam.s3_calls import step_calls
 from trainyard.emulator.json_documents import RepeatedWrite, write_json
 from trainyard.emulator.request_scope import ApiError, Thread
@@ -45,9 +45,9 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     parse_outputs,
 )
 from trainyard.emulator.sagemaker.search_api import Experiments
-from trainyard.language.definition_document import END_STATUSES, property_file
-from trainyard.language.evaluation import arn_variables, evaluate, read_json
-from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
+from trainyard.language.definition_document import END_STATUSES, find_property_file
+from trainyard.language.evaluation import evaluate, parse_arn_variables, read_json
+from trainyard.language.expressions import ExpressionError, Value, look_up_path, split_path
 from trainyard.language.retries import Retries
 from trainyard.language.step_types import STEP_TYPES, step_type
 
@@ -86,9 +86,9 @@ class ExecutionScope:
     def variable(self, name: str) -> str:
         answer = self._record["answer"]
         values = {
-            **arn_variables(answer["PipelineExecutionArn"]),
-            "StartDateTime": _iso(answer["CreationTime"]),
-            "CurrentDateTime": _iso(datetime.now(UTC).timestamp()),
+            **parse_arn_variables(answer["PipelineExecutionArn"]),
+            "StartDateTime": _format_iso(answer["CreationTime"]),
+            "CurrentDateTime": _format_iso(datetime.now(UTC).timestamp()),
             "PipelineName": self._record["pipeline"],
         } | {name: value for name, value in self._names.items() if value}
         if name not in values:
@@ -96,17 +96,17 @@ class ExecutionScope:
         return values[name]
 
     def property(self, step: str, path: str) -> Any:
-        if self._document(step).get("Type") == "ForEach":
+        if self._find_document(step).get("Type") == "ForEach":
             target = self._find_child(step, split_path(path))
             if target:
                 return self.property(*target)
         if step not in self._record["steps"]:
             raise ExpressionError(f"Get 'Steps.{step}.{path}': there is no step {step!r}")
         properties = self._describe(self._record["steps"][step]["Metadata"])
-        document = self._document(step)
+        document = self._find_document(step)
         if step_type(document.get("Type")).outputs:
             properties = parse_outputs(document.get("OutputParameters") or [], properties)
-        return lookup(properties, path, f"Get 'Steps.{step}.{path}'")
+        return look_up_path(properties, path, f"Get 'Steps.{step}.{path}'")
 
     def _find_child(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
         """Return the loop's step and the property to which IterationOutputs[i].<body>.x or
@@ -123,7 +123,7 @@ class ExecutionScope:
         parts = (f"[{t}]" if isinstance(t, int) else f"['{t}']" for t in inner_tokens)
         return f"{body}-{index}", "".join(parts).removeprefix(".")
 
-    def _document(self, step: str) -> dict[str, Any]:
+    def _find_document(self, step: str) -> dict[str, Any]:
         """Return the definition of a step, or of the body step from which a loop made it."""
         steps = self._definition.steps
         source = steps.get(step) or steps.get(step.rpartition("-")[0])
@@ -133,7 +133,7 @@ class ExecutionScope:
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         location = f"property file {name!r} of step {step!r}"
-        folder, file = property_file(self._document(step), name)
+        folder, file = find_property_file(self._find_document(step), name)
         try:
             data = self._read(join_key(self.property(step, folder), file))
         except ExpressionError as error:
@@ -151,7 +151,7 @@ class ExecutionScope:
             raise ExpressionError(f"cannot read {uri}: {message}") from None
 
 
-def _iso(seconds: float) -> str:
+def _format_iso(seconds: float) -> str:
     time = datetime.fromtimestamp(seconds, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -178,15 +178,17 @@ class Work:
     def authority(self) -> Authority:
         return self._services.aws.authority
 
-    def runner(self, step_type: str) -> Runner:
+    def find_runner(self, step_type: str) -> Runner:
         return self._runners[step_type]
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
         [(key, metadata_value)] = metadata.items()
         return self._by_key[key].describe(metadata_value)
 
-    def outputs(self, metadata: dict[str, Any]) -> list[str]:
-        return [uri for key, body in metadata.items() for uri in self._by_key[key].outputs(body)]
+    def list_outputs(self, metadata: dict[str, Any]) -> list[str]:
+        return [
+            uri for key, body in metadata.items() for uri in self._by_key[key].list_outputs(body)
+        ]
 
     def stop(self, metadata: dict[str, Any]) -> None:
         for key, metadata_value in metadata.items():
@@ -285,7 +287,7 @@ class Execution:
         """
         self._done_event.wait()
 
-    def settle(self, token: str) -> None:
+    def wait_for_callback(self, token: str) -> None:
         """Return when the step that waited with that callback token has ended."""
 
         def is_settled() -> bool:
@@ -309,7 +311,9 @@ class Execution:
         try:
             with self.lock:
                 while True:
-                    for step in [] if self._stop.is_set() else self._order.ready(self._running):
+                    for step in (
+                        [] if self._stop.is_set() else self._order.list_ready(self._running)
+                    ):
                         self._begin(step)
                     if not self._running:
                         break
@@ -357,7 +361,7 @@ class Execution:
         status = "Failed"
         reason: str | None = DEFECT  # until the real reason is known
         try:
-            self._attempt_all(step, record)
+            self._run_with_retries(step, record)
             status, reason = "Succeeded", None
         except StepStopped:
             status, reason = "Stopped", None
@@ -378,17 +382,17 @@ class Execution:
                 self._observe(self.record, step.name)
                 self.lock.notify_all()
 
-    def _attempt_all(self, step: Step, record: dict) -> None:
+    def _run_with_retries(self, step: Step, record: dict) -> None:
         """Run the step, and run it again after a failure as its RetryPolicies say. Raises
         StepFailed, StepStopped.
         """
         retries = Retries(step.document.get("RetryPolicies") or [], record["StartTime"])
         while True:
             try:
-                self._attempt(step, record)
+                self._attempt_step(step, record)
                 return
             except StepFailed as failure:
-                delay = retries.delay(str(failure), failure.code)
+                delay = retries.schedule_retry(str(failure), failure.code)
                 if delay is None:
                     raise
                 if self._stop.wait(delay):
@@ -397,13 +401,13 @@ class Execution:
                     record["AttemptCount"] += 1
                     self.keep()
 
-    def _attempt(self, step: Step, record: dict) -> None:
+    def _attempt_step(self, step: Step, record: dict) -> None:
         """Run the step once, or reuse a result from the cache. Raises StepFailed, StepStopped."""
-        kind, runner = step_type(step.type), self.work.runner(step.type)
-        name = self._unique_name(step)
-        scope = self._scope({f"{kind.job.api}Name": name} if kind.job else {})
+        kind, runner = step_type(step.type), self.work.find_runner(step.type)
+        name = self._make_unique_name(step)
+        scope = self._make_scope({f"{kind.job.api}Name": name} if kind.job else {})
         arguments = step.arguments if runner.resolves else evaluate(step.arguments, scope)
-        signature = step_cache.signature(step, arguments)
+        signature = step_cache.compute_signature(step, arguments)
         if signature and self._reuse(step, record, signature):
             return
 
@@ -427,7 +431,9 @@ class Execution:
                 iterate=functools.partial(self._iterate, step),
             )
         )
-        outputs = step_cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
+        outputs = step_cache.take_snapshot(
+            self._objects, self.work.list_outputs(record["Metadata"])
+        )
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
 
@@ -436,7 +442,7 @@ class Execution:
         not.
         """
         authority = self.work.authority
-        if caller := authority.session(self._role):
+        if caller := authority.find_role_caller(self._role):
             calls = list(step_calls(step.type, name, arguments, fields))
             try:
                 authority.check(caller, calls)
@@ -470,11 +476,11 @@ class Execution:
             return False
         return self._stop.is_set() or not any(map(self._order.may_start, children))
 
-    def _scope(self, names: dict[str, str]) -> ExecutionScope:
-        objects = held_objects(self.work.authority, self._role)
+    def _make_scope(self, names: dict[str, str]) -> ExecutionScope:
+        objects = restrict_objects(self.work.authority, self._role)
         return ExecutionScope(self.record, self.definition, self.work.describe, objects, names)
 
-    def _unique_name(self, step: Step) -> str:
+    def _make_unique_name(self, step: Step) -> str:
         """Return ``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job
         name.
 
@@ -486,7 +492,7 @@ class Execution:
         chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
             # 39 = 63 - 12 (the execution's id) - 10 (random characters) - 2 (hyphens).
-            prefix = str(evaluate(custom, self._scope({})))[:39]
+            prefix = str(evaluate(custom, self._make_scope({})))[:39]
             return f"{prefix.rstrip('-')}-{self.id}-{chance}"
         name = step.name.replace("_", "-")[:28].strip("-")
         return f"pipelines-{self.id}-{name}-{chance}"

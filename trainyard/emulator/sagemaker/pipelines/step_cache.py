@@ -14,34 +14,34 @@ from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.transfers import split_uri
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Step
-from trainyard.language.definition_document import duration, key_arguments
+from trainyard.language.definition_document import parse_duration, select_key_arguments
 
 
-def signature(step: Step, arguments: dict) -> str | None:
+def compute_signature(step: Step, arguments: dict) -> str | None:
     """Return a hash over the attributes of a step that the cache compares. Return None if the step
     has no cache.
 
     ``arguments`` are the resolved Arguments. The step's name is part of the hash, so equal steps
     with different names do not share results.
     """
-    cache_key = key_arguments(step.document, arguments)
+    cache_key = select_key_arguments(step.document, arguments)
     if cache_key is None:
         return None
     return json_sha256([step.name, step.type, cache_key])
 
 
-def expiry(step: Step) -> float:
+def parse_expiry(step: Step) -> float:
     """Return ``ExpireAfter`` in seconds, or infinity if it is not set. Raises
     ``ValidationException`` if it is not a duration.
     """
     text = (step.document.get("CacheConfig") or {}).get("ExpireAfter")
     try:
-        return float("inf") if text is None else duration(text)
+        return float("inf") if text is None else parse_duration(text)
     except ValueError as error:
         raise ApiError("ValidationException", str(error)) from None
 
 
-def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
+def take_snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
     """Return the ETag of every object at or under ``uris``, by URI."""
     etags: dict[str, str] = {}
     for uri in uris:
@@ -54,7 +54,7 @@ def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
     return etags
 
 
-def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
+def is_intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
     """Return whether each object of a :func:`snapshot` still exists unchanged: its ETag is the
     same, and its file has the stored size.
     """
@@ -83,14 +83,14 @@ def find_cached_run(
         for record, arn in runs
         if record.get("signature") == signature and record["StepStatus"] == "Succeeded"
     ]
-    newest = time.time() - expiry(step)
+    newest = time.time() - parse_expiry(step)
     # A cache hit stores no signature, so only original runs are found, and their age counts.
     for record, arn in sorted(hits, key=lambda hit: hit[0]["EndTime"], reverse=True):
-        if record["EndTime"] >= newest and intact(objects, record["outputs"]):
+        if record["EndTime"] >= newest and is_intact(objects, record["outputs"]):
             return record, arn
     return None
 
 
-def exists(objects: ObjectStore, uri: str) -> bool:
+def has_object(objects: ObjectStore, uri: str) -> bool:
     """Return whether there is an object at ``uri``."""
     return objects.exists(*split_uri(uri))

@@ -13,7 +13,7 @@ from trainyard.language.expressions import (
     LOOP_ITEM,
     ExpressionError,
     is_expression,
-    lookup,
+    look_up_path,
     parse_get,
 )
 
@@ -28,7 +28,7 @@ class Order:
         self.children: dict[str, Step] = {}
         """The steps of running loops by name, one for each body step and item."""
 
-    def ready(self, running: Collection[str]) -> list[Step]:
+    def list_ready(self, running: Collection[str]) -> list[Step]:
         """Return the steps that may start while ``running`` run, within
         MaxParallelExecutionSteps.
         """
@@ -55,12 +55,13 @@ class Order:
         if step.name in self._step_records or top not in self._record.get("selected", [top]):
             return False
         waits = step.depends_on.items()
-        if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
+        if not all(self._find_status(name) in TRIGGERS[trigger] for name, trigger in waits):
             return False
         if step.branch and not self._is_branch_taken(*step.branch):
             return False
         handles = any(
-            trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
+            trigger != "Completed" and self._find_status(name) != "Succeeded"
+            for name, trigger in waits
         )
         return handles or not self._list_failures(step.loop)
 
@@ -105,7 +106,7 @@ class Order:
         most = self._definition.steps[step.loop].arguments["MaxConcurrency"]
         return len([other for other in siblings if other.loop == step.loop]) < most
 
-    def _status(self, name: str) -> str | None:
+    def _find_status(self, name: str) -> str | None:
         return self._step_records.get(name, {}).get("StepStatus")
 
     def _is_branch_taken(self, condition: str, outcome: bool) -> bool:
@@ -139,7 +140,7 @@ def unroll_loop(definition: Definition, loop: Step, items: Iterable[Any]) -> lis
     for index, item in enumerate(items):
         if len(as_text(item)) > LONGEST:
             raise ExpressionError(f"item {index}: expected at most {LONGEST} characters")
-        steps += [_instance(body, index, item, names) for body in bodies]
+        steps += [_instantiate_step(body, index, item, names) for body in bodies]
     return steps
 
 
@@ -148,7 +149,7 @@ def as_text(item: Any) -> str:
     return item if isinstance(item, str) else json.dumps(item)
 
 
-def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
+def _instantiate_step(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
     """Return the body step as a step of its own for the item."""
     name = f"{body.name}-{index}"
     arguments, document = (
@@ -186,19 +187,21 @@ def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
     """
     reference = parse_get(text)
     if reference.kind == LOOP_ITEM:
-        return _item_value(reference.path, item)
+        return _convert_item(reference.path, item)
     if reference.kind in ("Steps", "PropertyFiles") and reference.name in siblings:
         return {GET: f"Steps.{reference.name}-{index}" + text[len(f"Steps.{reference.name}") :]}
     return {GET: text}
 
 
-def _item_value(path: str, item: Any) -> Any:
+def _convert_item(path: str, item: Any) -> Any:
     """Return the value as a scalar. An object or a list becomes JSON text, as when it is an item
     itself.
     """
     if path != "CurrentItem":
         document = _parse_item(item)
-        value = lookup({"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}")
+        value = look_up_path(
+            {"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}"
+        )
     else:
         value = item
     return json.dumps(value) if isinstance(value, dict | list) or value is None else value

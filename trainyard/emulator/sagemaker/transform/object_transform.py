@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 from trainyard.emulator.s3.object_folder import CHUNK
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Instance, NoAnswerError
-from trainyard.emulator.sagemaker.jobs.failure_reason import shorten, without_native_frames
+from trainyard.emulator.sagemaker.jobs.failure_reason import remove_native_frames, shorten
 from trainyard.emulator.sagemaker.jobs.transfers import Source, join_key, split_uri
 
 MB = 1 << 20
@@ -57,7 +57,7 @@ class Settings:
         )
 
 
-def settings(request: dict, container_parameters: dict) -> Settings:
+def resolve_settings(request: dict, container_parameters: dict) -> Settings:
     """Return the settings: those of the request, else those of the container
     (``/execution-parameters``), else the defaults (developer guide, "Use Your Own Inference Code
     with Batch Transform").
@@ -104,29 +104,31 @@ class Transformer:
         self._seconds = client.get("InvocationsTimeoutInSeconds", 600)
         self._tries = 1 + client.get("InvocationsMaxRetries", 3)
 
-    def output(self, source: Source) -> str:
+    def build_output_uri(self, source: Source) -> str:
         """Return the S3 URI of the object's output."""
         bucket, prefix = split_uri(self._output["S3OutputPath"])
         return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
 
     def transform(self, source: Source) -> None:
         """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
-        bucket, key = split_uri(self.output(source))
+        bucket, key = split_uri(self.build_output_uri(source))
         stored_bytes = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
-        with stored_bytes, self._objects.blob() as blob:
+        with stored_bytes, self._objects.create_blob() as blob:
             is_gzip = self._source.get("CompressionType") == "Gzip"
             file = cast(BinaryIO, gzip.GzipFile(fileobj=stored_bytes) if is_gzip else stored_bytes)
             try:
-                pieces = records(file, self._source.get("SplitType", "None"))
-                batch_stream = batches(pieces, self._limits.many, self._limits.payload)
-                for batch, answer in self._answers(batch_stream):
+                pieces = iter_records(file, self._source.get("SplitType", "None"))
+                batch_stream = iter_batches(pieces, self._limits.many, self._limits.payload)
+                for batch, answer in self._iter_answers(batch_stream):
                     blob.write(self._assemble_answer(batch, answer))
             except (TooLarge, gzip.BadGzipFile, EOFError) as error:
                 raise ObjectFailed(f"ClientError: {error}") from None
             headers = {"Content-Type": accept} if (accept := self._output.get("Accept")) else {}
             self._objects.commit(bucket, key, blob, headers=headers)
 
-    def _answers(self, batch_stream: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
+    def _iter_answers(
+        self, batch_stream: Iterator[list[bytes]]
+    ) -> Iterator[tuple[list[bytes], Answer]]:
         """Iterate over the batches and their responses in order, with as many requests ahead as the
         settings allow.
         """
@@ -172,7 +174,7 @@ class Transformer:
             if answer.status < 400:
                 return answer
             if last or answer.status < 500:
-                raise ObjectFailed(_status_failure(answer))
+                raise ObjectFailed(_format_status_failure(answer))
         raise AssertionError("the last attempt has answered or raised")
 
     def _assemble_answer(self, batch: list[bytes], answer: Answer) -> bytes:
@@ -188,8 +190,8 @@ class Transformer:
         says.
         """
         source = self._source.get("ContentType", "")
-        inputs = batch if len(batch) > 1 else parts(batch[0], source, 1)
-        outputs = parts(answer.body, self._output.get("Accept") or source, len(inputs))
+        inputs = batch if len(batch) > 1 else split_answer(batch[0], source, 1)
+        outputs = split_answer(answer.body, self._output.get("Accept") or source, len(inputs))
         if len(outputs) != len(inputs):
             raise ObjectFailed(
                 f"ClientError: DataProcessing: the model was asked about {len(inputs)} records and "
@@ -197,15 +199,15 @@ class Transformer:
             )
         try:
             pairs = zip(inputs, outputs, strict=True)
-            results = [self._processing.result(record, output) for record, output in pairs]
+            results = [self._processing.build_result(record, output) for record, output in pairs]
         except ValueError as error:
             raise ObjectFailed(f"ClientError: DataProcessing: {error}") from None
         return b"\n".join(results) + (b"\n" if answer.body.endswith(b"\n") else b"")
 
 
-def _status_failure(answer: Answer) -> str:
+def _format_status_failure(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    message = shorten(without_native_frames(answer.body.decode(errors="replace")), 600)
+    message = shorten(remove_native_frames(answer.body.decode(errors="replace")), 600)
     return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {message}"
 
 
@@ -256,19 +258,19 @@ def _step(path: str, match: re.Match[str]) -> Filter:
     """Return the function that applies one operator of the path to a record."""
     inside = (match["inside"] or "").strip()
     if "*" in (match["name"], inside):
-        return _all_values
+        return _select_all
     if match["name"]:
-        return lambda record: _member(record, match["name"])
+        return lambda record: _select_member(record, match["name"])
     if _NAMES.fullmatch(inside):
         names = [single or double for single, double in _QUOTED_NAME.findall(inside)]
-        return lambda record: _members(record, names)
+        return lambda record: _select_members(record, names)
     picks = [part.strip() for part in inside.split(",")]
     if not all(_NUMBER.fullmatch(pick) or _SLICE.fullmatch(pick) for pick in picks):
         raise PathError(f"{path!r}: [{inside}] is neither names in quotes nor numbers")
-    return lambda record: _elements_json_path(record, picks)
+    return lambda record: _select_elements(record, picks)
 
 
-def _all_values(record: Any) -> Any:
+def _select_all(record: Any) -> Any:
     if isinstance(record, dict):
         return list(record.values())
     if isinstance(record, list):
@@ -276,34 +278,34 @@ def _all_values(record: Any) -> Any:
     raise PathError(f"* of {_shorten_repr(record)}, which is neither an object nor an array")
 
 
-def _member(record: Any, name: str) -> Any:
+def _select_member(record: Any, name: str) -> Any:
     if not isinstance(record, dict) or name not in record:
         raise PathError(f"{name!r} is missing in {_shorten_repr(record)}")
     return record[name]
 
 
-def _members(record: Any, names: list[str]) -> Any:
+def _select_members(record: Any, names: list[str]) -> Any:
     if len(names) == 1:
-        return _member(record, names[0])
-    return {name: _member(record, name) for name in names}
+        return _select_member(record, names[0])
+    return {name: _select_member(record, name) for name in names}
 
 
-def _elements_json_path(record: Any, picks: list[str]) -> Any:
+def _select_elements(record: Any, picks: list[str]) -> Any:
     if not isinstance(record, list):
         raise PathError(f"[{','.join(picks)}] of {_shorten_repr(record)}, which is not an array")
     if len(picks) == 1 and ":" not in picks[0]:
-        return _element(record, picks[0])
+        return _select_element(record, picks[0])
     elements: list[Any] = []
     for pick in picks:
         if match := _SLICE.fullmatch(pick):
             low, high = (int(text) if text else None for text in match.groups())
             elements += record[low:high]
         else:
-            elements.append(_element(record, pick))
+            elements.append(_select_element(record, pick))
     return elements
 
 
-def _element(record: list, pick: str) -> Any:
+def _select_element(record: list, pick: str) -> Any:
     try:
         return record[int(pick)]
     except IndexError:
@@ -323,12 +325,12 @@ class TooLarge(ValueError):
     """A record is larger than MaxPayloadInMB allows for a request."""
 
 
-def media_type(header: str | None) -> str:
+def parse_media_type(header: str | None) -> str:
     """Return the type without its parameters: ``text/csv`` for ``text/csv; label_size=0``."""
     return (header or "").partition(";")[0].strip().lower()
 
 
-def records(file: BinaryIO, split: str) -> Iterator[bytes]:
+def iter_records(file: BinaryIO, split: str) -> Iterator[bytes]:
     """Iterate over the object's records without line ends: its lines if ``split`` is ``Line``,
     otherwise the whole object as one record.
     """
@@ -339,7 +341,7 @@ def records(file: BinaryIO, split: str) -> Iterator[bytes]:
         yield file.read()
 
 
-def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
+def iter_batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
     """Iterate over lists of records, one list per request: one record, or if ``many``, as many as
     fit into ``limit`` bytes.
 
@@ -362,22 +364,22 @@ def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[by
         yield batch
 
 
-def parts(answer: bytes, content_type: str, expected_count: int) -> list[bytes]:
+def split_answer(answer: bytes, content_type: str, expected_count: int) -> list[bytes]:
     """Split a response into its records: its lines, the elements of a JSON array, or the whole
     response as one.
 
     ``expected_count`` is the number of records in the request. A JSON response to several records
     is an array with one element for each, or one line for each.
     """
-    kind = media_type(content_type)
+    kind = parse_media_type(content_type)
     if kind == "application/json" and expected_count > 1:
-        return _elements(answer, expected_count)
+        return _split_elements(answer, expected_count)
     if kind in LINES:
         return answer.removesuffix(b"\n").split(b"\n") if answer else []
     return [answer.removesuffix(b"\n")]
 
 
-def _elements(answer: bytes, expected_count: int) -> list[bytes]:
+def _split_elements(answer: bytes, expected_count: int) -> list[bytes]:
     try:
         document = json.loads(answer)
     except ValueError:
@@ -410,8 +412,8 @@ class DataProcessing:
         )
         self._first = None if first == WHOLE_RECORD else compile_filter(first)
         self._last = None if last == WHOLE_RECORD else compile_filter(last)
-        self._kind = media_type(source.get("ContentType"))
-        self._answer_kind = media_type(output.get("Accept")) or self._kind
+        self._kind = parse_media_type(source.get("ContentType"))
+        self._answer_kind = parse_media_type(output.get("Accept")) or self._kind
         if self.active and self._kind not in KINDS:
             raise ValueError(
                 f"DataProcessing: TransformInput.ContentType {self._kind!r}: expected text/csv, "
@@ -431,7 +433,7 @@ class DataProcessing:
             return record
         return _write(self._first(_read(record, self._kind)), self._kind)
 
-    def result(self, record: bytes, answer: bytes) -> bytes:
+    def build_result(self, record: bytes, answer: bytes) -> bytes:
         """Return what is written for a record and the model's response to it."""
         if not self.joins:
             if not self._last:

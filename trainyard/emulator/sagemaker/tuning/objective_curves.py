@@ -32,14 +32,14 @@ class Emissions:
         """Add the values that were printed since the last call."""
         # A node has a log stream only once it has logged something.
         if len(self._streams) < self._nodes:
-            streams = self._logs.streams(GROUP, f"{self._job}/")
+            streams = self._logs.list_streams(GROUP, f"{self._job}/")
             self._streams = {stream.path: 0 for stream in streams} | self._streams
         for path, start in self._streams.items():
             for event in read_forward(path, start):
                 self._streams[path] = event.stop
                 if event.message.startswith(OWN_PREFIX):
                     continue
-                value = self._metric.value(event.message)
+                value = self._metric.extract_value(event.message)
                 if value is not None and math.isfinite(value):
                     self.values.append(value)
 
@@ -54,7 +54,7 @@ class Median:
 
     minimize: bool
 
-    def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
+    def find_stop_reason(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
         """Return the reason for stopping the job at value number ``position`` of its ``curve``,
         counted from 1. Return None if it continues.
 
@@ -66,7 +66,7 @@ class Median:
         if not averages:
             return None
         median = statistics.median(averages)
-        if not _worse(curve[position - 1], median, self.minimize):
+        if not _is_worse(curve[position - 1], median, self.minimize):
             return None
         return (
             f"early stopping: value {position} of the objective, {curve[position - 1]:g}, is "
@@ -84,17 +84,19 @@ class Hyperband:
     least: int
     most: int
 
-    def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
-        """Decide as :meth:`Median.verdict` does. ``others`` are the curves of all other jobs."""
+    def find_stop_reason(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
+        """Decide as :meth:`Median.find_stop_reason` does. ``others`` are the curves of all other
+        jobs.
+        """
         # At MaxResource a job may end by itself, so that it can save its model. It is stopped only
         # when it prints another value.
         if position > self.most:
             return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
-        if position not in self.rungs():
+        if position not in self.list_rungs():
             return None
         value = curve[position - 1]
         values = [other[position - 1] for other in others if len(other) >= position]
-        better = sum(_worse(value, other, self.minimize) for other in values)
+        better = sum(_is_worse(value, other, self.minimize) for other in values)
         places = max(1, (len(values) + 1) // ETA)
         if better < places:
             return None
@@ -103,21 +105,21 @@ class Hyperband:
             f"{better + 1} of {len(values) + 1}, and the best {places} of them go on"
         )
 
-    def rungs(self) -> list[int]:
+    def list_rungs(self) -> list[int]:
         """Return the numbers of values at which jobs are compared."""
-        return list(_rungs(self.least, self.most))
+        return list(_iter_rungs(self.least, self.most))
 
 
 Rule = Median | Hyperband
 
 
-def _rungs(least: int, most: int) -> Iterator[int]:
+def _iter_rungs(least: int, most: int) -> Iterator[int]:
     while least < most:
         yield least
         least *= ETA
 
 
-def _worse(value: float, reference: float, minimize: bool) -> bool:
+def _is_worse(value: float, reference: float, minimize: bool) -> bool:
     return value > reference if minimize else value < reference
 
 
@@ -145,7 +147,7 @@ class Watch:
         self._curves[job].read()
         self._complete_jobs |= {job} if has_ended else set()
 
-    def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:
+    def find_stop_reason(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:
         """Return why the job is stopped; None when it continues.
 
         ``order`` has the names of the jobs to compare, this one included, in the order of their
@@ -158,6 +160,7 @@ class Watch:
         first, count = self._verdict_counts.get(job, 0), len(curve)
         self._verdict_counts[job] = count
         reasons = (
-            rule.verdict(curve, position, curves) for position in range(first + 1, count + 1)
+            rule.find_stop_reason(curve, position, curves)
+            for position in range(first + 1, count + 1)
         )
         return next((reason for reason in reasons if reason), None)

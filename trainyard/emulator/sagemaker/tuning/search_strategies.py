@@ -48,13 +48,13 @@ class Numeric:
     """Whether its values are integers."""
 
     def scale_unit(self, unit: float) -> str:
-        """Return the value, as text, at position ``unit`` (0..1) on the range's scale."""
+        """Return the value, as text, at position ``to_unit`` (0..1) on the range's scale."""
         _, back = _SCALES[self.scaling]
-        begin, end = self._ends()
+        begin, end = self._compute_ends()
         value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
         return str(round(value)) if self.is_integer else repr(value)
 
-    def unit(self, value: str) -> float | None:
+    def to_unit(self, value: str) -> float | None:
         """Return the value's position on the scale, 0..1. Return None if it is not in the range."""
         try:
             number = float(value)
@@ -63,10 +63,10 @@ class Numeric:
         if not self.low <= number <= self.high:
             return None
         scale, _ = _SCALES[self.scaling]
-        begin, end = self._ends()
+        begin, end = self._compute_ends()
         return (scale(number) - begin) / (end - begin)
 
-    def _ends(self) -> tuple[float, float]:
+    def _compute_ends(self) -> tuple[float, float]:
         """Return the range's ends on the scale. An integer range is extended by 0.5 at each end, so
         that all its integers are equally likely.
         """
@@ -89,12 +89,15 @@ Values = dict[str, str]
 """Name of each hyperparameter to its value as text, as a training job gets them."""
 
 
-def space_of(ranges: Mapping[str, Any]) -> Space:
+def build_space(ranges: Mapping[str, Any]) -> Space:
     """Return the search space of the ParameterRanges of a request that has been checked."""
     return (
-        *(_numeric(item, is_integer=True) for item in ranges.get("IntegerParameterRanges") or ()),
         *(
-            _numeric(item, is_integer=False)
+            _make_numeric(item, is_integer=True)
+            for item in ranges.get("IntegerParameterRanges") or ()
+        ),
+        *(
+            _make_numeric(item, is_integer=False)
             for item in ranges.get("ContinuousParameterRanges") or ()
         ),
         *(
@@ -104,7 +107,7 @@ def space_of(ranges: Mapping[str, Any]) -> Space:
     )
 
 
-def _numeric(item: Mapping[str, Any], is_integer: bool) -> Numeric:
+def _make_numeric(item: Mapping[str, Any], is_integer: bool) -> Numeric:
     low, high = float(item["MinValue"]), float(item["MaxValue"])
     scaling = item.get("ScalingType", "Auto")
     if scaling == "Auto":
@@ -119,7 +122,7 @@ def is_in_space(space: Space, values: Mapping[str, str]) -> bool:
     return set(values) == {item.name for item in space} and all(
         values[item.name] in item.values
         if isinstance(item, Categorical)
-        else item.unit(values[item.name]) is not None
+        else item.to_unit(values[item.name]) is not None
         for item in space
     )
 
@@ -134,14 +137,14 @@ def sample(space: Space, chance: random.Random) -> Values:
     }
 
 
-def grid(space: Space) -> Iterator[Values]:
+def iter_grid(space: Space) -> Iterator[Values]:
     """Iterate over all combinations of the categorical values."""
     choices = [item.values for item in space if isinstance(item, Categorical)]
     names = [item.name for item in space]
     return (dict(zip(names, choice, strict=True)) for choice in itertools.product(*choices))
 
 
-def size(space: Space) -> int:
+def count_combinations(space: Space) -> int:
     """Return the number of combinations of categorical values."""
     return math.prod(len(item.values) for item in space if isinstance(item, Categorical))
 
@@ -181,7 +184,7 @@ class Question:
     seed: str
     number: int
 
-    def chance(self, attempt: int = 0) -> random.Random:
+    def make_random(self, attempt: int = 0) -> random.Random:
         """Return a random generator that depends on the seed, the number and ``attempt``, but not
         on the order of results.
         """
@@ -190,21 +193,21 @@ class Question:
         return random.Random(f"{self.seed}/{self.number}/{attempt}")
 
 
-def by_chance(question: Question) -> Values:
+def choose_random(question: Question) -> Values:
     """Random: return random values, uniform on each range's scale."""
-    return sample(question.space, question.chance())
+    return sample(question.space, question.make_random())
 
 
-def in_order(question: Question) -> Values:
+def choose_grid(question: Question) -> Values:
     """Grid: return the combination with that number."""
-    return next(itertools.islice(grid(question.space), question.number, None))
+    return next(itertools.islice(iter_grid(question.space), question.number, None))
 
 
-def bayesian(question: Question) -> Values:
+def choose_bayesian(question: Question) -> Values:
     """Bayesian: return TPE's suggestion, given the results so far."""
     tried_values = [trial.values for trial in question.trials]
     for attempt in range(ASK_ATTEMPTS + DRAW_ATTEMPTS):
-        chance = question.chance(attempt)
+        chance = question.make_random(attempt)
         if attempt < ASK_ATTEMPTS:
             values = _suggest_values(question, chance.getrandbits(32))
         else:
@@ -215,14 +218,14 @@ def bayesian(question: Question) -> Values:
 
 
 STRATEGIES: dict[str, Callable[[Question], Values]] = {
-    "Bayesian": bayesian,
-    "Random": by_chance,
-    "Hyperband": by_chance,
-    "Grid": in_order,
+    "Bayesian": choose_bayesian,
+    "Random": choose_random,
+    "Hyperband": choose_random,
+    "Grid": choose_grid,
 }
 
 
-def unavailable_reason(strategy: str) -> str | None:
+def explain_missing_strategy(strategy: str) -> str | None:
     """Return why the strategy does not work here and what to do about it. Return None if it
     works.
     """
@@ -247,14 +250,14 @@ def _suggest_values(question: Question, seed: int) -> Values:
     directions = optuna.study.StudyDirection
     direction = directions.MINIMIZE if question.minimize else directions.MAXIMIZE
     study = optuna.create_study(direction=direction, sampler=sampler)
-    choices = {item.name: _distribution(item) for item in question.space}
+    choices = {item.name: _make_distribution(item) for item in question.space}
     study.add_trials(
         _as_optuna(trial, question.space, choices)
         for trial in question.trials
         if not trial.has_failed and is_in_space(question.space, trial.values)
     )
     suggestion = study.ask(choices)
-    return {item.name: _value(item, suggestion.params[item.name]) for item in question.space}
+    return {item.name: _from_param(item, suggestion.params[item.name]) for item in question.space}
 
 
 def _as_optuna(
@@ -265,12 +268,12 @@ def _as_optuna(
     return create_trial(
         state=TrialState.RUNNING if trial.objective is None else TrialState.COMPLETE,
         value=trial.objective,
-        params={item.name: _param(item, trial.values[item.name]) for item in space},
+        params={item.name: _to_param(item, trial.values[item.name]) for item in space},
         distributions=choices,
     )
 
 
-def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
+def _make_distribution(item: Range) -> "optuna.distributions.BaseDistribution":
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(item, Categorical):
@@ -280,18 +283,18 @@ def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
     return FloatDistribution(0.0, 1.0)
 
 
-def _param(item: Range, value: str) -> str | float:
+def _to_param(item: Range, value: str) -> str | float:
     """Return a value in optuna's form. A continuous value is given as its position on the scale."""
     if isinstance(item, Categorical):
         return value
     if item.is_integer:
         return int(value)
-    unit = item.unit(value)
+    unit = item.to_unit(value)
     assert unit is not None  # is_in_space() has checked it
     return min(max(unit, 0.0), 1.0)
 
 
-def _value(item: Range, param: str | float) -> str:
+def _from_param(item: Range, param: str | float) -> str:
     if isinstance(item, Categorical) or item.is_integer:
         return str(param)
     return item.scale_unit(float(param))

@@ -11,10 +11,10 @@ from typing import Any
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import (
     ApiError,
-    invalid,
     is_listed,
     make_arn,
-    page,
+    make_page,
+    make_validation_error,
     sort_items,
 )
 from trainyard.emulator.request_shapes import check
@@ -22,25 +22,25 @@ from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob, compile_regex
 from trainyard.emulator.sagemaker.model_registry import Tags
-from trainyard.emulator.sagemaker.tuning.search_strategies import STRATEGIES, Question, space_of
+from trainyard.emulator.sagemaker.tuning.search_strategies import STRATEGIES, Question, build_space
 from trainyard.emulator.sagemaker.tuning.tuning_job import (
     KIND,
     TuningJob,
     check_warm_start,
-    parents_of,
+    list_parents,
 )
 from trainyard.emulator.sagemaker.tuning.tuning_request import (
     CONFIG,
     check_search,
-    definitions,
-    metric_of,
-    ranges_of,
+    find_metric_definition,
+    find_ranges,
+    list_definitions,
 )
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
     Result,
-    counters,
+    build_training_request,
+    count_statuses,
     rank_results,
-    training_request,
 )
 from trainyard.language.definition_document import JOB_ENDED
 
@@ -65,7 +65,7 @@ class Tunings:
         for path in sorted(root.glob("*/tuning.json")):
             self._load(path)
 
-    def operations(self) -> dict[str, Operation]:
+    def list_operations(self) -> dict[str, Operation]:
         return {
             "CreateHyperParameterTuningJob": lambda request: {
                 "HyperParameterTuningJobArn": self.create(request).answer[f"{_STEM}Arn"]
@@ -108,9 +108,11 @@ class Tunings:
                 return self._all[name]
         raise ApiError("ResourceNotFound", f"Tuning job {name!r} does not exist.")
 
-    def outputs(self, name: str) -> list[str]:
+    def list_outputs(self, name: str) -> list[str]:
         """Return the URIs to which its training jobs uploaded."""
-        return [uri for r in self.find(name).results() for uri in self._jobs.outputs(r.name)]
+        return [
+            uri for r in self.find(name).list_results() for uri in self._jobs.list_outputs(r.name)
+        ]
 
     def close(self) -> None:
         """Stop all tuning jobs. They start no further training jobs."""
@@ -137,7 +139,7 @@ class Tunings:
         job = self._find(request)
         if job.status in JOB_ENDED:
             message = "The request was rejected because the tuning job is in status"
-            raise invalid(f"{message} {job.status}.")
+            raise make_validation_error(f"{message} {job.status}.")
         job.stop()
         return {}
 
@@ -147,7 +149,7 @@ class Tunings:
         """
         job = self._find(request)
         if job.status not in JOB_ENDED:
-            raise invalid(f"Tuning job {job.name} is {job.status}: stop it first.")
+            raise make_validation_error(f"Tuning job {job.name} is {job.status}: stop it first.")
         with self._lock:
             shutil.rmtree(self._root / job.name)
             del self._all[job.name]
@@ -158,48 +160,48 @@ class Tunings:
         with self._lock:
             answers = [job.answer | {_NAME_MEMBER: job.name} for job in self._all.values()]
         summaries = sort_items(
-            [answer for answer in answers if _matches(answer, request)],
+            [answer for answer in answers if _matches_request(answer, request)],
             request,
             {"Name": _NAME_MEMBER, "Status": f"{_STEM}Status", "CreationTime": "CreationTime"},
             "Name",
             "Ascending",
         )
-        show = lambda answer: _summary(self.find(answer[_NAME_MEMBER]))  # noqa: E731
-        return page("HyperParameterTuningJobSummaries", summaries, request, 10, show)
+        show = lambda answer: _summarize_job(self.find(answer[_NAME_MEMBER]))  # noqa: E731
+        return make_page("HyperParameterTuningJobSummaries", summaries, request, 10, show)
 
     def _list_training_jobs(self, request: dict[str, Any]) -> dict[str, Any]:
-        results = self._find(request).results()
+        results = self._find(request).list_results()
         status = request.get("StatusEquals")
-        rows = [_row(result) for result in results if status in (None, result.status)]
+        rows = [_build_row(result) for result in results if status in (None, result.status)]
         if request.get("SortBy") == "FinalObjectiveMetricValue":
             rows = [row for row in rows if row["FinalObjectiveMetricValue"] is not None]
         keys = ("Name", "CreationTime", "Status", "FinalObjectiveMetricValue")
         rows = sort_items(rows, request, {key: key for key in keys}, "Name", "Ascending")
-        return page("TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summary())
+        return make_page("TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summary())
 
     # internals
 
     def _check(self, request: dict[str, Any]) -> None:
         check_search(request)
-        check_warm_start(request, {n: self.find(n).describe() for n in parents_of(request)})
-        for definition in definitions(request):
-            compile_regex(metric_of(request, definition))
-            example = _example(request, definition)
+        check_warm_start(request, {n: self.find(n).describe() for n in list_parents(request)})
+        for definition in list_definitions(request):
+            compile_regex(find_metric_definition(request, definition))
+            example = _build_example_request(request, definition)
             check(f"Create{KIND}Job", example)
-            for refuse in TrainingJob.checks(example, self._place.python):
+            for refuse in TrainingJob.iter_checks(example, self._place.python):
                 refuse()
 
     def _make(self, document: dict[str, Any]) -> TuningJob:
         request = document["request"]
         directory = self._root / request[_NAME_MEMBER]
-        parents = partial(self._of_parents, request)
+        parents = partial(self._list_parent_results, request)
         return TuningJob(directory, document, self._jobs, self._place.logs, parents)
 
-    def _of_parents(self, request: Mapping[str, Any]) -> list[Result]:
+    def _list_parent_results(self, request: Mapping[str, Any]) -> list[Result]:
         """Return the results of those parents whose records still exist."""
         with self._lock:
-            parents = [self._all[name] for name in parents_of(request) if name in self._all]
-        return [result for parent in parents for result in parent.results()]
+            parents = [self._all[name] for name in list_parents(request) if name in self._all]
+        return [result for parent in parents for result in parent.list_results()]
 
     def _load(self, path: Path) -> None:
         """Load a tuning job. Mark it as failed if it was running when an earlier emulator ended."""
@@ -217,14 +219,14 @@ class Tunings:
         self._all[job.name] = job
 
 
-def best_first(job: TuningJob) -> list[dict[str, Any]]:
+def rank_summaries(job: TuningJob) -> list[dict[str, Any]]:
     """Return TrainingJobSummaries, the best first, as the properties of a pipeline step have
     them.
     """
-    return [result.summary() for result in rank_results(job.results())]
+    return [result.summarize() for result in rank_results(job.list_results())]
 
 
-def _summary(job: TuningJob) -> dict[str, Any]:
+def _summarize_job(job: TuningJob) -> dict[str, Any]:
     keys = (_NAME_MEMBER, f"{_STEM}Arn", f"{_STEM}Status", "CreationTime",
               "HyperParameterTuningEndTime", "LastModifiedTime")  # fmt: skip
     answer = job.answer | {_NAME_MEMBER: job.name}
@@ -232,22 +234,24 @@ def _summary(job: TuningJob) -> dict[str, Any]:
     return {key: answer[key] for key in keys if key in answer} | {
         "Strategy": config["Strategy"],
         "ResourceLimits": config["ResourceLimits"],
-        **counters(job.results()),
+        **count_statuses(job.list_results()),
     }
 
 
-def _example(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
+def _build_example_request(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
     """Return the request of a training job as this tuning job would start it, to check it in
     advance.
     """
-    space = space_of(ranges_of(request, definition))
+    space = build_space(find_ranges(request, definition))
     first = Question(space, [], minimize=True, seed="", number=0)
     strategy = request[CONFIG]["Strategy"]
     values = STRATEGIES["Grid" if strategy == "Grid" else "Random"](first)
-    return training_request(request, definition, f"{request[_NAME_MEMBER]}-001-00000000", values)
+    return build_training_request(
+        request, definition, f"{request[_NAME_MEMBER]}-001-00000000", values
+    )
 
 
-def _row(result: Result) -> dict[str, Any]:
+def _build_row(result: Result) -> dict[str, Any]:
     """Return the values by which ListTrainingJobsForHyperParameterTuningJob sorts, with the
     result.
     """
@@ -260,7 +264,7 @@ def _row(result: Result) -> dict[str, Any]:
     }
 
 
-def _matches(answer: Mapping[str, Any], request: dict[str, Any]) -> bool:
+def _matches_request(answer: Mapping[str, Any], request: dict[str, Any]) -> bool:
     times = answer["CreationTime"], answer["LastModifiedTime"]
     same_status = request.get("StatusEquals") in (None, answer[f"{_STEM}Status"])
     return same_status and is_listed(request, answer[_NAME_MEMBER], *times)

@@ -18,7 +18,7 @@ from typing import Any
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.logs.log_store import LogStore
-from trainyard.emulator.request_scope import ApiError, Thread, invalid
+from trainyard.emulator.request_scope import ApiError, Thread, make_validation_error
 from trainyard.emulator.sagemaker.jobs.job import DEFECT, Job
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.tuning.objective_curves import Watch
@@ -29,34 +29,34 @@ from trainyard.emulator.sagemaker.tuning.search_strategies import (
     Space,
     Trial,
     Values,
+    count_combinations,
     is_in_space,
-    size,
 )
 from trainyard.emulator.sagemaker.tuning.tuning_request import (
     CONFIG,
     JOBS,
     MOST_JOBS,
-    definitions,
-    metric_of,
-    objective_of,
-    ranges_of,
+    find_metric_definition,
+    find_objective,
+    find_ranges,
+    list_definitions,
 )
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
     IDLE,
     OBJECTIVE,
     Result,
     TrainingDefinition,
-    converged_at,
-    counters,
+    build_training_request,
+    count_instances,
+    count_not_improving,
+    count_statuses,
     describe_definitions,
-    failure_reason,
+    explain_failure,
+    find_convergence_time,
     has_unused_drivers,
-    instances,
     is_criterion_met,
-    not_improving,
     rank_results,
     read,
-    training_request,
 )
 from trainyard.language.definition_document import JOB_ENDED
 
@@ -90,7 +90,7 @@ class TuningJob:
         self.lock = threading.RLock()
         self._path = directory / "tuning.json"
         self._jobs, self._parents = jobs, parents
-        self._training_definitions = [read(self.request, d) for d in definitions(self.request)]
+        self._training_definitions = [read(self.request, d) for d in list_definitions(self.request)]
         self._live: dict[str, Job] = {}
         self._ended_results: dict[str, Result] = {}
         self._watch = Watch(logs)
@@ -150,14 +150,14 @@ class TuningJob:
                 reason = f"InternalServerError: the emulator failed: {error}"
         finally:
             stop_reason = STOP_REASON if self._stop.is_set() else DONE_REASON
-            for result in self._running_results():
-                self._halt(result.name, stop_reason)
+            for result in self._list_running_results():
+                self._halt_job(result.name, stop_reason)
             for job in list(self._live.values()):
                 job.wait()
-            self.results()  # reads the records of the jobs that have just ended
+            self.list_results()  # reads the records of the jobs that have just ended
             with self.lock:
                 self.answer["HyperParameterTuningEndTime"] = time.time()
-                self.document["seconds"] = self._seconds()
+                self.document["seconds"] = self._measure_runtime()
                 self._set_status(status, reason)
             self._done_event.set()
 
@@ -168,28 +168,32 @@ class TuningJob:
         if self._stop.is_set():
             return "Stopped", ""
         config, results = self.request[CONFIG], self._list_outcomes()
-        has_more = bool(self._list_repeats()) or self._count_tries() < self._job_limit()
+        has_more = bool(self._list_repeats()) or self._count_tries() < self._compute_job_limit()
         last = not has_more and all(result.has_ended for result in results)
-        if reason := failure_reason(results, last):
+        if reason := explain_failure(results, last):
             return "Failed", reason
         seconds = config["ResourceLimits"].get("MaxRuntimeInSeconds", float("inf"))
         criteria = config.get("TuningJobCompletionCriteria") or {}
-        is_complete = last or is_criterion_met(criteria, results) or self._seconds() >= seconds
+        is_complete = (
+            last or is_criterion_met(criteria, results) or self._measure_runtime() >= seconds
+        )
         return ("Completed", "") if is_complete else None
 
     # the training jobs
 
-    def _job_limit(self) -> int:
+    def _compute_job_limit(self) -> int:
         config = self.request[CONFIG]
         if config["Strategy"] == "Grid":
-            return sum(size(definition.space) for definition in self._training_definitions)
+            return sum(
+                count_combinations(definition.space) for definition in self._training_definitions
+            )
         quota = MOST_JOBS.get(config["Strategy"], JOBS)
         return int(config["ResourceLimits"].get("MaxNumberOfTrainingJobs", quota))
 
     def _count_tries(self) -> int:
-        return sum("anew" not in trial for trial in self._trials())
+        return sum("anew" not in trial for trial in self._list_trials())
 
-    def _trials(self) -> list[dict[str, Any]]:
+    def _list_trials(self) -> list[dict[str, Any]]:
         with self.lock:
             return list(self.document["trials"])
 
@@ -197,22 +201,24 @@ class TuningJob:
         """Return the results of the jobs to repeat, because they failed for a reason outside of the
         job.
         """
-        repeated_names = {trial.get("anew") for trial in self._trials()}
+        repeated_names = {trial.get("anew") for trial in self._list_trials()}
         return [
-            r for r in self.results() if r.name not in repeated_names and self._is_repeatable(r)
+            r
+            for r in self.list_results()
+            if r.name not in repeated_names and self._is_repeatable(r)
         ]
 
     def _is_repeatable(self, result: Result) -> bool:
         """Return whether the job is to be run again: it was lost or stopped with the emulator, or
         RetryStrategy allows it.
         """
-        trial = self._trial(result.name)
+        trial = self._find_trial(result.name)
         strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
         attempts = trial.get("attempt", 1)
         return result.retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
 
-    def _trial(self, name: str) -> dict[str, Any]:
-        return next(trial for trial in self._trials() if trial["name"] == name)
+    def _find_trial(self, name: str) -> dict[str, Any]:
+        return next(trial for trial in self._list_trials() if trial["name"] == name)
 
     def _find_definition(self, trial: Mapping[str, Any]) -> TrainingDefinition:
         return self._training_definitions[trial["definition"]]
@@ -220,13 +226,13 @@ class TuningJob:
     def _launch(self) -> None:
         """Start as many training jobs as the limits allow, those to repeat first."""
         limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
-        while len(self._running_results()) < limit and not self._stop.is_set():
+        while len(self._list_running_results()) < limit and not self._stop.is_set():
             if repeats := self._list_repeats():
                 result = repeats[0]
-                trial = self._trial(result.name)
+                trial = self._find_trial(result.name)
                 more = {"anew": result.name, "attempt": trial.get("attempt", 1) + 1}
                 self._create({"definition": trial["definition"], **more}, result.values)
-            elif self._count_tries() < self._job_limit():
+            elif self._count_tries() < self._compute_job_limit():
                 number = self._count_tries()
                 definition, values = self._choose_values(number)
                 self._create({"definition": definition}, values)
@@ -235,9 +241,9 @@ class TuningJob:
 
     def _create(self, trial: dict[str, Any], values: Values) -> None:
         """Start a training job with these hyperparameters, and record it."""
-        name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
+        name = f"{self.name}-{len(self._list_trials()) + 1:03}-{secrets.token_hex(4)}"
         definition = self._find_definition(trial)
-        job_request = training_request(self.request, definition.document, name, values)
+        job_request = build_training_request(self.request, definition.document, name, values)
         with self.lock:  # the name is saved first: an unrecorded job would be lost
             self.document["trials"].append({"name": name, **trial})
             self._save()
@@ -263,9 +269,9 @@ class TuningJob:
         index, position = number % len(self._training_definitions), number
         if strategy == "Grid":
             for index, definition in enumerate(self._training_definitions):  # noqa: B007 - the definition at the break
-                if position < size(definition.space):
+                if position < count_combinations(definition.space):
                     break
-                position -= size(definition.space)
+                position -= count_combinations(definition.space)
         definition = self._training_definitions[index]
         parent_trials, first = reuse_results(self.request, definition.space, self._parents())
         if number < len(first):
@@ -289,30 +295,30 @@ class TuningJob:
         for index, definition in enumerate(self._training_definitions):
             if definition.rule is None:
                 continue
-            trials = [trial for trial in self._trials() if trial["definition"] == index]
+            trials = [trial for trial in self._list_trials() if trial["definition"] == index]
             metric, nodes = (
-                metric_of(self.request, definition.document),
-                instances(definition.document),
+                find_metric_definition(self.request, definition.document),
+                count_instances(definition.document),
             )
             for trial in trials:
                 self._watch.read(
                     trial["name"], nodes, metric, has_ended=trial["name"] in self._ended_results
                 )
             names = [trial["name"] for trial in trials if "stopped" not in trial]
-            running = {result.name for result in self._running_results()}
+            running = {result.name for result in self._list_running_results()}
             for name in (name for name in names if name in running):
                 order = [trial["name"] for trial in trials]
-                reason = self._watch.verdict(name, definition.rule, order)
+                reason = self._watch.find_stop_reason(name, definition.rule, order)
                 if reason:  # a trial that hears of no stop would only keep the others waiting
-                    self._halt(name, reason, unheard=0.0)
+                    self._halt_job(name, reason, unheard=0.0)
 
-    def _running_results(self) -> list[Result]:
-        return [result for result in self.results() if not result.has_ended]
+    def _list_running_results(self) -> list[Result]:
+        return [result for result in self.list_results() if not result.has_ended]
 
-    def _halt(self, name: str, reason: str, unheard: float | None = None) -> None:
+    def _halt_job(self, name: str, reason: str, unheard: float | None = None) -> None:
         """Stop the training job, and record the reason."""
         with self.lock:
-            self._trial(name).setdefault("stopped", reason)
+            self._find_trial(name).setdefault("stopped", reason)
             self._save()
         self._write_notice(name, reason)
         if job := self._live.get(name):
@@ -325,12 +331,12 @@ class TuningJob:
 
     # results
 
-    def results(self) -> list[Result]:
+    def list_results(self) -> list[Result]:
         """Return the results of all its training jobs, in the order of their start."""
         results = []
-        for trial in self._trials():
+        for trial in self._list_trials():
             name = trial["name"]
-            result = self._ended_results.get(name) or self._result(trial)
+            result = self._ended_results.get(name) or self._read_result(trial)
             if result is None:
                 continue  # the emulator was killed before it created the job
             if result.has_ended:
@@ -339,7 +345,7 @@ class TuningJob:
             results.append(result)
         return results
 
-    def _result(self, trial: Mapping[str, Any]) -> Result | None:
+    def _read_result(self, trial: Mapping[str, Any]) -> Result | None:
         definition = self._find_definition(trial)
         try:
             record = self._jobs.describe(KIND, trial["name"])
@@ -350,40 +356,42 @@ class TuningJob:
 
     def _list_outcomes(self) -> list[Result]:
         """Return the results without those of jobs that are or will be repeated."""
-        repeated_names = {trial.get("anew") for trial in self._trials()}
+        repeated_names = {trial.get("anew") for trial in self._list_trials()}
         return [
-            r for r in self.results() if r.name not in repeated_names and not self._is_repeatable(r)
+            r
+            for r in self.list_results()
+            if r.name not in repeated_names and not self._is_repeatable(r)
         ]
 
     def describe(self) -> dict[str, Any]:
         """Return the response of DescribeHyperParameterTuningJob."""
-        results = self.results()
+        results = self.list_results()
         with self.lock:
             answer = {**self.request, **self.answer}
         answer.pop("Tags", None)
         answer |= describe_definitions(self.request)
         best = rank_results(results)
-        convergence_time = converged_at(results)
+        convergence_time = find_convergence_time(results)
         answer |= {
-            **counters(results),
+            **count_statuses(results),
             "TuningJobCompletionDetails": {
-                "NumberOfTrainingJobsObjectiveNotImproving": not_improving(results),
+                "NumberOfTrainingJobsObjectiveNotImproving": count_not_improving(results),
                 **({"ConvergenceDetectedTime": convergence_time} if convergence_time else {}),
             },
-            "ConsumedResources": {"RuntimeInSeconds": round(self._seconds())},
+            "ConsumedResources": {"RuntimeInSeconds": round(self._measure_runtime())},
         }
         if best:
-            answer["BestTrainingJob"] = best[0].summary()
+            answer["BestTrainingJob"] = best[0].summarize()
         kind = (self.request.get("WarmStartConfig") or {}).get("WarmStartType")
         if kind == "IdenticalDataAndAlgorithm" and (
             every := rank_results([*results, *self._parents()])
         ):
-            answer["OverallBestTrainingJob"] = every[0].summary()
+            answer["OverallBestTrainingJob"] = every[0].summarize()
         return answer
 
     # the record
 
-    def _seconds(self) -> float:
+    def _measure_runtime(self) -> float:
         """Return for how many seconds it has run."""
         if self.status in JOB_ENDED:
             return float(self.document.get("seconds", 0.0))
@@ -414,7 +422,7 @@ IDENTICAL, TRANSFER = "IdenticalDataAndAlgorithm", "TransferLearning"
 _END_STATUSES = ("Completed", "Failed", "Stopped")
 
 
-def parents_of(request: Mapping[str, Any]) -> list[str]:
+def list_parents(request: Mapping[str, Any]) -> list[str]:
     """Return the names of the parents in a request."""
     parents = (request.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs") or ()
     return [parent["HyperParameterTuningJobName"] for parent in parents]
@@ -434,26 +442,26 @@ def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[s
     if not config:
         return
     for name, parent in parents.items():
-        for fault in _faults(request, parent, config["WarmStartType"]):
-            raise invalid(f"WarmStartConfig, parent {name}: {fault}")
+        for fault in _iter_faults(request, parent, config["WarmStartType"]):
+            raise make_validation_error(f"WarmStartConfig, parent {name}: {fault}")
 
 
-def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
+def _iter_faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
     """Iterate over the reasons why the parent does not fit the request."""
     status = parent["HyperParameterTuningJobStatus"]
     if status not in _END_STATUSES:
         yield f"it is {status}, expected a tuning job that has ended"
-    own_definitions, parent_definitions = definitions(request), definitions(parent)
+    own_definitions, parent_definitions = list_definitions(request), list_definitions(parent)
     if len(own_definitions) > 1 or len(parent_definitions) > 1:
         yield "several TrainingJobDefinitions are not warm-started by this emulator"
         return
     own_definition, other = own_definitions[0], parent_definitions[0]
-    if objective_of(request, own_definition) != objective_of(parent, other):
+    if find_objective(request, own_definition) != find_objective(parent, other):
         yield (
-            f"its objective is {objective_of(parent, other)}, expected the same, "
-            f"{objective_of(request, own_definition)}"
+            f"its objective is {find_objective(parent, other)}, expected the same, "
+            f"{find_objective(request, own_definition)}"
         )
-    yield from _compare_kinds(_kinds(request, own_definition), _kinds(parent, other))
+    yield from _compare_kinds(_find_kinds(request, own_definition), _find_kinds(parent, other))
     if kind == IDENTICAL:
         images = [d["AlgorithmSpecification"].get("TrainingImage") for d in (own_definition, other)]
         data = [d.get("InputDataConfig") for d in (own_definition, other)]
@@ -488,9 +496,9 @@ def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]
         yield f"{changes} changes from tuned to static, or of static values: at most {CHANGES}"
 
 
-def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, str]:
+def _find_kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, str]:
     """Return the kind of each tuned hyperparameter by name, and ``=value`` for a static one."""
-    ranges = ranges_of(request, definition)
+    ranges = find_ranges(request, definition)
     static = definition.get("StaticHyperParameters") or {}
     return {name: f"={value}" for name, value in static.items() if name != OBJECTIVE} | {
         item["Name"]: kind.removesuffix("ParameterRanges")

@@ -9,14 +9,14 @@ its value and what is expected. Most of AWS's own texts are not known.
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.emulator.request_scope import ApiError, invalid
+from trainyard.emulator.request_scope import ApiError, make_validation_error
 from trainyard.emulator.sagemaker.jobs import builtin_algorithms
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
-    size,
-    space_of,
-    unavailable_reason,
+    build_space,
+    count_combinations,
+    explain_missing_strategy,
 )
-from trainyard.language.definition_document import EPOCHS, Document, steps_of
+from trainyard.language.definition_document import EPOCHS, Document, iter_steps
 from trainyard.validate.rules import search_limits, tuning_limits
 from trainyard.validate.rules.rule import RULES
 
@@ -25,53 +25,55 @@ MOST_RESOURCE = 20_000
 MOST_JOBS = {"Random": 10_000}
 JOBS, PARALLEL, SEARCH_LIMIT = 750, 100, 30  # the guide's quotas, as high as AWS raises them
 _MODULES = (search_limits.__name__, tuning_limits.__name__)
-_IN_WORDS_OF_AWS = "objective-without-metric"  # ``metric_of`` refuses it
+_IN_WORDS_OF_AWS = "objective-without-metric"  # ``find_metric_definition`` refuses it
 
 
-def definitions(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def list_definitions(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the training definitions of a request that has been checked."""
     single = request.get("TrainingJobDefinition")
     return [single] if single else list(request["TrainingJobDefinitions"])
 
 
-def ranges_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+def find_ranges(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return a definition's parameter ranges: its own, or those of the tuning job."""
     return definition.get("HyperParameterRanges") or request[CONFIG].get("ParameterRanges") or {}
 
 
-def objective_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+def find_objective(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return Type and MetricName of a definition's objective."""
     common_objective = request[CONFIG].get("HyperParameterTuningJobObjective")
     return definition.get("TuningObjective") or common_objective or {}
 
 
-def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+def find_metric_definition(
+    request: Mapping[str, Any], definition: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the MetricDefinition with which the objective is read.
 
     Raises:
         ApiError: it is missing.
     """
-    objective = objective_of(request, definition)
+    objective = find_objective(request, definition)
     spec = definition["AlgorithmSpecification"]
     static = definition.get("StaticHyperParameters") or {}
-    if builtin_algorithms.without_script(
+    if builtin_algorithms.runs_without_script(
         {"AlgorithmSpecification": spec, "HyperParameters": static}
     ):
-        metrics = builtin_algorithms.metric_definitions()
+        metrics = builtin_algorithms.list_metric_definitions()
     else:
         metrics = spec.get("MetricDefinitions") or []
     for metric in metrics:
         if metric["Name"] == objective["MetricName"]:
             return metric
     names = ", ".join(metric["Name"] for metric in metrics) or "nothing"
-    raise invalid(
+    raise make_validation_error(
         "A metric is required for this hyperparameter tuning job objective. Provide a metric in "
         f"the metric definitions. MetricName {objective['MetricName']!r} is not one: "
         f"MetricDefinitions have {names}"
     )
 
 
-def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple[int, int]:
+def resolve_resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple[int, int]:
     """Return Hyperband's MinResource and MaxResource. Missing values are inferred: 1, and the
     static hyperparameter for the number of epochs.
 
@@ -85,7 +87,7 @@ def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple
     most = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
     least = hyperband.get("MinResource", 1)
     if not least < most <= MOST_RESOURCE:
-        raise invalid(
+        raise make_validation_error(
             f"HyperbandStrategyConfig: MinResource {least} and MaxResource {most}: expected "
             f"MinResource < MaxResource <= {MOST_RESOURCE}"
         )
@@ -99,19 +101,27 @@ def check_search(request: Mapping[str, Any]) -> None:
         ApiError: the first error found.
     """
     config = request[CONFIG]
-    if reason := unavailable_reason(config["Strategy"]):
-        raise invalid(reason)
+    if reason := explain_missing_strategy(config["Strategy"]):
+        raise make_validation_error(reason)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
-        raise invalid(
+        raise make_validation_error(
             "Autotune is not run by this emulator, since its choice of ranges is not public: give "
             "the ranges yourself in ParameterRanges"
         )
     several = request.get("TrainingJobDefinitions")
     if bool(several) == bool(request.get("TrainingJobDefinition")):
-        raise invalid("expected one of TrainingJobDefinition and TrainingJobDefinitions")
+        raise make_validation_error(
+            "expected one of TrainingJobDefinition and TrainingJobDefinitions"
+        )
     _check_definitions(request)
     _refuse_findings(request)
-    _check_limits(config, sum(size(space_of(ranges_of(request, d))) for d in definitions(request)))
+    _check_limits(
+        config,
+        sum(
+            count_combinations(build_space(find_ranges(request, d)))
+            for d in list_definitions(request)
+        ),
+    )
     _check_strategy(request)
 
 
@@ -120,17 +130,17 @@ def _refuse_findings(request: Mapping[str, Any]) -> None:
     request.
     """
     step = {"Name": "Tuning", "Type": "Tuning", "Arguments": request}
-    document = Document(document={"Steps": [step]}, parameters={}, steps=tuple(steps_of([step])))
+    document = Document(document={"Steps": [step]}, parameters={}, steps=tuple(iter_steps([step])))
     for rule in RULES.values():
         if rule.module not in _MODULES or rule.severity != "error" or rule.name == _IN_WORDS_OF_AWS:
             continue
-        for finding in rule.findings(document):
+        for finding in rule.iter_findings(document):
             member = finding.path.partition(".Arguments.")[2]
-            raise invalid(f"{member}: {finding.problem}: {finding.fix}")
+            raise make_validation_error(f"{member}: {finding.problem}: {finding.fix}")
 
 
 def _check_definitions(request: Mapping[str, Any]) -> None:
-    all_definitions = definitions(request)
+    all_definitions = list_definitions(request)
     for number, definition in enumerate(all_definitions):
         location = (
             f"TrainingJobDefinitions[{number}]"
@@ -140,28 +150,34 @@ def _check_definitions(request: Mapping[str, Any]) -> None:
         if request.get("TrainingJobDefinitions"):
             for member in ("DefinitionName", "TuningObjective", "HyperParameterRanges"):
                 if not definition.get(member):
-                    raise invalid(f"{location}: each of several needs {member}")
-        objective = objective_of(request, definition)
+                    raise make_validation_error(f"{location}: each of several needs {member}")
+        objective = find_objective(request, definition)
         if not objective:
-            raise invalid(f"{CONFIG}.HyperParameterTuningJobObjective: it is required")
-        _check_ranges(location, ranges_of(request, definition))
+            raise make_validation_error(
+                f"{CONFIG}.HyperParameterTuningJobObjective: it is required"
+            )
+        _check_ranges(location, find_ranges(request, definition))
     names = [definition.get("DefinitionName") for definition in all_definitions]
     if len(set(names)) < len(names):
-        raise invalid(f"TrainingJobDefinitions: DefinitionName must be unique, they are {names}")
+        raise make_validation_error(
+            f"TrainingJobDefinitions: DefinitionName must be unique, they are {names}"
+        )
 
 
 def _check_ranges(location: str, ranges: Mapping[str, Any]) -> None:
     items = [item for kind in tuning_limits.KINDS for item in ranges.get(kind) or ()]
     names = [item["Name"] for item in items]
     if not 1 <= len(names) <= SEARCH_LIMIT:
-        raise invalid(
+        raise make_validation_error(
             f"{location}: {len(names)} hyperparameters are searched, expected 1..{SEARCH_LIMIT}"
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise invalid(f"{location}: {', '.join(twice)} has more than one range")
+        raise make_validation_error(f"{location}: {', '.join(twice)} has more than one range")
     for item in ranges.get(tuning_limits.INTEGERS) or ():
         if item.get("ScalingType") == "ReverseLogarithmic":
-            raise invalid(f"{item['Name']!r}: ReverseLogarithmic is for continuous ranges")
+            raise make_validation_error(
+                f"{item['Name']!r}: ReverseLogarithmic is for continuous ranges"
+            )
 
 
 def _check_limits(config: Mapping[str, Any], combinations: int) -> None:
@@ -169,13 +185,13 @@ def _check_limits(config: Mapping[str, Any], combinations: int) -> None:
     most, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
     location = f"{CONFIG}.ResourceLimits"
     if strategy == "Grid" and most not in (None, combinations):
-        raise invalid(
+        raise make_validation_error(
             f"{location}.MaxNumberOfTrainingJobs {most}: strategy Grid trains each of the "
             f"{combinations} combinations once; leave it out"
         )
     ends = ("MaxRuntimeInSeconds" in limits) or bool(config.get("TuningJobCompletionCriteria"))
     if most is None and strategy != "Grid" and not ends:
-        raise invalid(
+        raise make_validation_error(
             f"{location}: strategy {strategy} needs MaxNumberOfTrainingJobs, MaxRuntimeInSeconds "
             "or a TuningJobCompletionCriteria"
         )
@@ -195,7 +211,9 @@ def _check_strategy(request: Mapping[str, Any]) -> None:
     config = request[CONFIG]
     strategy = config["Strategy"]
     if config.get("StrategyConfig") and strategy != "Hyperband":
-        raise invalid(f"{CONFIG}.StrategyConfig is for strategy Hyperband, not {strategy}")
+        raise make_validation_error(
+            f"{CONFIG}.StrategyConfig is for strategy Hyperband, not {strategy}"
+        )
     if strategy == "Hyperband":
-        for definition in definitions(request):
-            resources(config, definition)
+        for definition in list_definitions(request):
+            resolve_resources(config, definition)

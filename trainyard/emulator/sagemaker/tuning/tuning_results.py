@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.emulator.sagemaker.tuning.objective_curves import Hyperband, Median, Rule
-from trainyard.emulator.sagemaker.tuning.search_strategies import Space, Values, space_of
+from trainyard.emulator.sagemaker.tuning.search_strategies import Space, Values, build_space
 from trainyard.emulator.sagemaker.tuning.tuning_request import (
     CONFIG,
-    objective_of,
-    ranges_of,
-    resources,
+    find_objective,
+    find_ranges,
+    resolve_resources,
 )
 from trainyard.language.definition_document import JOB_ENDED
 from trainyard.language.step_types.job_steps import starts_drivers
@@ -79,7 +79,7 @@ class Result:
             return "Pending"
         return "Failed" if self.objective is None else "Succeeded"
 
-    def summary(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return the HyperParameterTrainingJobSummary."""
         keys = ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingStartTime",
                   "TrainingEndTime", "TrainingJobStatus", "FailureReason")  # fmt: skip
@@ -112,7 +112,7 @@ def _rank(result: Result) -> float:
     return result.objective if result.minimize else -result.objective
 
 
-def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
+def count_statuses(results: Iterable[Result]) -> dict[str, dict[str, int]]:
     """Return TrainingJobStatusCounters and ObjectiveStatusCounters."""
     jobs = dict.fromkeys(
         ("Completed", "InProgress", "RetryableError", "NonRetryableError", "Stopped"), 0
@@ -127,7 +127,7 @@ def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
     return {"TrainingJobStatusCounters": jobs, "ObjectiveStatusCounters": objectives}
 
 
-def in_order_of_end(results: Iterable[Result]) -> list[Result]:
+def sort_by_end(results: Iterable[Result]) -> list[Result]:
     """Return the results that have an objective, in the order in which the jobs ended."""
     return sorted(
         (result for result in results if result.objective is not None),
@@ -135,12 +135,12 @@ def in_order_of_end(results: Iterable[Result]) -> list[Result]:
     )
 
 
-def not_improving(results: Iterable[Result]) -> int:
+def count_not_improving(results: Iterable[Result]) -> int:
     """Return the number of jobs that ended since the last one that improved the best value by 1
     %.
     """
     best, count = None, 0
-    for result in in_order_of_end(results):
+    for result in sort_by_end(results):
         value = _rank(result)
         if best is None or value < best - IMPROVEMENT * abs(best):
             best, count = value, 0
@@ -156,14 +156,14 @@ ATTEMPTS = 5
 """
 
 
-def converged_at(results: Sequence[Result]) -> float | None:
+def find_convergence_time(results: Sequence[Result]) -> float | None:
     """Return the time at which the search converged, in seconds since the epoch. Return None if it
     has not converged.
     """
-    ended_results = in_order_of_end(results)
+    ended_results = sort_by_end(results)
     for count in range(1, len(ended_results) + 1):
         first_results = ended_results[:count]
-        if not_improving(first_results) >= max(
+        if count_not_improving(first_results) >= max(
             CONVERGENCE_JOBS, 3 * len(first_results[-1].tuned_names)
         ):
             return float(first_results[-1].record["TrainingEndTime"])
@@ -173,23 +173,23 @@ def converged_at(results: Sequence[Result]) -> float | None:
 def is_criterion_met(criteria: Mapping[str, Any], results: Sequence[Result]) -> bool:
     """Return whether one of the TuningJobCompletionCriteria is met."""
     target = criteria.get("TargetObjectiveMetricValue")
-    if target is not None and any(_reaches(result, target) for result in results):
+    if target is not None and any(_reaches_target(result, target) for result in results):
         return True
     patience = criteria.get("BestObjectiveNotImproving") or {}
     most = patience.get("MaxNumberOfTrainingJobsNotImproving")
-    if most is not None and not_improving(results) >= most:
+    if most is not None and count_not_improving(results) >= most:
         return True
     switch = (criteria.get("ConvergenceDetected") or {}).get("CompleteOnConvergence")
-    return switch == "Enabled" and converged_at(results) is not None
+    return switch == "Enabled" and find_convergence_time(results) is not None
 
 
-def _reaches(result: Result, target: float) -> bool:
+def _reaches_target(result: Result, target: float) -> bool:
     if result.objective is None:
         return False
     return result.objective <= target if result.minimize else result.objective >= target
 
 
-def failure_reason(results: Sequence[Result], last: bool) -> str | None:
+def explain_failure(results: Sequence[Result], last: bool) -> str | None:
     """Return why the tuning job fails: no job succeeded, or none printed the objective. Return None
     if it continues.
 
@@ -237,13 +237,13 @@ _PASSED_MEMBERS = (
 _RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
 
 
-def training_request(
+def build_training_request(
     request: Mapping[str, Any], definition: Mapping[str, Any], name: str, values: Values
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request for a job that tries ``values``."""
     members = {key: definition[key] for key in _PASSED_MEMBERS if key in definition}
     static = definition.get("StaticHyperParameters") or {}
-    metric = objective_of(request, definition)["MetricName"]
+    metric = find_objective(request, definition)["MetricName"]
     # Each job's checkpoints go below its own name: otherwise it would start from another job's
     # checkpoints.
     if checkpoints := members.get("CheckpointConfig"):
@@ -251,7 +251,7 @@ def training_request(
         members["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}
     return {
         # A ResourceConfig in ``members`` overrides this one.
-        "ResourceConfig": _machines(definition),
+        "ResourceConfig": _build_resource_config(definition),
         **members,
         "TrainingJobName": name,
         "AlgorithmSpecification": definition["AlgorithmSpecification"],
@@ -269,9 +269,9 @@ def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
 
     def with_objective(definition: Mapping[str, Any]) -> dict[str, Any]:
         static = definition.get("StaticHyperParameters") or {}
-        metric = objective_of(request, definition)["MetricName"]
+        metric = find_objective(request, definition)["MetricName"]
         static = {**static, OBJECTIVE: metric}
-        machines = definition.get("ResourceConfig") or _machines(definition)
+        machines = definition.get("ResourceConfig") or _build_resource_config(definition)
         return {**definition, "StaticHyperParameters": static, "ResourceConfig": machines}
 
     if several := request.get("TrainingJobDefinitions"):
@@ -290,7 +290,7 @@ def has_unused_drivers(definition: Mapping[str, Any]) -> bool:
     return "sm_drivers" in channels and "sagemaker_torch_distributed_enabled" not in static
 
 
-def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _build_resource_config(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return HyperParameterTuningResourceConfig as a ResourceConfig, with the first of several
     instance types.
     """
@@ -299,9 +299,9 @@ def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in {**config, **first}.items() if key in _RESOURCES}
 
 
-def instances(definition: Mapping[str, Any]) -> int:
+def count_instances(definition: Mapping[str, Any]) -> int:
     """Return the number of nodes of each training job."""
-    machines = definition.get("ResourceConfig") or _machines(definition)
+    machines = definition.get("ResourceConfig") or _build_resource_config(definition)
     return int(machines.get("InstanceCount", 1))
 
 
@@ -319,13 +319,13 @@ class TrainingDefinition:
 def read(request: Mapping[str, Any], definition: dict[str, Any]) -> TrainingDefinition:
     """Parse a training definition of a request that has been checked."""
     config = request[CONFIG]
-    minimize = objective_of(request, definition)["Type"] == "Minimize"
+    minimize = find_objective(request, definition)["Type"] == "Minimize"
     rule: Rule | None = None
     if config["Strategy"] == "Hyperband":
-        rule = Hyperband(minimize, *resources(config, definition))
+        rule = Hyperband(minimize, *resolve_resources(config, definition))
     elif config.get("TrainingJobEarlyStoppingType") == "Auto":
         rule = Median(minimize)
-    space = space_of(ranges_of(request, definition))
+    space = build_space(find_ranges(request, definition))
     return TrainingDefinition(
         definition, definition.get("DefinitionName", ""), space, minimize, rule
     )

@@ -73,7 +73,7 @@ def test_a_policy_that_aws_would_not_take_is_refused(asked):
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).filter(any), st.integers(1, 60))
 def test_turns_hold_every_share_to_one_request(weights, count):
     turns, names = Turns(), {str(i): float(w) for i, w in enumerate(weights)}
-    found = [turns.next(names) for _ in range(count)]
+    found = [turns.choose_name(names) for _ in range(count)]
     for name, weight in names.items():
         assert abs(found.count(name) - count * weight / sum(weights)) <= len(weights) - 1
         assert weight or name not in found

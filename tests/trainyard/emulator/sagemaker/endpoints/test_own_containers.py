@@ -93,7 +93,7 @@ def test_an_endpoint_answers_refuses_restarts_and_ends(aws: Cloud) -> None:
     create_model(aws, "echo", URI)
     create_endpoint(aws, "echo")
     [image] = in_service(aws, "echo")["ProductionVariants"][0]["DeployedImages"]
-    digest = find_engine().image(OWN).digest
+    digest = find_engine().find_image(OWN).digest
     assert image["ResolvedImage"] == f"{URI.removesuffix(':1')}@{digest}"
     assert ask(aws, "echo", "you") == "hello you"
     with pytest.raises(ClientError) as refused:

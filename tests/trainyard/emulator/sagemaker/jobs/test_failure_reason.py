@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.containers.cluster import Exit
-from trainyard.emulator.sagemaker.jobs.failure_reason import LIMIT, OFFLINE, reason
+from trainyard.emulator.sagemaker.jobs.failure_reason import LIMIT, OFFLINE, format_failure_reason
 
 pytestmark = pytest.mark.long
 
@@ -17,7 +17,7 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, i
 
 def of_one(message: str, log: list[str], status: int = 1) -> str:
     """Return the reason of a job of one node."""
-    return reason(Exit("algo-1", status), message, {"algo-1": log})
+    return format_failure_reason(Exit("algo-1", status), message, {"algo-1": log})
 
 
 TOOLKIT = 'ExecuteUserScriptError:\nExitCode 1\nErrorMessage ""\nCommand "python train.py"'
@@ -55,7 +55,7 @@ def test_a_toolkit_that_says_what_was_raised_is_believed() -> None:
 def test_the_root_cause_beats_what_its_peers_say(of_peer: str, cause: str) -> None:
     gloo = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"
     logs = {"algo-1": [gloo], "algo-2": [of_peer]}
-    assert cause in reason(Exit("algo-1", 1), "", logs)
+    assert cause in format_failure_reason(Exit("algo-1", 1), "", logs)
 
 
 def test_frames_of_native_libraries_are_left_out_and_the_cause_is_whole() -> None:
@@ -65,7 +65,7 @@ def test_frames_of_native_libraries_are_left_out_and_the_cause_is_whole() -> Non
         booster.predict(xgboost.DMatrix(rows[:, [0, 1, 2, 0]]), validate_features=False)
     text = str(failure.value)
     assert len([line for line in text.splitlines() if "[bt]" in line]) > 3
-    got = reason(Exit("algo-1", 1), f"AlgorithmError: {text}\n", {})
+    got = format_failure_reason(Exit("algo-1", 1), f"AlgorithmError: {text}\n", {})
     cause = "(3 vs. 4) : Number of columns does not match number of features in booster."
     assert got.endswith(f"{cause}, exit code: 1")
     assert "Stack trace" not in got and ".so" not in got
@@ -77,7 +77,7 @@ def test_frames_of_native_libraries_are_left_out_and_the_cause_is_whole() -> Non
         "frame #28: _start + 0x21 (0x561e in python)",
     ]
     expected = "AlgorithmError: RuntimeError: the cause, exit code: 1"
-    assert reason(Exit("algo-1", 1), "\n".join(torch), {}) == expected
+    assert format_failure_reason(Exit("algo-1", 1), "\n".join(torch), {}) == expected
     glibc = ["what(): the cause", "[rank0]: /lib/x86_64-linux-gnu/libc.so.6(+0x2724a) [0x7f25410]"]
     assert "AlgorithmError: what(): the cause, " in of_one("", glibc)
 
@@ -91,7 +91,7 @@ def test_frames_of_native_libraries_are_left_out_and_the_cause_is_whole() -> Non
     ],
 )
 def test_signals_are_named(node: str, status: int, said: str) -> None:
-    assert reason(Exit(node, status), "x", {}).endswith(said)
+    assert format_failure_reason(Exit(node, status), "x", {}).endswith(said)
 
 
 @given(st.text(), st.lists(st.text()), st.integers(1, 255) | st.integers(-15, -1))
@@ -107,4 +107,6 @@ def test_whoever_quotes_pip_the_hint_is_the_same() -> None:
     log = [pip, "builder.InstallError: pip said: " + pip]
     for written in ("", f"MyError: {pip}\n"):
         assert of_one(written, log).count(OFFLINE) == 1
-        assert OFFLINE not in reason(Exit("algo-1", 1), written, {"algo-1": log}, hint="")
+        assert OFFLINE not in format_failure_reason(
+            Exit("algo-1", 1), written, {"algo-1": log}, hint=""
+        )

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, training
 from trainyard.emulator.containers.isolation import VARIABLE as ISOLATION
-from trainyard.emulator.containers.isolation import namespaces_unavailable_reason
-from trainyard.emulator.sagemaker.jobs.training_job import VARIABLE, StandIn, stand_in
+from trainyard.emulator.containers.isolation import explain_missing_namespaces
+from trainyard.emulator.sagemaker.jobs.training_job import VARIABLE, StandIn, find_stand_in
 
 pytestmark = pytest.mark.long
 
 SYSTEM = "fs-0123456789abcdef0"
 isolated = pytest.mark.skipif(
-    namespaces_unavailable_reason() is not None,
-    reason=f"namespaces: {namespaces_unavailable_reason()}",
+    explain_missing_namespaces() is not None,
+    reason=f"namespaces: {explain_missing_namespaces()}",
 )
 
 
@@ -50,14 +50,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )  # fmt: skip
 def test_a_folder_is_found_below_the_root_or_the_mount_name(folder, kind, directory, found):
     place = str((folder / found).resolve())
-    assert stand_in(source(kind, directory)) == StandIn(place, writable=False)
+    assert find_stand_in(source(kind, directory)) == StandIn(place, writable=False)
 
 
 def test_the_nearest_folder_above_stands_in(folder, monkeypatch):
     mirror = f"{SYSTEM}/mount/mirror=s3://bkt/root/"
     monkeypatch.setenv(VARIABLE, f"{SYSTEM}={folder},{mirror},fs-0a1b2c3d=/")
-    assert stand_in(source("FSxLustre", "/mount/mirror/runs/1")).place == "s3://bkt/root/runs/1"
-    assert stand_in(source("FSxLustre", "/mount/data")).place == str(folder / "data")
+    assert (
+        find_stand_in(source("FSxLustre", "/mount/mirror/runs/1")).place == "s3://bkt/root/runs/1"
+    )
+    assert find_stand_in(source("FSxLustre", "/mount/data")).place == str(folder / "data")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_what_cannot_be_mounted_is_refused_by_its_name(
 def test_no_path_leads_out_of_the_folder(parts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, f"{SYSTEM}=s3://bkt/root")
-        found = stand_in(source(directory="/" + "/".join(parts))).place
+        found = find_stand_in(source(directory="/" + "/".join(parts))).place
     assert found.startswith("s3://bkt/root/") and ".." not in found
 
 

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, Gate, cloud, processing, until
-from trainyard.emulator.containers.cluster import Cluster, _host_pid
+from trainyard.emulator.containers.cluster import Cluster, _find_host_pid
 from trainyard.emulator.containers.isolation import Namespaces
 from trainyard.emulator.containers.node import Node
 from trainyard.emulator.sagemaker.jobs.job import Job
@@ -95,14 +95,14 @@ def test_a_node_that_ends_while_its_number_is_looked_up_is_no_failure(monkeypatc
     """The node ends while /proc is read: before it is opened, or between open and read."""
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    assert _host_pid(ended.pid, 1) is None
+    assert _find_host_pid(ended.pid, 1) is None
 
     def gone(path: Path) -> str:
         raise ProcessLookupError(3, "No such process", str(path))
 
     with subprocess.Popen(["sleep", "60"]) as child:
         monkeypatch.setattr(Path, "read_text", gone)
-        assert _host_pid(os.getpid(), 1) is None
+        assert _find_host_pid(os.getpid(), 1) is None
         child.kill()
 
 

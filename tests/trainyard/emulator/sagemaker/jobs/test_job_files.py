@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, processing
 from tests.trainyard.emulator.test_lambda_ import call, make, zipped
-from trainyard.emulator.containers.isolation import VARIABLE, namespaces_unavailable_reason
+from trainyard.emulator.containers.isolation import VARIABLE, explain_missing_namespaces
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder, LeadsOutError
 
 pytestmark = pytest.mark.long
@@ -29,7 +29,7 @@ def ml(tmp_path: Path) -> Path:
 
 def contents(folder: JobFolder) -> dict[str, str]:
     found = {}
-    for file in folder.files():
+    for file in folder.iter_files():
         with file.open() as stream:
             found[file.name] = stream.read().decode()
     return found
@@ -70,7 +70,7 @@ def test_a_link_out_of_the_tree_is_refused_by_name(ml: Path, target: str, shown:
     (ml / "model/sub/next").symlink_to("/etc/hostname")
     (ml / "model/evil").symlink_to(target)
     folder = JobFolder(ml, "/opt/ml/model")
-    found = {file.name: file for file in folder.files()}
+    found = {file.name: file for file in folder.iter_files()}
     assert {"w", "evil"} <= found.keys()
     with pytest.raises(LeadsOutError, match=f"^/opt/ml/model/evil is a symbolic link to {shown}, "):
         found["evil"].open()
@@ -84,7 +84,7 @@ def test_a_folder_that_is_a_link_out_of_the_tree_is_refused(ml: Path, tmp_path: 
         contents(JobFolder(ml, "/opt/ml/model"))
     for path in ("/opt/ml/out", "/opt/ml/out/ml"):
         with pytest.raises(LeadsOutError, match=f"^{path} is a symbolic link to /"):
-            list(JobFolder(ml, path).files())
+            list(JobFolder(ml, path).iter_files())
 
 
 def test_what_is_no_file_is_left_out_once_by_its_name(ml: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_folder_that_becomes_a_link_while_it_is_read_shows_nothing(ml: Path, t
 
 @pytest.fixture(params=["namespaces", "relocate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "namespaces" and namespaces_unavailable_reason():
-        pytest.skip(f"namespaces: {namespaces_unavailable_reason()}")
+    if request.param == "namespaces" and explain_missing_namespaces():
+        pytest.skip(f"namespaces: {explain_missing_namespaces()}")
     monkeypatch.setenv(VARIABLE, request.param)
     return request.param
 

@@ -12,8 +12,16 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, s3_input
 from tests.trainyard.emulator.sagemaker.builders import archive
 from trainyard.emulator.containers.node import OWN_PYTHON, Node
-from trainyard.emulator.sagemaker.jobs.container_images import VARIABLE, own_packages, refusal
-from trainyard.emulator.sagemaker.jobs.failure_reason import Script, scripts, version_notice
+from trainyard.emulator.sagemaker.jobs.container_images import (
+    VARIABLE,
+    explain_unusable_image,
+    find_package_path,
+)
+from trainyard.emulator.sagemaker.jobs.failure_reason import (
+    Script,
+    find_scripts,
+    format_version_notice,
+)
 
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
 IMAGE = f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3"
@@ -40,7 +48,7 @@ def framework_processor(node: Node) -> None:
     shell = 'cd /opt/ml/processing/input/code/\ntar -xzf sourcedir.tar.gz\npython3 train.py "$@"\n'
     place(node, "/opt/ml/processing/input/entrypoint", {"runproc.sh": shell})
     place(node, "/opt/ml/processing/input/code", {})
-    path = node.inside("/opt/ml/processing/input/code/sourcedir.tar.gz")
+    path = node.to_host_path("/opt/ml/processing/input/code/sourcedir.tar.gz")
     path.write_bytes(archive({Path(name).name: text for name, text in CODE.items()}))
 
 
@@ -57,14 +65,14 @@ def toolkit(node: Node) -> None:
 def place(node: Node, folder: str, files: dict[str, str]) -> None:
     node.make_directories(folder)
     for name, text in files.items():
-        (node.inside(folder) / Path(name).name).write_text(text)
+        (node.to_host_path(folder) / Path(name).name).write_text(text)
 
 
 @pytest.mark.parametrize("way", [script_processor, sdk_driver, framework_processor, toolkit])
 def test_the_script_is_found_whoever_starts_it(tmp_path: Path, way) -> None:
     node = Node("algo-1", tmp_path)
     way(node)
-    assert scripts(node, lambda uri: tmp_path / uri.rpartition("/")[2]) == [
+    assert find_scripts(node, lambda uri: tmp_path / uri.rpartition("/")[2]) == [
         Script("train.py", frozenset({"numpy", "pandas"}))
     ]
 
@@ -72,22 +80,22 @@ def test_the_script_is_found_whoever_starts_it(tmp_path: Path, way) -> None:
 def test_an_archive_that_is_not_one_or_not_there_is_left_to_the_job(tmp_path: Path) -> None:
     node = Node("algo-1", tmp_path)
     toolkit(node)
-    assert scripts(node, lambda uri: tmp_path / "none") == []
+    assert find_scripts(node, lambda uri: tmp_path / "none") == []
     (tmp_path / "code.tar.gz").write_bytes(b"text")
-    assert scripts(node, lambda uri: tmp_path / "code.tar.gz") == []
+    assert find_scripts(node, lambda uri: tmp_path / "code.tar.gz") == []
 
 
 def test_what_differs_is_one_line_and_what_the_job_installs_is_left_out() -> None:
-    line = version_notice(OWN_PYTHON, IMAGE, {"numpy", "pandas", "json"})
+    line = format_version_notice(OWN_PYTHON, IMAGE, {"numpy", "pandas", "json"})
     assert line.startswith(
         "This Python stands in for sagemaker-scikit-learn 1.2-1: "
         f"numpy {version('numpy')} (there 1.24.1), pandas {version('pandas')} (there 1.1.3), "
         "Python 3."
     )
     installed = "pandas==2.0\n# numpy"
-    assert "pandas" not in version_notice(OWN_PYTHON, IMAGE, {"numpy", "pandas"}, installed)
-    assert version_notice(OWN_PYTHON, "own/image:1", {"numpy"}) == ""
-    assert version_notice(OWN_PYTHON, IMAGE, set()) == ""
+    assert "pandas" not in format_version_notice(OWN_PYTHON, IMAGE, {"numpy", "pandas"}, installed)
+    assert format_version_notice(OWN_PYTHON, "own/image:1", {"numpy"}) == ""
+    assert format_version_notice(OWN_PYTHON, IMAGE, set()) == ""
 
 
 @pytest.mark.slow
@@ -124,24 +132,28 @@ AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
     ],
 )
 def test_aws_images_with_python_are_known(image: str) -> None:
-    assert refusal(image) is None
+    assert explain_unusable_image(image) is None
 
 
 @pytest.mark.parametrize(
     "image", ["python:3.11", f"{AWS}/tensorflow-training:2.16", "me/pytorch-x", f"{AWS}/xgboost:1"]
 )
 def test_others_are_refused_until_they_are_mapped(image: str, monkeypatch) -> None:
-    assert repr(image) in refusal(image) and VARIABLE in refusal(image)
+    assert repr(image) in explain_unusable_image(image) and VARIABLE in explain_unusable_image(
+        image
+    )
     monkeypatch.setenv(VARIABLE, f"other/*, {image[:6]}*")
-    assert refusal(image) is None
+    assert explain_unusable_image(image) is None
 
 
 def test_awss_other_algorithms_are_refused_by_their_names(monkeypatch) -> None:
     image = "382416733822.dkr.ecr.us-east-1.amazonaws.com/linear-learner:1"
-    assert "AWS's algorithm linear-learner" in refusal(image) and VARIABLE not in refusal(image)
-    assert VARIABLE in refusal("example.com/knn:1")
+    assert "AWS's algorithm linear-learner" in explain_unusable_image(
+        image
+    ) and VARIABLE not in explain_unusable_image(image)
+    assert VARIABLE in explain_unusable_image("example.com/knn:1")
     monkeypatch.setenv(VARIABLE, "*/linear-learner:1")
-    assert refusal(image) is None
+    assert explain_unusable_image(image) is None
 
 
 @pytest.mark.long
@@ -153,9 +165,9 @@ def test_scripts_of_scikit_learn_import_what_awss_examples_do() -> None:
         "worker.Response('x', mimetype='text/csv').content_type)\n"
         "env.TrainingEnv()\n"
     )
-    environment = os.environ | own_packages(f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3", {})
+    environment = os.environ | find_package_path(f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3", {})
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.stdout == "[1.0, 2.5] text/csv; charset=utf-8\n", ended.stderr
     assert "framework.env.TrainingEnv is not provided outside AWS's image" in ended.stderr
-    assert own_packages(f"{AWS}/pytorch-training:2.8", {}) == {}
+    assert find_package_path(f"{AWS}/pytorch-training:2.8", {}) == {}

@@ -19,13 +19,13 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
     ContinuousUpload,
     Source,
-    archive,
+    build_local_path,
     download,
-    local_path,
     select,
     shard,
     split_uri,
     upload,
+    write_archive,
 )
 
 pytestmark = pytest.mark.long
@@ -128,7 +128,7 @@ def test_a_prefix_means_each_key_that_starts_with_it(prefix: str, keys: set[str]
     """A path is the end of its key, below the folder of that name or beside it."""
     for key in keys:
         if key.startswith(prefix):
-            path = local_path(prefix, key)
+            path = build_local_path(prefix, key)
             assert key.endswith(path) and len(path) >= len(key) - len(prefix) - 1
 
 
@@ -138,9 +138,9 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{node} {name}")
     nodes = [JobFolder(tmp_path / node, "/opt/ml") for node in ("n1", "n2")]
-    assert archive(nodes, tmp_path / "1.tar.gz")
+    assert write_archive(nodes, tmp_path / "1.tar.gz")
     (tmp_path / "n1/a").touch()
-    assert archive(nodes, tmp_path / "2.tar.gz")
+    assert write_archive(nodes, tmp_path / "2.tar.gz")
     assert (tmp_path / "1.tar.gz").read_bytes() == (tmp_path / "2.tar.gz").read_bytes()
     found = unpacked((tmp_path / "1.tar.gz").read_bytes())
     assert found == {"a": b"n1 a", "both": b"n1 both", "sub/c": b"n2 sub/c"}
@@ -148,7 +148,7 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
 
 def test_no_files_no_archive(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    assert not archive([JobFolder(tmp_path, "/opt/ml/model")], tmp_path / "m.tar.gz")
+    assert not write_archive([JobFolder(tmp_path, "/opt/ml/model")], tmp_path / "m.tar.gz")
     assert not (tmp_path / "m.tar.gz").exists()
 
 
@@ -195,7 +195,7 @@ def uploads(objects: ObjectStore, folder: Path) -> ContinuousUpload:
 
 def test_a_file_that_still_grows_waits_until_it_is_whole(objects, folder: Path, monkeypatch):
     """The file grows right before each of the first checks."""
-    there, files = [], JobFolder.files
+    there, files = [], JobFolder.iter_files
 
     def grown(directory: JobFolder) -> Iterator[JobFile]:
         if len(there) < LOOKS:
@@ -206,7 +206,7 @@ def test_a_file_that_still_grows_waits_until_it_is_whole(objects, folder: Path, 
 
     with uploads(objects, folder):
         (folder / "whole").write_bytes(b"done")
-        monkeypatch.setattr(JobFolder, "files", grown)
+        monkeypatch.setattr(JobFolder, "iter_files", grown)
         until(lambda: objects.exists("bkt", "ck/growing"))
         assert objects.head("bkt", "ck/growing").size == LOOKS * 1000
     assert there[-1] == [True, False]

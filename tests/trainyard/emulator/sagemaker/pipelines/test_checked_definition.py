@@ -22,12 +22,12 @@ from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Parameter,
     Step,
+    build_parameter_values,
     convert,
     parse,
     refuse,
-    values,
 )
-from trainyard.emulator.sagemaker.pipelines.step_cache import expiry, signature
+from trainyard.emulator.sagemaker.pipelines.step_cache import compute_signature, parse_expiry
 from trainyard.language.expressions import as_given
 from trainyard.language.step_types import STEP_TYPES
 
@@ -137,7 +137,10 @@ def test_a_value_survives_being_given_as_text(kind: str, data: st.DataObject) ->
 
 def test_defaults_fill_in_and_the_order_is_the_definitions() -> None:
     parameters = {"a": Parameter("a", "Integer", 1), "b": Parameter("b", "String", "x")}
-    assert list(values(parameters, given_as(b="y")).items()) == [("a", 1), ("b", "y")]
+    assert list(build_parameter_values(parameters, given_as(b="y")).items()) == [
+        ("a", 1),
+        ("b", "y"),
+    ]
 
 
 def given_as(**texts: str) -> list[dict]:
@@ -157,7 +160,7 @@ def given_as(**texts: str) -> list[dict]:
 def test_refused_values(entries: list[dict], message: str) -> None:
     kinds = (Parameter("a", "Integer"), Parameter("e", "String", "x", ("x", "y")))
     with pytest.raises(ApiError, match=message):
-        values({parameter.name: parameter for parameter in kinds}, entries)
+        build_parameter_values({parameter.name: parameter for parameter in kinds}, entries)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "", "1,5"])
@@ -174,13 +177,13 @@ CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
 def signed(document: dict, **arguments: object) -> str | None:
     """Return the step's signature with these arguments."""
     step = Step(document["Name"], document["Type"], document["Arguments"], document)
-    return signature(step, document["Arguments"] | arguments)
+    return compute_signature(step, document["Arguments"] | arguments)
 
 
 def test_an_expiry_that_is_no_duration_is_refused() -> None:
     document = process_step("A", "true", CacheConfig={"Enabled": True, "ExpireAfter": "1x"})
     with pytest.raises(ApiError, match="ISO 8601"):
-        expiry(Step("A", "Processing", document["Arguments"], document))
+        parse_expiry(Step("A", "Processing", document["Arguments"], document))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,12 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.request_shapes import UndecidedError, Unknown, mask_expressions, refusal
+from trainyard.emulator.request_shapes import (
+    UndecidedError,
+    Unknown,
+    find_first_refusal,
+    mask_expressions,
+)
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.pipelines import pipeline_versions
@@ -340,14 +345,14 @@ REQUEST = train(InputDataConfig=[channel(InputMode="Pipe"), channel(CompressionT
 def test_what_is_not_known_is_never_refused(unknown: set[tuple]) -> None:
     """A request with hidden values is never refused unless the whole request is refused, too."""
     whole = REQUEST["Arguments"]
-    said = {refusal([check]) for check in TrainingJob.checks(whole, PYTHON)}
+    said = {find_first_refusal([check]) for check in TrainingJob.iter_checks(whole, PYTHON)}
     hidden = copy.deepcopy(whole)
     for way in sorted(unknown, key=len, reverse=True):
         part = hidden
         for key in way[:-1]:
             part = part[key]
         part[way[-1]] = dict(GET)
-    reason = refusal(TrainingJob.checks(mask_expressions(hidden), PYTHON)) or ""
+    reason = find_first_refusal(TrainingJob.iter_checks(mask_expressions(hidden), PYTHON)) or ""
     assert reason.replace(repr(GET), repr("c")) in said | {""}
 
 

@@ -226,7 +226,7 @@ def test_retry_runs_what_failed_and_keeps_the_rest(aws: Cloud) -> None:
 def test_a_retry_policy_tries_again_after_a_fault_of_the_service(aws: Cloud) -> None:
     """The bytes of an input are missing on the emulator's disk, and come back."""
     aws.put("fault/x", "x" * 100)
-    data = aws.endpoint.app.objects.path("bkt", "fault/x")
+    data = aws.endpoint.app.objects.locate_file("bkt", "fault/x")
     hidden = data.rename(data.with_suffix(".hidden"))
     policy = {"ExceptionType": ["SageMaker.JOB_INTERNAL_ERROR"], "MaxAttempts": 5}
     policy |= {"IntervalSeconds": 1, "BackoffRate": 1.0}
@@ -302,7 +302,7 @@ def test_closing_the_emulator_waits_for_who_hears_of_an_execution_that_has_just_
         close_store(metrics)
 
     wait_for_all, close_store = Executions.join, Metrics.close
-    monkeypatch.setattr(metric_store, "execution", slow)
+    monkeypatch.setattr(metric_store, "record_execution", slow)
     monkeypatch.setattr(Executions, "join", join)
     monkeypatch.setattr(Metrics, "close", close)
     with cloud(tmp_path) as aws:

@@ -10,10 +10,10 @@ from trainyard.emulator.sagemaker.transform.object_transform import (
     DataProcessing,
     PathError,
     TooLarge,
-    batches,
     compile_filter,
-    parts,
-    records,
+    iter_batches,
+    iter_records,
+    split_answer,
 )
 
 CSV = {"ContentType": "text/csv", "SplitType": "Line"}
@@ -23,7 +23,7 @@ LINES = {"ContentType": "application/jsonlines", "SplitType": "Line"}
 def through(asked: dict, source: dict, record: bytes, answer: bytes) -> tuple[bytes, bytes]:
     output = {"Accept": source["ContentType"], "AssembleWith": "Line"}
     processing = DataProcessing(asked, source, output)
-    return processing.filter_input(record), processing.result(record, answer)
+    return processing.filter_input(record), processing.build_result(record, answer)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ LINES_test_records = st.lists(st.binary(max_size=9).filter(lambda b: b"\n" not i
 
 @given(LINES_test_records, st.booleans(), st.integers(9, 40))
 def test_batches_keep_every_record_in_its_order_and_fit(lines, many, limit):
-    found = list(batches(lines, many, limit))
+    found = list(iter_batches(lines, many, limit))
     assert [record for batch in found for record in batch] == lines
     assert all(len(b"\n".join(batch)) <= limit for batch in found)
     assert many or all(len(batch) == 1 for batch in found)
@@ -128,13 +128,13 @@ def test_batches_keep_every_record_in_its_order_and_fit(lines, many, limit):
 @given(LINES_test_records)
 def test_a_line_is_a_record_with_or_without_an_end(lines):
     text = b"\n".join(lines) + b"\n"
-    assert list(records(io.BytesIO(text), "Line")) == lines
-    assert list(records(io.BytesIO(text), "None")) == [text]
+    assert list(iter_records(io.BytesIO(text), "Line")) == lines
+    assert list(iter_records(io.BytesIO(text), "None")) == [text]
 
 
 def test_a_record_that_is_too_large_is_named():
     with pytest.raises(TooLarge, match="record 1 has 5 bytes"):
-        list(batches([b"a", b"aaaaa"], True, 4))
+        list(iter_batches([b"a", b"aaaaa"], True, 4))
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ def test_a_record_that_is_too_large_is_named():
     ],
 )
 def test_an_answer_falls_into_its_records(answer, kind, asked, expected):
-    assert parts(answer, kind, asked) == expected
+    assert split_answer(answer, kind, asked) == expected

@@ -16,17 +16,17 @@ from trainyard.emulator.sagemaker.tuning.search_strategies import (
     Numeric,
     Question,
     Trial,
-    grid,
+    build_space,
+    count_combinations,
+    explain_missing_strategy,
     is_in_space,
+    iter_grid,
     sample,
-    size,
-    space_of,
-    unavailable_reason,
 )
 
 RANGE = {"MinValue": "-5", "MaxValue": "5"}
-SPACE = space_of({"ContinuousParameterRanges": [{"Name": name, **RANGE} for name in "xy"]})
-SMALL = space_of({"CategoricalParameterRanges": [{"Name": "c", "Values": list("abcdef")}]})
+SPACE = build_space({"ContinuousParameterRanges": [{"Name": name, **RANGE} for name in "xy"]})
+SMALL = build_space({"CategoricalParameterRanges": [{"Name": "c", "Values": list("abcdef")}]})
 
 
 @given(
@@ -39,7 +39,7 @@ def test_a_value_is_in_its_range_and_leads_back(scaling: str, low: float, high: 
     found = Numeric("x", low, high, scaling, False)
     value = found.scale_unit(unit)
     assert low <= float(value) <= high
-    back = found.unit(value)
+    back = found.to_unit(value)
     assert back is not None and math.isclose(back, unit, abs_tol=1e-9)
 
 
@@ -70,21 +70,21 @@ def test_auto_is_logarithmic_where_a_range_spans_orders_of_magnitude() -> None:
         {"Name": "p", "MinValue": "0.1", "MaxValue": "0.9", "ScalingType": "Auto"},
         {"Name": "z", "MinValue": "0", "MaxValue": "5000"},
     ]
-    found = space_of({"ContinuousParameterRanges": ranges})
+    found = build_space({"ContinuousParameterRanges": ranges})
     assert [item.scaling for item in found] == ["Logarithmic", "Linear", "Linear"]
 
 
 def test_a_grid_has_each_combination_once() -> None:
     choices = {"a": ["x", "y", "z"], "b": ["1", "2"]}
     ranges = [{"Name": name, "Values": values} for name, values in choices.items()]
-    space = space_of({"CategoricalParameterRanges": ranges})
-    found = [tuple(values.values()) for values in grid(space)]
-    assert len(found) == len(set(found)) == size(space) == 6
+    space = build_space({"CategoricalParameterRanges": ranges})
+    found = [tuple(values.values()) for values in iter_grid(space)]
+    assert len(found) == len(set(found)) == count_combinations(space) == 6
 
 
 def test_what_is_drawn_is_within_and_what_is_not_is_not() -> None:
     integers = [{"Name": "n", "MinValue": "1", "MaxValue": "9"}]
-    space = SMALL + space_of({"IntegerParameterRanges": integers})
+    space = SMALL + build_space({"IntegerParameterRanges": integers})
     assert is_in_space(space, sample(space, random.Random(0)))
     for outside in ({"n": "10", "c": "a"}, {"n": "3", "c": "other"}, {"n": "3"}):
         assert not is_in_space(space, outside)
@@ -140,7 +140,9 @@ def test_what_does_not_fit_the_ranges_is_left_out() -> None:
 def test_without_optuna_bayesian_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr(search_strategies, "find_spec", lambda name: None)
-    assert "pip install optuna" in (unavailable_reason("Bayesian") or "")
-    assert not any(unavailable_reason(strategy) for strategy in ("Random", "Grid", "Hyperband"))
+    assert "pip install optuna" in (explain_missing_strategy("Bayesian") or "")
+    assert not any(
+        explain_missing_strategy(strategy) for strategy in ("Random", "Grid", "Hyperband")
+    )
     question = Question(SMALL, [], minimize=True, seed="s", number=0)
     assert all(STRATEGIES[strategy](question) for strategy in ("Random", "Grid", "Hyperband"))

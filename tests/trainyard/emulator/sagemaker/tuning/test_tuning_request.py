@@ -7,12 +7,16 @@ import pytest
 
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, definition, request
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.tuning.tuning_request import check_search, metric_of, resources
+from trainyard.emulator.sagemaker.tuning.tuning_request import (
+    check_search,
+    find_metric_definition,
+    resolve_resources,
+)
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
+    build_training_request,
+    count_instances,
     describe_definitions,
     has_unused_drivers,
-    instances,
-    training_request,
 )
 
 CATEGORIES = {"CategoricalParameterRanges": [{"Name": "c", "Values": ["a", "b"]}]}
@@ -92,7 +96,7 @@ def test_an_objective_that_no_metric_defines_is_refused_in_the_words_of_aws() ->
     objective = {"Type": "Minimize", "MetricName": "accuracy"}
     asked = request(config(HyperParameterTuningJobObjective=objective))
     with pytest.raises(ApiError, match="Provide a metric in the metric definitions.*have loss"):
-        metric_of(asked, definition())
+        find_metric_definition(asked, definition())
 
 
 @pytest.mark.parametrize("name", ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"])
@@ -100,14 +104,14 @@ def test_max_resource_is_inferred_from_the_epochs(name: str) -> None:
     """SDK v2 writes hyperparameters as JSON, so a number may be quoted."""
     for value in ("27", '"27"'):
         trains = definition(StaticHyperParameters={name: value})
-        assert resources(config("Hyperband"), trains) == (1, 27)
+        assert resolve_resources(config("Hyperband"), trains) == (1, 27)
 
 
 @pytest.mark.parametrize("least, most", [(9, 9), (1, 20_001)])
 def test_resources_that_do_not_fit_are_refused(least: int, most: int) -> None:
     given = {"HyperbandStrategyConfig": {"MinResource": least, "MaxResource": most}}
     with pytest.raises(ApiError, match="expected MinResource < MaxResource <= 20000"):
-        resources(config("Hyperband", StrategyConfig=given), definition())
+        resolve_resources(config("Hyperband", StrategyConfig=given), definition())
 
 
 # requests of the training jobs
@@ -119,7 +123,7 @@ def test_a_job_gets_static_and_tuned_values_the_objective_and_checkpoints_of_its
     trains = definition(
         StaticHyperParameters=static, CheckpointConfig=checkpoints, EnableNetworkIsolation=True
     )
-    asked = training_request(request(), trains, "t-001-a", {"x": "2"})
+    asked = build_training_request(request(), trains, "t-001-a", {"x": "2"})
     assert asked["HyperParameters"] == static | {"x": "2", "_tuning_objective_metric": "loss"}
     assert asked["TrainingJobName"] == "t-001-a" and asked["EnableNetworkIsolation"]
     assert asked["ResourceConfig"] == trains["ResourceConfig"]
@@ -134,8 +138,8 @@ def test_of_several_kinds_of_instance_the_first_is_taken() -> None:
         for size in ("", "x")
     ]
     trains["HyperParameterTuningResourceConfig"] = {"InstanceConfigs": kinds}
-    assert training_request(request(), trains, "n", {})["ResourceConfig"] == kinds[0]
-    assert instances(trains) == 2
+    assert build_training_request(request(), trains, "n", {})["ResourceConfig"] == kinds[0]
+    assert count_instances(trains) == 2
     shown = describe_definitions(request(TrainingJobDefinition=trains))["TrainingJobDefinition"]
     assert shown["ResourceConfig"] == kinds[0]  # SDK v2's attach reads it
 

@@ -9,15 +9,15 @@ from tests.trainyard.emulator.sagemaker.tuning.harness import config, definition
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.tuning.objective_curves import GROUP, Emissions, Hyperband, Median
-from trainyard.emulator.sagemaker.tuning.search_strategies import space_of
+from trainyard.emulator.sagemaker.tuning.search_strategies import build_space
 from trainyard.emulator.sagemaker.tuning.tuning_job import check_warm_start, reuse_results
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
     Result,
-    converged_at,
-    counters,
-    failure_reason,
+    count_not_improving,
+    count_statuses,
+    explain_failure,
+    find_convergence_time,
     is_criterion_met,
-    not_improving,
     rank_results,
 )
 
@@ -105,15 +105,15 @@ def test_a_rule_stops_by_the_last_value(rule: Any, values, others, verdict: str 
 
 
 def test_rungs_go_from_min_resource_by_threes_up_to_max_resource() -> None:
-    assert Hyperband(True, 1, 27).rungs() == [1, 3, 9]
-    assert Hyperband(True, 2, 7).rungs() == [2, 6]
+    assert Hyperband(True, 1, 27).list_rungs() == [1, 3, 9]
+    assert Hyperband(True, 2, 7).list_rungs() == [2, 6]
 
 
 # counters, ranks and ends
 
 
 def test_counters_tell_the_two_kinds_of_failure_apart() -> None:
-    found = counters(
+    found = count_statuses(
         [
             result(1, 1.0),
             result(2),
@@ -144,15 +144,15 @@ def test_the_best_is_the_least_or_the_most_and_of_equals_the_first() -> None:
 
 
 def test_a_summary_says_what_was_tuned_only() -> None:
-    summary = result(3, 1.5).summary()
+    summary = result(3, 1.5).summarize()
     assert summary["TunedHyperParameters"] == {"x": "3"}
     assert summary["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == 1.5
-    assert "FinalHyperParameterTuningJobObjectiveMetric" not in result(3).summary()
+    assert "FinalHyperParameterTuningJobObjectiveMetric" not in result(3).summarize()
 
 
 def test_an_improvement_is_one_of_a_hundredth() -> None:
     values = [result(n, value) for n, value in enumerate((100.0, 99.5, 99.2, 98.0, 97.5))]
-    assert (not_improving(values), not_improving(values[:3])) == (1, 2)
+    assert (count_not_improving(values), count_not_improving(values[:3])) == (1, 2)
 
 
 FLAT = [result(n, 1.0) for n in range(11)]
@@ -175,7 +175,7 @@ PATIENCE = {"BestObjectiveNotImproving": {"MaxNumberOfTrainingJobsNotImproving":
 )
 def test_a_criterion_ends_the_search(criteria: dict, results: list[Result], is_met: bool) -> None:
     assert is_criterion_met(criteria, results) is is_met
-    assert (converged_at(results) == 10.0) is (len(results) == 11)
+    assert (find_convergence_time(results) == 10.0) is (len(results) == 11)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_criterion_ends_the_search(criteria: dict, results: list[Result], is_m
     ],
 )
 def test_jobs_without_a_success_fail_the_search(results, is_last: bool, said: str | None) -> None:
-    reason = failure_reason(results, last=is_last)
+    reason = explain_failure(results, last=is_last)
     assert reason is None if said is None else all(part in reason for part in said.split(".*"))
 
 
@@ -253,6 +253,6 @@ def test_what_is_in_range_is_learned_from_and_with_transfer_the_best_are_tried_f
 ) -> None:
     parents = [result(n, float(n), tuning="p") for n in (3, 1, 2, 4)]
     parents += [result(20, 0.0, tuning="p")]
-    trials, tried = reuse_results(asked, space_of(config()["ParameterRanges"]), parents)
+    trials, tried = reuse_results(asked, build_space(config()["ParameterRanges"]), parents)
     assert [trial.values["x"] for trial in trials] == [*known]
     assert [values["x"] for values in tried] == [*first]

@@ -14,7 +14,7 @@ import xgboost
 from sagemaker_containers.beta.framework import errors  # type: ignore[import-not-found]
 from scipy import sparse
 
-from trainyard.emulator.algorithms.xgboost.facts import version
+from trainyard.emulator.algorithms.xgboost.facts import parse_version
 
 LIBSVM = ("text/libsvm", "text/x-libsvm")
 
@@ -49,7 +49,7 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
     ]
     columns = np.array([int(pair[0]) for _, pair in entries], int)
     # Indices start at 0, as in training. From version 3.0 on, indices that start at 1 are shifted.
-    if columns.size and columns.min() >= 1 and _shifts():
+    if columns.size and columns.min() >= 1 and _has_version_3():
         columns = columns - 1
     values = np.array([float(pair[1]) for _, pair in entries])
     return sparse.csr_matrix((values, ([row for row, _ in entries], columns)))
@@ -60,7 +60,7 @@ def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:
     text = string_like if isinstance(string_like, str) else bytes(string_like).decode()
     # From version 3.0 on, labels are skipped, and a feature that a line does not name is 0, not
     # missing.
-    if _shifts():
+    if _has_version_3():
         lines = [" ".join(line.split()) for line in text.strip().split("\n")]
         rows = libsvm_to_csr("\n".join(lines))
         rows.resize(len(lines), rows.shape[1])
@@ -85,7 +85,7 @@ def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
     return _DECODERS[kind](obj)
 
 
-def _shifts() -> bool:
+def _has_version_3() -> bool:
     """Return whether the server's image has version 3.0 or later. Return False outside a server."""
     image = os.environ.get("TRAINYARD_IMAGE", "")
-    return bool(image) and version(image) >= (3, 0)
+    return bool(image) and parse_version(image) >= (3, 0)

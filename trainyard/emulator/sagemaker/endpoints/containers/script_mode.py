@@ -49,10 +49,10 @@ def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
         )
     module = importlib.import_module(program.removesuffix(".py"))
     defaults = {"input_fn": input_fn, "predict_fn": predict_fn, "output_fn": default_output_fn}
-    http_front.serve(answerer(module, defaults))
+    http_front.serve(make_answerer(module, defaults))
 
 
-def answerer(
+def make_answerer(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
 ) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """Load the model and return the function that responds to a request's body and headers."""

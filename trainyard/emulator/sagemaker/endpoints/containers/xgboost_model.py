@@ -32,8 +32,8 @@ from trainyard.emulator.algorithms.xgboost.facts import (
     LIBSVM,
     RECORDIO,
     format_of,
-    label_size,
-    version,
+    parse_label_size,
+    parse_version,
 )
 
 JSON, LINES = "application/json", "application/jsonlines"
@@ -66,7 +66,7 @@ class Model:
             names = ", ".join(path.name for path in files)
             raise ValueError(f"an ensemble ({names}) is not supported here: archive one model")
         self.booster, self.is_pickled = _load(files[0])
-        self.ignores_more_columns = version(image) < (1, 1)
+        self.ignores_more_columns = parse_version(image) < (1, 1)
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
         """Return the predictions.
@@ -139,7 +139,7 @@ def _format(content_type: str | None) -> str:
     if form is None:
         content_types = ", ".join(sorted(CONTENT_TYPES, key=lambda name: "/" in name))
         raise RequestRefusal(415, f"{kind} is not an accepted ContentType: {content_types}.")
-    if form == CSV and label_size(kind) != "1":
+    if form == CSV and parse_label_size(kind) != "1":
         raise RequestRefusal(
             415,
             f"{kind} is not an accepted csv ContentType. Optional parameter label_size must be "
@@ -173,14 +173,14 @@ def encode(predictions: np.ndarray, accept: str) -> str | bytes:
     return encoders.encode(values, accept)
 
 
-def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
+def make_answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """Return the function that takes a request's body and headers and returns status, body and
     content type.
     """
-    one_line = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
+    one_line = parse_version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
     batch = os.environ.get("SAGEMAKER_BATCH")
 
-    def text(body: bytes, lower_headers: dict[str, str]) -> tuple[str | bytes, str]:
+    def predict_text(body: bytes, lower_headers: dict[str, str]) -> tuple[str | bytes, str]:
         rows, form = parse(body, lower_headers.get("content-type"))
         try:
             predictions = model.predict(rows, form)
@@ -199,7 +199,7 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http
         if not body or lower_headers.get("content-type", "").lower().startswith(FORMS):
             return 204, b"", "text/html; charset=utf-8"
         try:
-            content, accept = text(body, lower_headers)
+            content, accept = predict_text(body, lower_headers)
         except RequestRefusal as error:
             print(error, flush=True)
             return error.status, str(error).encode(), "text/html; charset=utf-8"
@@ -219,7 +219,7 @@ def main() -> None:
         script_mode.serve(encoder.decode, default_predict_fn)
     else:
         image = os.environ.get("TRAINYARD_IMAGE", "")
-        http_front.serve(answerer(Model(http_front.MODEL, image), image))
+        http_front.serve(make_answerer(Model(http_front.MODEL, image), image))
 
 
 if __name__ == "__main__":

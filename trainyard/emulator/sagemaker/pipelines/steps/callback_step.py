@@ -36,7 +36,7 @@ class CallbackRunner(Runner):
         waiting = self._services.callbacks.open(execution, attempt.arguments, names)
         metadata = {"CallbackToken": waiting.token, "SqsQueueUrl": queue}
         try:
-            self._send(queue, waiting.message("Executing"))
+            self._send(queue, waiting.build_message("Executing"))
         except (ClientError, BotoCoreError) as error:
             raise StepFailed(f"ClientError: Failed to send to {queue}: {error}") from None
         attempt.note(metadata)
@@ -54,12 +54,12 @@ class CallbackRunner(Runner):
         return describe_outputs(metadata)
 
     def stop(self, metadata: dict[str, Any]) -> None:
-        waiting = self._services.callbacks.waits(metadata["CallbackToken"])
+        waiting = self._services.callbacks.find_waiting_step(metadata["CallbackToken"])
         if waiting:
             try:
-                self._send(metadata["SqsQueueUrl"], waiting.message("Stopping"))
+                self._send(metadata["SqsQueueUrl"], waiting.build_message("Stopping"))
             except (ClientError, BotoCoreError) as error:
                 log.warning("callback %s: no stop message sent: %s", waiting.token, error)
 
     def _send(self, queue: str, message: str) -> None:
-        self._services.aws.client("sqs").send_message(QueueUrl=queue, MessageBody=message)
+        self._services.aws.make_client("sqs").send_message(QueueUrl=queue, MessageBody=message)

@@ -42,7 +42,7 @@ class CleanupRunner(Runner):
         for source in attempt.arguments["Resources"]["S3"]:
             name = source["StepName"]
             try:
-                uris = _objects(name, source.get("S3Uris"), attempt.scope)
+                uris = _iter_outputs(name, source.get("S3Uris"), attempt.scope)
             except ExpressionError:  # the step was not run or has no output
                 metadata["SkippedSteps"].append(name)
                 continue
@@ -71,17 +71,17 @@ class CleanupRunner(Runner):
                 self._services.objects.delete(bucket, info.key)
 
 
-def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
+def _iter_outputs(step: str, uris: Any, scope: Scope) -> Iterator[str]:
     """Iterate over the URIs of a step's outputs: objects, or folders (with ``/`` at the end).
 
     Raises:
         ExpressionError: the step has no properties that name its output.
         ClientFault: an object must not be deleted (raised during the iteration).
     """
-    if uris is None and (job := _property(scope, step, "TrainingJobName")):
+    if uris is None and (job := _read_property(scope, step, "TrainingJobName")):
         root = scope.property(step, "OutputDataConfig.S3OutputPath")
         return _list_uris(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
-    roots = [root for path in ROOTS for root in _roots(_property(scope, step, path))]
+    roots = [root for path in ROOTS for root in _list_roots(_read_property(scope, step, path))]
     if not roots:
         raise ExpressionError(f"step {step!r} has no properties that name its output")
     return _list_uris(step, None if uris is None else evaluate(uris, scope), roots, scope)
@@ -91,7 +91,7 @@ def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator
     """Iterate over the URIs to delete. Raises ClientFault if the step's outputs, or one that is not
     below ``roots``, must not be deleted.
     """
-    if any(_property(scope, step, path) for path in NETWORKS):
+    if any(_read_property(scope, step, path) for path in NETWORKS):
         raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")
     if uris is None:
         raise ClientFault(f"step {step!r}: S3Uris are required for it: the exact objects to delete")
@@ -103,14 +103,14 @@ def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator
         yield str(uri)
 
 
-def _property(scope: Scope, step: str, path: str) -> Any:
+def _read_property(scope: Scope, step: str, path: str) -> Any:
     try:
         return scope.property(step, path)
     except ExpressionError:
         return None
 
 
-def _roots(value: Any) -> list[str]:
+def _list_roots(value: Any) -> list[str]:
     """Return the output locations in a property's value."""
     if isinstance(value, str):
         return [value]

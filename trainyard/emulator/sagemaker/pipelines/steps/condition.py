@@ -1,7 +1,7 @@
 """Condition step: decide which of its branches runs."""
 
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, runs
-from trainyard.language.evaluation import all_hold, check
+from trainyard.language.evaluation import are_conditions_met, check
 from trainyard.language.expressions import ExpressionError
 
 
@@ -20,7 +20,7 @@ class ConditionRunner(Runner):
             check(condition)
 
     def run(self, attempt: Attempt) -> None:
-        outcome = all_hold(attempt.arguments.get("Conditions") or [], attempt.scope)
+        outcome = are_conditions_met(attempt.arguments.get("Conditions") or [], attempt.scope)
         attempt.note({"Outcome": str(outcome)})
 
     def describe(self, metadata: dict) -> dict:

@@ -25,8 +25,8 @@ class EndpointConfigRunner(Runner):
     """Call CreateEndpointConfig."""
 
     @staticmethod
-    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
-        return endpoints.checks(arguments)
+    def iter_checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return endpoints.iter_checks(arguments)
 
     def run(self, attempt: Attempt) -> None:
         name = attempt.arguments.get("EndpointConfigName") or attempt.name

@@ -40,10 +40,10 @@ class ForEachRunner(Runner):
             raise ExpressionError(f"MaxConcurrency {most!r}: expected 1 to 50")
         selector = arguments.get("Selector")
         if selector is not None:
-            _field(selector)
+            _parse_field(selector)
 
     def run(self, attempt: Attempt) -> None:
-        items = _items(evaluate(attempt.arguments["IterableItems"], attempt.scope))
+        items = _parse_items(evaluate(attempt.arguments["IterableItems"], attempt.scope))
         children = attempt.iterate(items)
         statuses = [child.get("StepStatus") for child in children.values()]
         metadata: dict[str, Any] = {
@@ -66,7 +66,7 @@ class ForEachRunner(Runner):
         attempt.note({"Status": "Succeeded", **metadata})
 
 
-def _items(value: Any) -> list[Any]:
+def _parse_items(value: Any) -> list[Any]:
     """Return the items of a list, or of the text of a JSON list. Raises ExpressionError for
     anything else.
     """
@@ -96,7 +96,7 @@ def _raise_failure(children: dict[str, dict], statuses: list[str | None]) -> Non
         raise StepStopped
 
 
-def _field(selector: Any) -> tuple[str, str]:
+def _parse_field(selector: Any) -> tuple[str, str]:
     """Return the body step and the property by which the Selector compares iterations."""
     field = selector.get("Field") if isinstance(selector, dict) else None
     if not isinstance(field, dict) or "Get" not in field or selector.get("Pick") not in PICKS:
@@ -110,15 +110,15 @@ def _field(selector: Any) -> tuple[str, str]:
 
 def _select_iteration(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
     """Return the selected iteration. Of iterations with equal values, return the first."""
-    body, path = _field(selector)
-    values = [_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]
+    body, path = _parse_field(selector)
+    values = [_parse_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]
     if not values:
         raise StepFailed("ClientError: the Selector has nothing to pick: the loop has no items")
     best = PICKS[selector["Pick"]](values)
     return {"StepName": body, "Index": values.index(best)}
 
 
-def _number(value: Any, index: int) -> float:
+def _parse_number(value: Any, index: int) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -52,9 +52,9 @@ class LambdaRunner(Runner):
                 results.append(error)
 
         try:
-            timeout = self._services.functions.configuration(name)["Timeout"]
+            timeout = self._services.functions.find_configuration(name)["Timeout"]
         except ApiError as error:
-            raise _not_called(error) from None
+            raise _make_invoke_failure(error) from None
         seconds = min(MOST, max(LEAST, timeout))
         thread = Thread(target=call, daemon=True)
         thread.start()
@@ -62,10 +62,10 @@ class LambdaRunner(Runner):
         if not results:
             raise StepTimedOut(f"ClientError: Lambda function {name} has not ended in {seconds} s")
         if isinstance(results[0], ApiError):
-            raise _not_called(results[0])
+            raise _make_invoke_failure(results[0])
         return results[0]
 
 
-def _not_called(error: ApiError) -> StepFailed:
+def _make_invoke_failure(error: ApiError) -> StepFailed:
     kind = "InternalServerError" if error.status >= 500 else "ClientError"
     return StepFailed(f"{kind}: Failed to invoke lambda:Invoke. Error Details: {error.message}")

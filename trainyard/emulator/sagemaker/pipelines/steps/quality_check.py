@@ -38,19 +38,19 @@ class QualityCheckRunner(Runner):
     """
 
     @staticmethod
-    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
-        return ProcessingJob.checks(arguments, python)
+    def iter_checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return ProcessingJob.iter_checks(arguments, python)
 
     def run(self, attempt: Attempt) -> None:
         fields = attempt.fields
         skips_check, registers_baseline = (
-            _true(fields, "SkipCheck"),
-            _true(fields, "RegisterNewBaseline"),
+            _is_true(fields, "SkipCheck"),
+            _is_true(fields, "RegisterNewBaseline"),
         )
-        before = self._baseline(fields)
+        before = self._find_baseline(fields)
         if not skips_check and "Constraints" not in before:
-            raise StepFailed(f"ClientError: {_nothing_to_compare(fields)}")
-        output = _output(attempt.arguments)
+            raise StepFailed(f"ClientError: {_explain_no_baseline(fields)}")
+        output = _find_output_uri(attempt.arguments)
         new = {part: f"{output}/{part.lower()}.json" for part in PARTS}
         used = new if registers_baseline else before
         metadata: dict[str, Any] = {
@@ -65,12 +65,12 @@ class QualityCheckRunner(Runner):
         request = attempt.arguments if skips_check else _add_baseline(attempt.arguments, before)
         self._run_job(attempt, request, metadata)
         if not skips_check:
-            self._conclude(attempt, metadata, f"{output}/constraint_violations.json")
+            self._record_violations(attempt, metadata, f"{output}/constraint_violations.json")
 
     def describe(self, metadata: dict) -> dict:
         return {name: value for name, value in metadata.items() if name in self._type.properties}
 
-    def outputs(self, metadata: dict) -> list[str]:
+    def list_outputs(self, metadata: dict) -> list[str]:
         return [metadata[f"CalculatedBaseline{part}"] for part in PARTS]
 
     def stop(self, metadata: dict) -> None:
@@ -93,7 +93,7 @@ class QualityCheckRunner(Runner):
             self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
         wait_for_job(job)
 
-    def _conclude(self, attempt: Attempt, metadata: dict[str, Any], report: str) -> None:
+    def _record_violations(self, attempt: Attempt, metadata: dict[str, Any], report: str) -> None:
         """Record the violations in the report. Raises StepFailed if there are any, unless
         FailOnViolation is false.
         """
@@ -102,7 +102,7 @@ class QualityCheckRunner(Runner):
             return
         metadata["ViolationReport"] = report
         attempt.note(dict(metadata))
-        if _true(attempt.fields, "FailOnViolation", default=True):
+        if _is_true(attempt.fields, "FailOnViolation", default=True):
             lines = "; ".join(
                 f"{v.get('feature_name') or v.get('metric_name')}: "
                 f"{v['constraint_check_type']}: {v['description']}"
@@ -115,7 +115,7 @@ class QualityCheckRunner(Runner):
                 f"{len(violations)} violations: {lines}"
             )
 
-    def _baseline(self, fields: dict[str, Any]) -> dict[str, str]:
+    def _find_baseline(self, fields: dict[str, Any]) -> dict[str, str]:
         """Return the earlier baseline to check against: a mapping of Statistics and Constraints to
         their S3 URIs, without those that are missing.
         """
@@ -144,14 +144,14 @@ class QualityCheckRunner(Runner):
         return {}
 
 
-def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
+def _is_true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
     value = fields.get(name)
     if value is None:  # the SDK writes null if the value is not set
         return default
     return value.lower() == "true" if isinstance(value, str) else bool(value)
 
 
-def _nothing_to_compare(fields: dict[str, Any]) -> str:
+def _explain_no_baseline(fields: dict[str, Any]) -> str:
     group, kind = fields.get("ModelPackageGroupName"), _DRIFT_CHECKS[fields["CheckType"]]
     of_group = (
         f", and no approved package of {group} has DriftCheckBaselines.{kind}.Constraints"
@@ -164,7 +164,7 @@ def _nothing_to_compare(fields: dict[str, Any]) -> str:
     )
 
 
-def _output(arguments: dict[str, Any]) -> str:
+def _find_output_uri(arguments: dict[str, Any]) -> str:
     """Return the S3 URI of the analyser's output. Raises StepFailed if the request has none."""
     local = arguments.get("Environment", {}).get("output_path", "")
     for entry in arguments.get("ProcessingOutputConfig", {}).get("Outputs", []):
@@ -203,8 +203,8 @@ class JobRunner(Runner):
     """Create the job that the Arguments describe, and wait for it."""
 
     @staticmethod
-    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
-        return KINDS[step_type].checks(arguments, python)
+    def iter_checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return KINDS[step_type].iter_checks(arguments, python)
 
     def run(self, attempt: Attempt) -> None:
         kind = self._type.name
@@ -222,8 +222,8 @@ class JobRunner(Runner):
         kind, name = self._type.name, _name(metadata)
         return self._services.jobs.describe(kind, name) | {f"{kind}JobName": name}
 
-    def outputs(self, metadata: dict) -> list[str]:
-        return self._services.jobs.outputs(_name(metadata))
+    def list_outputs(self, metadata: dict) -> list[str]:
+        return self._services.jobs.list_outputs(_name(metadata))
 
     def stop(self, metadata: dict) -> None:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from trainyard.emulator.request_scope import ApiError, other_account_of
+from trainyard.emulator.request_scope import ApiError, find_other_account
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.model_registry import refuse_foreign
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, make_failure, runs
@@ -15,7 +15,7 @@ class RegisterModelRunner(Runner):
     """Call CreateModelPackage. As on AWS, the step itself creates the group if it is missing."""
 
     @staticmethod
-    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+    def iter_checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
         yield partial(refuse_foreign, arguments.get("ModelPackageGroupName", ""))
 
     def run(self, attempt: Attempt) -> None:
@@ -23,7 +23,7 @@ class RegisterModelRunner(Runner):
         try:
             if group := request.get("ModelPackageGroupName"):
                 tags = request.pop("Tags", [])
-                if not other_account_of(group):  # a group of another account must exist
+                if not find_other_account(group):  # a group of another account must exist
                     self._make_group(group.rpartition("/")[2], tags)
             else:  # the SDK removes the name from the definition, as for jobs
                 request = {"ModelPackageName": attempt.name} | request

@@ -99,7 +99,7 @@ class Runner:
         """Raise :class:`ExpressionError` if CreatePipeline refuses the Arguments."""
 
     @staticmethod
-    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+    def iter_checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
         """Return the checks that refuse a step that can never run here. Values of ``arguments``
         that are not known yet are masked.
         """
@@ -118,7 +118,7 @@ class Runner:
         """Return the step's properties."""
         return metadata
 
-    def outputs(self, metadata: dict[str, Any]) -> list[str]:
+    def list_outputs(self, metadata: dict[str, Any]) -> list[str]:
         """Return the URIs that the step wrote to. A cache hit requires that the objects there are
         unchanged.
         """
@@ -166,8 +166,8 @@ LONGEST = 1024  # maximum characters of a value in a step's Metadata
 
 
 def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list[dict[str, str]]:
-    """Return the declared members of ``outputs`` as Metadata has them: ``[{"Name": ..., "Value":
-    text}]``.
+    """Return the declared members of ``outputs`` as Metadata has them: ``[{"Name": ...,
+    "Value": text}]``.
 
     ``giver`` names the source of the outputs in messages.
 
@@ -178,9 +178,11 @@ def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list
     if not isinstance(outputs, dict):
         if not declarations:
             return []
-        raise StepFailed(f"ClientError: {giver} returned {_short(outputs)}, expected a JSON object")
+        raise StepFailed(
+            f"ClientError: {giver} returned {_shorten_json(outputs)}, expected a JSON object"
+        )
     return [
-        {"Name": declaration["OutputName"], "Value": _value(declaration, outputs, giver)}
+        {"Name": declaration["OutputName"], "Value": _convert_output(declaration, outputs, giver)}
         for declaration in declarations
     ]
 
@@ -204,7 +206,7 @@ def parse_outputs(declarations: Iterable[dict], properties: dict[str, Any]) -> d
     return properties | {"OutputParameters": read}
 
 
-def _value(declaration: dict, outputs: dict, giver: str) -> str:
+def _convert_output(declaration: dict, outputs: dict, giver: str) -> str:
     name, kind = declaration["OutputName"], declaration.get("OutputType", "String")
     if name not in outputs:
         message = f"{giver} returned no output {name!r}; it returned {sorted(outputs)}"
@@ -214,9 +216,8 @@ def _value(declaration: dict, outputs: dict, giver: str) -> str:
     try:
         parse(text, kind)
     except ValueError:
-        message = (
-            f"{giver} returned {_short(value)} as output {name!r}, which is not of type {kind}"
-        )
+        message = f"{giver} returned {_shorten_json(value)} as output {name!r}, which is not of "
+        f"type {kind}"
         raise StepFailed(f"ClientError: {message}") from None
     if len(text) > LONGEST:
         message = f"output {name!r} of {giver} has {len(text)} characters; {LONGEST} are allowed"
@@ -224,5 +225,5 @@ def _value(declaration: dict, outputs: dict, giver: str) -> str:
     return text
 
 
-def _short(value: Any) -> str:
+def _shorten_json(value: Any) -> str:
     return json.dumps(value)[:80]

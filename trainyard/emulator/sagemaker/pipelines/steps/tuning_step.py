@@ -15,10 +15,10 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     make_failure,
     runs,
 )
-from trainyard.emulator.sagemaker.tuning.search_strategies import unavailable_reason
-from trainyard.emulator.sagemaker.tuning.tuning_api import best_first
+from trainyard.emulator.sagemaker.tuning.search_strategies import explain_missing_strategy
+from trainyard.emulator.sagemaker.tuning.tuning_api import rank_summaries
 from trainyard.emulator.sagemaker.tuning.tuning_job import TuningJob
-from trainyard.emulator.sagemaker.tuning.tuning_request import definitions
+from trainyard.emulator.sagemaker.tuning.tuning_request import list_definitions
 from trainyard.language.expressions import ExpressionError
 
 OPERATION = "CreateHyperParameterTuningJob"
@@ -32,14 +32,14 @@ class TuningRunner(Runner):
     def check(arguments: dict[str, Any]) -> None:
         config = arguments.get("HyperParameterTuningJobConfig")
         strategy = config.get("Strategy") if isinstance(config, dict) else None
-        if isinstance(strategy, str) and (reason := unavailable_reason(strategy)):
+        if isinstance(strategy, str) and (reason := explain_missing_strategy(strategy)):
             raise ExpressionError(reason)
 
     @staticmethod
-    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
-        for definition in definitions(arguments):
+    def iter_checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+        for definition in list_definitions(arguments):
             static_member = {"HyperParameters": definition.get("StaticHyperParameters", {})}
-            yield from TrainingJob.checks(definition | static_member, python)
+            yield from TrainingJob.iter_checks(definition | static_member, python)
 
     def run(self, attempt: Attempt) -> None:
         name = _name(attempt)
@@ -57,16 +57,16 @@ class TuningRunner(Runner):
             raise StepFailed(job.answer["FailureReason"])
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        job = self._job(metadata)
-        return job.describe() | {"TrainingJobSummaries": best_first(job)}
+        job = self._find_job(metadata)
+        return job.describe() | {"TrainingJobSummaries": rank_summaries(job)}
 
-    def outputs(self, metadata: dict[str, Any]) -> list[str]:
-        return self._services.tunings.outputs(self._job(metadata).name)
+    def list_outputs(self, metadata: dict[str, Any]) -> list[str]:
+        return self._services.tunings.list_outputs(self._find_job(metadata).name)
 
     def stop(self, metadata: dict[str, Any]) -> None:
-        self._job(metadata).stop()
+        self._find_job(metadata).stop()
 
-    def _job(self, metadata: dict[str, Any]) -> TuningJob:
+    def _find_job(self, metadata: dict[str, Any]) -> TuningJob:
         return self._services.tunings.find(metadata["Arn"].rpartition("/")[2])
 
 
