@@ -33,6 +33,22 @@ def test_a_lost_rank_leaves_no_failure_while_restarts_are_left(tmp_path, monkeyp
     assert failure.read_text() == ("rank 1 is gone; restarted 3 times already (train.max_restarts)")
 
 
+@pytest.mark.parametrize(
+    ("error", "has_stepped", "restarts"),
+    [
+        (LostRankError("gone"), False, True),
+        (TrainingError("not finite"), True, False),
+        (RuntimeError("a bug, before the first step"), False, False),
+        (RuntimeError("a bug, after it"), True, True),
+    ],
+)
+def test_only_what_may_not_recur_is_restarted_and_never_after_the_last_attempt(
+    error, has_stepped, restarts
+):
+    assert Attempt(0, 3).restarts_after(error, has_stepped) is restarts
+    assert not Attempt(3, 3).restarts_after(error, has_stepped)
+
+
 @pytest.mark.parametrize("kind", [TrainingError, DataError])
 def test_what_would_come_again_is_refused_by_the_next_attempt(
     root, train, monkeypatch, kind, capsys
