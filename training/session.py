@@ -339,7 +339,7 @@ def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
     """
     first, *others = ranks.gather((parts, validation))
     for rank, (other, samples) in enumerate(others, 1):
-        differs = [*other.differences(first[0]).values()]
+        differs = [*other.describe_differences(first[0]).values()]
         if samples != first[1]:
             differs.append(f"validation data {first[1]} → {samples}")
         if differs:

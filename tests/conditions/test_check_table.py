@@ -16,7 +16,7 @@ from trainyard.common.errors import GateError
 ROW = {"kind": "other", "metric": "m", "value": 1.0, "most": 2.0, "demand": "", "missing": ""}
 
 TOY = """
-from conditions.gate_check import at_most, read_number
+from conditions.gate_check import check_maximum, read_number
 from conditions.check_table import Field, GateCheck
 
 CHECKS = (
@@ -24,7 +24,7 @@ CHECKS = (
         kind="toy",
         fields=(Field(name="max_parameters", value_type=int, ge=1, doc="Parameters."),),
         judge=lambda evidence, demands: [
-            at_most(
+            check_maximum(
                 kind="toy",
                 metric="parameters",
                 value=read_number(evidence.evaluation, "model", "parameters"),
@@ -40,9 +40,9 @@ CHECKS = (
 USED = """
 import json, sys
 from pathlib import Path
-from conditions.gate_arguments import arguments
+from conditions.gate_arguments import build_arguments
 from pipelines.recipe.read_recipe import load
-from pipelines.run_report.training_pace import checks_table
+from pipelines.run_report.training_pace import build_checks_table
 from pipelines.run_report import run_pictures as pictures
 from pipelines.run_report.run_panels import PANELS
 from steps.gate import job
@@ -58,16 +58,16 @@ try:
     load_with(0)
 except RecipeError as error:
     print(error)
-told = arguments(gate.values, primary_metric="loss", directions={"loss": "lower"},
+told = build_arguments(gate.values, primary_metric="loss", directions={"loss": "lower"},
                  champion="none", look_number=0)
 print(*told, gate.kinds, gate.packages)
 evaluation = {"model": {"parameters": 7}, "dataset": {"fingerprint": "f"}}
 folder = root / "processing/input/evaluation"
 folder.mkdir(parents=True)
 (folder / "evaluation.json").write_text(json.dumps(evaluation))
-found = job.judge(job.parse([*told, "--root", str(root)]))
+found = job.judge_evaluation(job.parse([*told, "--root", str(root)]))
 print(found["verdict"], found["reason"], found["kinds"]["toy"])
-console.print(checks_table(found))
+console.print(build_checks_table(found))
 [panel] = [one for one in PANELS if "gate" in one.reads]
 print(panel.html({"gate": found, "evaluation": None}))
 print(pictures.GATE_PICTURES["budgets"](found, None))

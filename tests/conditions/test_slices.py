@@ -42,7 +42,7 @@ def test_p_values_are_holms():
     from statsmodels.stats.multitest import multipletests
 
     parts = [part(f"kind={n}", -0.03 - 0.01 * n, seed=n) for n in range(4)]
-    chances = [one.groups.chance_not_below(-0.02) for one in parts]
+    chances = [one.groups.compute_p_at_least(-0.02) for one in parts]
     expected = multipletests(chances, alpha=0.05, method="holm")[1]
     assert sorted(one.p_value for one in judge(parts)[1]) == pytest.approx(sorted(expected))
 

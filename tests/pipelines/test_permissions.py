@@ -77,7 +77,7 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
     trust = json.dumps(role["AssumeRolePolicyDocument"])
     assert "arn:aws:s3:::bkt/out2/*" in json.dumps(policy)  # the update's, too
     assert "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/*" in trust
-    caller = emulator.app.aws.authority.session(role["Arn"])
+    caller = emulator.app.aws.authority.find_role_caller(role["Arn"])
     assert caller.iam_record.is_derived
 
 

@@ -87,7 +87,7 @@ def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, dat
     order, phases = made
     sources, samples = by_the_book(order, phases, 400)
     assert order.indices_at(range(400)).tolist() == samples
-    assert order.sources(range(400)).tolist() == sources
+    assert order.find_input_numbers(range(400)).tolist() == sources
     asked = data.draw(st.lists(st.integers(0, 399)).map(sorted))
     assert order.indices_at(np.array(asked, np.int64)).tolist() == np.array(samples)[asked].tolist()
     position = data.draw(st.integers(0, 400))
@@ -98,7 +98,7 @@ def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, dat
 @given(mixtures(), st.integers(0, 300))
 def test_the_shards_that_are_asked_for_hold_the_next_sample_of_every_input(made, position):
     order, _ = made
-    needed = order.shards_from(position)
+    needed = order.find_next_shards(position)
     if needed is None:
         return
     assert len(set(needed.tolist())) == len(needed)

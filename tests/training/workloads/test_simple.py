@@ -66,8 +66,8 @@ def test_what_a_recipe_needs_follows_from_the_class():
 def test_the_shard_step_needs_no_torch():
     code = f"""
 import sys
-from training.workloads import load_packing, spec
-spec({NAME!r}), load_packing({NAME!r}, {{}})
+from training.workloads import load_packing, load_spec
+load_spec({NAME!r}), load_packing({NAME!r}, {{}})
 assert "torch" not in sys.modules
 """
     environment = {"PYTHONPATH": f"{CHECKOUT}:{TOYS}"}

@@ -224,7 +224,7 @@ def test_what_is_late_is_written_once_the_disk_takes_it():
 FILL = """
 import sys
 from pathlib import Path
-from trainyard.emulator.damaged_state import full
+from trainyard.emulator.damaged_state import is_disk_full
 from trainyard.emulator.s3.object_store import ObjectStore
 
 store = ObjectStore(Path(sys.argv[1]))
@@ -236,7 +236,7 @@ for size in (300_000, 30_000, 1000, 1):
             store.put_bytes("bkt", f"{count}", b"x" * size)
             count += 1
         except Exception as failure:
-            assert full(failure), failure
+            assert is_disk_full(failure), failure
             break
 for number in range(count):
     store.delete("bkt", f"{number}")

@@ -5,9 +5,9 @@ from trainyard.emulator.server import Endpoint
 
 def test_a_room_calls_the_emulators_other_services(endpoint: Endpoint) -> None:
     aws = endpoint.app.sagemaker.aws
-    url = aws.client("sqs").create_queue(QueueName="callbacks")["QueueUrl"]
-    aws.client("sqs").send_message(QueueUrl=url, MessageBody="hello")
-    [message] = aws.client("sqs").receive_message(QueueUrl=url)["Messages"]
+    url = aws.make_client("sqs").create_queue(QueueName="callbacks")["QueueUrl"]
+    aws.make_client("sqs").send_message(QueueUrl=url, MessageBody="hello")
+    [message] = aws.make_client("sqs").receive_message(QueueUrl=url)["Messages"]
     assert message["Body"] == "hello"
 
 
@@ -15,4 +15,4 @@ def test_the_users_own_configuration_does_not_lead_it_elsewhere(endpoint: Endpoi
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    assert endpoint.app.sagemaker.aws.client("sts").get_caller_identity()["Account"]
+    assert endpoint.app.sagemaker.aws.make_client("sts").get_caller_identity()["Account"]

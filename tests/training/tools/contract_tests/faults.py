@@ -77,10 +77,10 @@ ROUNDS = """    def export(self, weights):
 """
 SPLITS = """class Workload(Simple):
     @classmethod
-    def described(cls):
+    def derive_spec(cls):
         from dataclasses import replace
 
-        return replace(super().described(), refuse_split=lambda *_: None)
+        return replace(super().derive_spec(), refuse_split=lambda *_: None)
 
 """
 

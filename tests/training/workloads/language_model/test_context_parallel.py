@@ -48,7 +48,7 @@ def nats(workload, model, tokens: torch.Tensor) -> torch.Tensor:
     batch = {"tokens": tokens}
     with torch.no_grad():
         logits = model(*workload.inputs(batch))
-    return F.cross_entropy(logits[0], workload._targets(batch)[0], reduction="none")
+    return F.cross_entropy(logits[0], workload._select_targets(batch)[0], reduction="none")
 
 
 texts = st.lists(

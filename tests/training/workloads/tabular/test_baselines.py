@@ -119,7 +119,7 @@ def test_trees_are_the_same_with_one_thread_and_with_two(tmp_path, monkeypatch):
         for threads in (1, 2):
             torch.set_num_threads(threads)
             trees, samples = fitted(BoostedTrees, tmp_path / str(threads), frame)
-            logits.append(trees.logits(samples))
+            logits.append(trees.compute_logits(samples))
     finally:
         torch.set_num_threads(before)
     assert np.array_equal(*logits)
@@ -133,7 +133,7 @@ def test_of_a_category_with_many_values_the_rarest_share_a_code(tmp_path):
     trees, samples = fitted(BoostedTrees, tmp_path, frame)
     codes = trees.columns.encode_samples(samples)[:, 0]
     assert codes.max() == 254 and (codes == 0).sum() == 1000
-    assert (trees.logits(samples)[codes == 0] > 0).all()
+    assert (trees.compute_logits(samples)[codes == 0] > 0).all()
 
 
 def test_rounds_are_chosen_on_whole_groups(tmp_path):

@@ -89,14 +89,14 @@ def test_the_features_do_not_depend_on_who_counted_what(tmp_path):
 def test_rare_values_and_new_ones_share_an_embedding(tmp_path):
     found, _ = fitted(tmp_path, a=table(50).assign(colour=["red"] * 47 + ["twice"] * 2 + ["once"]))
     batch = rows(*((value, "S", 0, 0) for value in ("once", "never", None, "red", "twice")))
-    ids = found.model().encoder.ids(batch["categories"])[:, 0].tolist()
+    ids = found.model().encoder.encode_hashes(batch["categories"])[:, 0].tolist()
     assert ids[:3] == [0, 0, 0] and sorted(ids[3:]) == [1, 2]
 
 
 def test_every_known_value_has_an_id_of_its_own(workload):
     encoder = workload.model().encoder
     pairs = list(itertools.product(("red", "green", "blau"), ("S", "L", None)))
-    ids = encoder.ids(rows(*((*pair, 0, 0) for pair in pairs))["categories"]).tolist()
+    ids = encoder.encode_hashes(rows(*((*pair, 0, 0) for pair in pairs))["categories"]).tolist()
     for column in range(2):
         seen = {(pair[column], found[column]) for pair, found in zip(pairs, ids, strict=True)}
         assert sorted(number for _, number in seen) == [1, 2, 3]
@@ -113,7 +113,7 @@ def test_columns_share_no_embedding(workload):
 def test_numbers_are_normalised_cut_off_far_out_and_missing_ones_are_flagged(workload, train):
     encoder = workload.model().encoder
     samples = train.read(np.arange(len(train)))
-    found = encoder.numbers(torch.from_numpy(samples["numbers"])).numpy()
+    found = encoder.normalize_numbers(torch.from_numpy(samples["numbers"])).numpy()
     missing = np.isnan(samples["numbers"])
     assert np.isfinite(found).all()
     assert (found[:, 2:] == missing).all() and missing[:, 1].any()
@@ -121,12 +121,12 @@ def test_numbers_are_normalised_cut_off_far_out_and_missing_ones_are_flagged(wor
     weight = found[:, 0]
     assert (weight.mean(), weight.std()) == pytest.approx((0, 1), abs=0.01)
     far = rows(("red", "S", 1e9, -1e9))["numbers"]
-    assert encoder.numbers(far)[0].tolist() == [4, -4, 0, 0]
+    assert encoder.normalize_numbers(far)[0].tolist() == [4, -4, 0, 0]
 
 
 def test_a_column_that_never_changes_is_no_division_by_zero(tmp_path):
     found, _ = fitted(tmp_path, a=table(50).assign(weight=7.0, age=np.nan))
-    encoded = found.model().encoder.numbers(torch.tensor([[7.0, torch.nan], [7.0, 3.0]]))
+    encoded = found.model().encoder.normalize_numbers(torch.tensor([[7.0, torch.nan], [7.0, 3.0]]))
     assert encoded.tolist() == [[0, 0, 0, 1], [0, 3, 0, 0]]
 
 

@@ -57,18 +57,18 @@ def test_a_reader_of_the_old_bytes_is_not_disturbed_by_an_overwrite(store: Objec
 
 def test_an_exception_in_the_middle_of_a_put_leaves_the_old_object_and_no_bytes(store):
     store.put_bytes("bucket", "key", b"old")
-    with pytest.raises(RuntimeError), store.blob() as blob:
+    with pytest.raises(RuntimeError), store.create_blob() as blob:
         blob.write(b"half of the n")
         raise RuntimeError
-    assert store.path("bucket", "key").read_bytes() == b"old"
+    assert store.locate_file("bucket", "key").read_bytes() == b"old"
     assert len(list((store.root / "data").glob("*/*"))) == 1
 
 
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda store: store.head("bucket", "none"), "NoSuchKey"),
-        (lambda store: store.head("nobucket", "key"), "NoSuchBucket"),
+        (lambda store: store.read_info("bucket", "none"), "NoSuchKey"),
+        (lambda store: store.read_info("nobucket", "key"), "NoSuchBucket"),
         (lambda store: store.put_bytes("nobucket", "key", b""), "NoSuchBucket"),
         (lambda store: store.put_bytes("bucket", "k" * 1025, b""), "KeyTooLongError"),
         (lambda store: store.put_bytes("bucket", "", b""), "InvalidArgument"),
@@ -107,7 +107,7 @@ def killed(root: Path, script: str) -> None:
 
 def test_a_put_that_is_killed_leaves_the_old_object_and_nothing_else(tmp_path: Path):
     write = """
-with store.blob() as blob:
+with store.create_blob() as blob:
     blob.write(b"n" * 5_000_000)
     blob.close()
     kill()
@@ -198,7 +198,7 @@ def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Pat
     assert len(aside) == 20 and aside | files(thirty) == before
 
 
-@pytest.mark.parametrize("where", ["store.blob().__class__.settle", "Path.unlink"])
+@pytest.mark.parametrize("where", ["store.create_blob().__class__.finalize", "Path.unlink"])
 def test_a_write_that_is_killed_after_its_row_is_finished_by_the_next_start(tmp_path, where: str):
     killed(tmp_path, f'{where} = kill\nstore.put_bytes("bucket", "key", b"new")\n')
     store = ObjectStore(tmp_path)

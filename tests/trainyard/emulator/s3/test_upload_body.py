@@ -37,7 +37,9 @@ def put(endpoint, client):
     def put(data: bytes, headers: dict[str, str]) -> tuple[int, str, bytes | None]:
         store.delete("wire", "key")
         answer = send(endpoint, "s3", "PUT", "/wire/key", headers, data)
-        stored = store.path("wire", "key").read_bytes() if store.exists("wire", "key") else None
+        stored = (
+            store.locate_file("wire", "key").read_bytes() if store.exists("wire", "key") else None
+        )
         return *answer, stored
 
     return put

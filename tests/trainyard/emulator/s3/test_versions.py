@@ -167,7 +167,7 @@ def test_pages_of_versions_are_the_listing_whatever_their_size(
         found += sorted(((v["Key"], v["VersionId"]) for v in both), key=lambda v: v[0])
         prefixes += [p["Prefix"] for p in page.get("CommonPrefixes", [])]
         assert len(both) + len(page.get("CommonPrefixes", [])) <= size
-    every = [(i.key, i.version) for i in store.index.versions("paged", b"", b"\xff")]
+    every = [(i.key, i.version) for i in store.index.iter_versions("paged", b"", b"\xff")]
     wanted = [e for e in every if not delimiter or "/" not in e[0]]
     assert sorted(found) == sorted(wanted)
     assert prefixes == (["b/"] if delimiter else [])

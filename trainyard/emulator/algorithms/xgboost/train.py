@@ -128,7 +128,7 @@ def _train(
             matrices["train"],
             num_boost_round=rounds,
             evals=[(matrix, name) for name, matrix in matrices.items()],
-            custom_metric=xgboost_metrics.evaluator(custom_metrics, objective)
+            custom_metric=xgboost_metrics.make_evaluator(custom_metrics, objective)
             if custom_metrics
             else None,
             callbacks=_make_callbacks(

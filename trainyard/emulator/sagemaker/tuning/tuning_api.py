@@ -177,7 +177,9 @@ class Tunings:
             rows = [row for row in rows if row["FinalObjectiveMetricValue"] is not None]
         keys = ("Name", "CreationTime", "Status", "FinalObjectiveMetricValue")
         rows = sort_items(rows, request, {key: key for key in keys}, "Name", "Ascending")
-        return make_page("TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summary())
+        return make_page(
+            "TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summarize()
+        )
 
     # internals
 

@@ -100,7 +100,7 @@ AVERAGED = [[10.0, 8.0, 1.0], [7.0, 5.0], [4.0, 2.0]]
     ],
 )
 def test_a_rule_stops_by_the_last_value(rule: Any, values, others, verdict: str | None) -> None:
-    found = rule.verdict(values, len(values), others)
+    found = rule.find_stop_reason(values, len(values), others)
     assert found is None if verdict is None else verdict in (found or "")
 
 

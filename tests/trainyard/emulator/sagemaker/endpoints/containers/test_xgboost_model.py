@@ -51,7 +51,9 @@ def answer(
     folder, tag = Path(served.http_front.MODEL), os.environ["TRAINYARD_IMAGE"]
     data = pickle.dumps(booster) if pickled else booster.save_raw()
     (folder / "xgboost-model").write_bytes(data)
-    found = served.answerer(served.Model(folder, tag), tag)(body.encode(), {"Content-Type": kind})
+    found = served.make_answerer(served.Model(folder, tag), tag)(
+        body.encode(), {"Content-Type": kind}
+    )
     return found[0], found[1].decode()
 
 
