@@ -16,7 +16,7 @@ from conditions.gate_documents import MetricComparison
 def make_margins_field(
     name: str, doc: str, *, gt: float | None = None, ge: float | None = None
 ) -> Field:
-    """Return a comparison's recipe field: metric to margin, above ``gt`` or at least ``ge``."""
+    """Return a comparison's recipe field: a margin per metric, above ``gt`` or at least ``ge``."""
     return Field(name=name, form="margins", doc=doc, gt=gt, ge=ge)
 
 

@@ -31,9 +31,9 @@ class Demands:
     """
 
     values: Mapping[str, Any]
-    """Field to its value, for every field of the table. Margins are in the metric's unit."""
+    """Value of every field of the table, by name. Margins are in the metric's unit."""
     directions: Mapping[str, Direction] = field(default_factory=dict)
-    """Metric to whether lower or higher is better, for the primary and all compared metrics."""
+    """Whether lower or higher is better, by metric, for the primary and all compared metrics."""
     primary_metric: str = ""
     """Metric that must be better than the baseline's, if the recipe names a baseline."""
     champion: str = UNRESOLVED_ARN
@@ -90,7 +90,7 @@ class Field:
 
 
 Values = Mapping[str, Any]
-"""Field to its value, for all fields of the table."""
+"""Values of all fields of the table, by name."""
 
 
 def _sets_first_field(check: "GateCheck", values: Values) -> bool:
@@ -136,7 +136,8 @@ class GateCheck:
     def __post_init__(self) -> None:
         if "scores" in self.needs and self.expected_rows is None:
             raise GateError(
-                f"gate check {self.kind}: needs scores, has no expected: bad scores would pass"
+                f"gate check {self.kind}: needs scores but has no expected_rows, so bad scores "
+                "would pass"
             )
 
     def compute_rows(self, evidence: Evidence, demands: Demands) -> list[Check]:
@@ -149,7 +150,8 @@ class GateCheck:
         if not rows or any(row.kind != self.kind for row in rows):
             kinds = [row.kind for row in rows]
             raise GateError(
-                f"gate check {self.kind}: returned rows of kinds {kinds}; expected its own"
+                f"gate check {self.kind}: returned rows of kinds {kinds}; expected rows of kind "
+                f"{self.kind} only, and at least one"
             )
         return rows
 
@@ -165,7 +167,7 @@ class GateCheck:
 
     @property
     def stage(self) -> int:
-        """Return how many kinds of scores it needs. Rows of checks with lower stages come first."""
+        """Return how many kinds of scores the check needs. Rows of lower stages come first."""
         return sum(need in self.needs for need in ("scores", "champion", "slices"))
 
     @property
@@ -203,23 +205,24 @@ SETTINGS = (
         default=0.95,
         ge=0.8,
         lt=1,
-        doc="One-sided: of models that are no better, however many are tried on one test split "
-        "against one champion, any passes with probability 1 - confidence, as far as docs/gate.md "
-        "says. Of ``slice_regression``: a model without a bad slice is stopped with that.",
+        doc="One-sided: however many models that are no better are tried on one test split against "
+        "one champion, the chance that any of them passes is at most 1 - confidence, under the "
+        "conditions in docs/gate.md. For ``slice_regression``: the same limit on the chance that a "
+        "model without a bad slice is rejected.",
     ),
     Field(
         name="range",
         form="margins",
         gt=0,
         doc="Metric → the largest difference of two of its values, 1 for an accuracy: comparisons "
-        "then hold for any distribution within it. A workload's own metrics have theirs.",
+        "then hold for any distribution within it. A workload declares its own metrics' ranges.",
     ),
     Field(
         name="clip",
         form="margins",
         gt=0,
-        doc="Metric → the largest difference of a group that counts, in the metric's unit; larger "
-        "ones count as this. Comparisons then hold for any distribution.",
+        doc="Metric → the limit to which a group's difference is clipped, in the metric's unit. "
+        "Comparisons then hold for any distribution.",
     ),
     Field(
         name="min_groups",
@@ -247,8 +250,8 @@ SETTINGS = (
         value_type=str,
         default="pass",
         choices=("pass", "reject"),
-        doc="What the comparisons give while the registry holds no Approved package to compare "
-        "with. All other checks are made as ever, and ``pass`` needs some.",
+        doc="Outcome of the comparisons while the registry has no Approved package to compare "
+        "with. All other checks still run, and ``pass`` requires at least one of them.",
     ),
 )
 """Fields that belong to no single check. Every gate that reads scores gets them as arguments."""
@@ -297,7 +300,7 @@ def list_fields() -> tuple[Field, ...]:
 
 
 def list_defaults() -> dict[str, Any]:
-    """Return each field with the value that it has if the recipe leaves it out."""
+    """Return the default value of each field, by name."""
     return {f.name: {} if f.form != "value" else f.default for f in list_fields()}
 
 

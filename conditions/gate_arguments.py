@@ -32,8 +32,8 @@ def build_arguments(
     characters each.
 
     Args:
-        values: field to value, of all fields. For ``threshold``: name to its placeholder.
-        directions: metric to the better values, ``lower`` or ``higher``.
+        values: values of all fields, by name. ``threshold`` maps each name to its placeholder.
+        directions: better values of each metric, ``lower`` or ``higher``.
         champion: ARN of the model package to compare with, or ``none``, or ``unresolved``.
         look_number: number of this comparison in the ledger (``pipelines.registry.ledger``), or 0
             if unknown. It is passed only to a gate that compares with a champion.
@@ -59,7 +59,7 @@ def build_arguments(
 def _format_arguments(
     chosen_fields: Iterable[Field], values: Values, directions: Mapping[str, str]
 ) -> list[Any]:
-    """Return the arguments of these fields."""
+    """Return the job's arguments for the values of these fields."""
     words: list[Any] = []
     for field in chosen_fields:
         name, value = f"--{field.name}", values[field.name]
@@ -132,7 +132,7 @@ def read_demands(options: argparse.Namespace) -> Demands:
 
 
 def _parse_thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
-    """Parse (name, value) pairs; return name to threshold."""
+    """Parse (name, value) pairs; return the thresholds by name."""
     thresholds = {}
     for name, text in pairs:
         bound, _, metric = name.partition("_")
@@ -146,7 +146,7 @@ def _parse_thresholds(field: Field, pairs: list[list[str]]) -> dict[str, float]:
 
 
 def _parse_margins(field: Field, triples: list[list[str]]) -> dict[str, float]:
-    """Parse (metric, direction, margin) triples; return metric to margin."""
+    """Parse (metric, direction, margin) triples; return the margins by metric."""
     margins = {}
     for metric, direction, text in triples:
         margins[metric] = _parse_number(text)

@@ -77,7 +77,7 @@ def read_number(evaluation: Any, *path: str) -> float | None:
 
 
 def to_finite_number(value: Any) -> float | None:
-    """Return ``value`` as a finite float, or None for anything else, also booleans and strings."""
+    """Return ``value`` as a finite float; None for anything else, including booleans and text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -17,7 +17,7 @@ from trainyard.common.errors import GateError
 from trainyard.common.hashes import file_sha256, hash_existing_file
 
 Outcome = Literal["pass", "reject", "none"]
-"""Outcome of all checks of a kind. ``none``: no check of the kind was asked for."""
+"""Outcome of all checks of a kind. ``none``: the recipe declares no check of the kind."""
 
 
 class GateFacts(TypedDict, total=False):
@@ -61,11 +61,11 @@ class Gate(GateFacts):
     artifact_sha256: str | None
     """Hash of the judged model.tar.gz."""
     metrics: dict[str, float | None]
-    """Metric to its value on the test split, in its own unit."""
+    """Value of each metric on the test split, by name, in its own unit."""
     champion_metrics: dict[str, float | None]
-    """Metric to the champion's value; empty without a champion."""
+    """The champion's value of each metric, by name; empty without a champion."""
     baselines: dict[str, dict[str, float | None]]
-    """Baseline to metric to value."""
+    """Each baseline's metrics: {baseline: {metric: value}}."""
 
 
 class RecipeRecord(TypedDict):
@@ -82,34 +82,34 @@ class RecipeRecord(TypedDict):
 
 
 class OriginRecord(TypedDict):
-    """The part of provenance.json that the definition knows. ``pipelines.compile`` writes it."""
+    """The part of provenance.json known at compile time. ``pipelines.compile`` writes it."""
 
     format: int
     pipeline: str
     workload: str
     primary_metric: str
     directions: dict[str, str]
-    """Metric to the better values: ``lower`` or ``higher``."""
+    """Better values of each metric, by name: ``lower`` or ``higher``."""
     account: dict[str, Any]
     commit: str
     changes_sha256: str | None
     """Hash of the uncommitted changes, or null if there are none."""
     recipe: RecipeRecord
     lock: dict[str, str | None]
-    """File that lists the installed packages to its hash, or to null if there is no such file."""
+    """Hash of each file that lists packages to install, by path; null if the file is missing."""
     seed: int | None
     training: dict[str, Any]
     """``code_sha256`` of the code and settings that affect the weights, and ``start_from``."""
     images: dict[str, dict[str, str | None]]
-    """Step to its ``uri``, and its ``digest`` if the URI ends in one."""
+    """For each step, the ``uri`` of its image, and the ``digest`` if the URI ends in one."""
     code: dict[str, dict[str, str]]
-    """Step to (S3 URI of a folder that it runs, to the folder's hash)."""
+    """For each step, the code folders that it runs: {step: {S3 URI of the folder: its hash}}."""
     definition_sha256: str
     """Hash of the definition, computed with this record's name left blank."""
 
 
 class RunRecord(TypedDict):
-    """The part of provenance.json that only the execution knows; null if evidence is missing."""
+    """The part of provenance.json known only after the run; null if evidence is missing."""
 
     artifact_sha256: str | None
     artifact_bytes: int | None
@@ -118,7 +118,7 @@ class RunRecord(TypedDict):
     checkpoint_step: int | None
     """Number of optimizer steps that the weights have been trained for."""
     identity: str | None
-    """Name of the training, from the code that actually ran."""
+    """Identity of the training, computed from the code that actually ran."""
     dataset_fingerprint: str | None
     train_fingerprint: str | None
     test_fingerprint: str | None
@@ -131,10 +131,11 @@ class RunRecord(TypedDict):
     evaluation_sha256: str | None
     gate_sha256: str | None
     scores_sha256: dict[str, str]
-    """Score table to its hash."""
+    """Hash of each table of scores, by file name."""
     verdict: Literal["pass", "reject"]
     training_precision: NotRequired[str]
-    """Type of the training's matrix products: what ``precision: auto`` became; only of our loop."""
+    """Data type of the training's matrix products, to which ``precision: auto`` was resolved; only
+    for our loop."""
     champion: str | None
     base: NotRequired[dict[str, Any]]
     """The model that the training started from: sha256, model_package, uri. Only if there was
@@ -171,7 +172,7 @@ class Evidence:
     scores: "ScoreTables | None" = None
     """The scores of single examples, or None if no check needs them."""
     comparisons: Mapping[str, MetricComparison] = field(default_factory=dict)
-    """Metric to the comparison of the two models, for checks that need ``champion``."""
+    """Comparisons of the two models, by metric, for checks that need ``champion``."""
     slices: list[Slice] = field(default_factory=list)
     """Slices that checks have judged, for gate.json."""
 
@@ -184,14 +185,14 @@ class Evidence:
                 ``scores``.
         """
         if self.scores is None:
-            raise GateError("a check looks at the scores, but its entry does not say so in needs")
+            raise GateError("a check reads the scores, but its entry does not list scores in needs")
         return self.scores
 
 
 # The provenance record of a verdict, which the gate's job writes next to gate.json.
 #
-# ``provenance.json`` contains what the definition knew (commit, recipe, code, images: see
-# ``pipelines.compile.provenance_asset``) and what the execution adds: the artifact, the data, the
+# ``provenance.json`` contains facts known at compile time (commit, recipe, code, images: see
+# ``pipelines.compile.provenance_asset``) and facts of the execution: the artifact, the data, the
 # evidence, the verdict. ``record.json`` contains the part of it that the Register step passes to
 # the model registry, all as strings. No torch, no SDK.
 
@@ -237,7 +238,7 @@ def observe_run(
     gate_sha256: str | None,
     scores_sha256: Mapping[str, str],
 ) -> RunRecord:
-    """Return the part of the record that only the execution knows.
+    """Return the part of provenance.json that is known only after the run.
 
     Args:
         evaluation: content of evaluation.json, unchecked.
@@ -274,7 +275,7 @@ def observe_run(
 
 
 def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
-    """Return the metadata for the model registry, by name."""
+    """Return the customer metadata of the model package: facts from provenance.json, by name."""
     names = (
         "commit",
         "changes_sha256",

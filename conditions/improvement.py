@@ -38,7 +38,7 @@ class Improvement:
     high: float
     """One-sided upper limit at the chosen confidence. It may be inf."""
     effective_groups: float
-    """(Σ weight)² / Σ weight² over groups (Kish): as informative as so many equal groups."""
+    """(Σ weight)² / Σ weight² over groups (Kish): the equivalent number of equal groups."""
     method: Method
 
 
@@ -60,6 +60,7 @@ class Groups:
 
     @property
     def value(self) -> float:
+        """Return the improvement: Σ difference / Σ weight."""
         return float(self.difference.sum() / self.weight.sum())
 
     def compute_p_at_most(self, bound: float) -> float:

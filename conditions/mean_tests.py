@@ -104,6 +104,7 @@ def pearson_p_value(values: Floats) -> float:
     scaled_values = values / -least
 
     def sum_weighted(tilt: float) -> float:
+        """Return the weighted sum of the values for λ = ``tilt``, up to a factor."""
         return float((scaled_values / np.sqrt(1 + tilt * scaled_values)).sum())
 
     if sum_weighted(0.0) <= 0:  # the sum is above 0 except for rounding

@@ -104,6 +104,7 @@ def make_undecided_rows(
 
 
 def _make_undecided(demands: Demands, reason: str) -> ScoreChecks:
+    """Return a failed row for every check of the scores, all with the same reason."""
     return ScoreChecks(
         checks=make_undecided_rows(demands, reason, is_pass=False, compared_only=False)
     )
@@ -124,7 +125,7 @@ COLD_START = (
 
 
 def _build_table_request(demands: Demands) -> TableRequest:
-    """Return what to read of the score tables for the checks that the recipe asks for."""
+    """Return the request for the parts of the score tables that the recipe's checks need."""
     needs = {need for check in select_score_checks(demands) for need in check.needs}
     champion = None if demands.champion in (NONE, UNRESOLVED_ARN) else demands.champion
     metrics = list_compared_metrics(demands.values)
@@ -150,8 +151,8 @@ def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
         raise GateError(error)
     if evaluated_champion.get("arn") != demands.champion:
         raise GateError(
-            f"the evaluation is of champion {evaluated_champion.get('arn')}, the gate was given "
-            f"{demands.champion}"
+            f"the evaluation scored champion {evaluated_champion.get('arn')}, but the gate was "
+            f"given {demands.champion}"
         )
 
 

@@ -2,7 +2,7 @@
 
 The second table is the champion's, or a baseline's. The files are not trusted:
 anything that is missing, damaged, not finite or not of the same examples is a ``GateError``, which
-becomes a reason. What is compared of a table is held in memory: 8 bytes a number.
+becomes a reason. Only the columns to compare are held in memory, at 8 bytes a number.
 """
 
 import json
@@ -43,20 +43,20 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRequest:
-    """Description of the scores to read."""
+    """Request for a part of the tables of scores."""
 
     metrics: Mapping[str, Direction]
     """Metrics to compare with the champion's."""
     champion: str | None
     """ARN of the champion; None without one: then only the model's scores are read."""
     other: str | None = None
-    """Name of the table of scores that is read beside the model's."""
+    """Name of the table of scores that is read in addition to the model's."""
     slices: bool = False
     calibration: bool = False
     range: Mapping[str, float] = field(default_factory=dict)
-    """Metric to the largest difference of two of its values, according to the recipe."""
+    """Largest difference of two values of a metric, by metric, according to the recipe."""
     clip: Mapping[str, float] = field(default_factory=dict)
-    """Metric to the largest difference of a group that counts."""
+    """Limit to which a group's difference is clipped, by metric."""
     level: float = 0.05
     """Significance level for which the bets of the exact test are chosen."""
 
@@ -81,7 +81,7 @@ class ScoreTables:
     """Metadata of the model's table."""
     other_description: Mapping[str, Any]
     totals: Mapping[str, tuple[float, float, float]]
-    """Metric to (the model's sum, the other model's sum, the weight)."""
+    """(The model's sum, the other model's sum, the weight) of each metric, by name."""
     groups: int
 
     @property
@@ -150,7 +150,7 @@ class ScoreTables:
         return pa.table({"group": self.rows["group"], "difference": difference, "weight": weight})
 
     def _sum_groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
-        """Return the sums of independent groups: clipped, and joined if they may be alike."""
+        """Return the sums of independent groups: clipped, and joined if ordered or too many."""
         counts = weight > 0
         # Clip before the groups are joined, because the range is that of one group.
         group, difference, weight = group[counts], difference[counts], weight[counts]
@@ -264,7 +264,7 @@ def _merge_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
     if merged_table.num_rows != examples:
         raise GateError(
             f"{name}.parquet: one example is in several groups, and would count as evidence more "
-            "than once: give every example a name of its own, and leave out copies"
+            "than once: give every example a unique name, and leave out copies"
         )
     names = [f"{column}_{how}" for column, how in sums + firsts]
     back = dict(zip(names, (column for column, _ in sums + firsts), strict=True))
@@ -279,13 +279,16 @@ def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> d
     try:
         metadata = json.loads((schema.metadata or {})[b"trainyard"])
     except (KeyError, ValueError, RecursionError):
-        raise GateError(f"{name}: does not say what it is; Evaluate writes its metadata") from None
+        raise GateError(f"{name}: lacks the metadata trainyard, which Evaluate writes") from None
     kind = (metadata.get("format"), metadata.get("model")) if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or kind != (1, model):
         raise GateError(f"{name}: is not a table of scores of the {model} in format 1")
     champion = metadata.get("champion")
     if request.champion is not None and champion != request.champion:
-        raise GateError(f"{name}: is of champion {champion}, the gate was given {request.champion}")
+        raise GateError(
+            f"{name}: holds scores of champion {champion}, but the gate was given "
+            f"{request.champion}"
+        )
     directions = metadata.get("metrics")
     for metric, direction in request.metrics.items():
         stated_direction = directions.get(metric) if isinstance(directions, dict) else None
@@ -377,7 +380,7 @@ def _sum_metric(rows: pa.Table, metric: str) -> tuple[float, float, float]:
     if not np.isfinite([own_total, other]).all():
         raise GateError(f"{metric}: a score is not finite")
     if weight <= 0:
-        raise GateError(f"{metric}: the weights add up to nothing")
+        raise GateError(f"{metric}: the weights add up to 0")
     return own_total, other, weight
 
 
@@ -394,12 +397,12 @@ def _refuse_beyond_range(tables: ScoreTables, metric: str) -> None:
     if excess[worst] > 1e-6 * largest * weight[worst]:
         raise GateError(
             f"{metric}: an example's values differ by {abs(difference[worst]):.6g} on a weight of "
-            f"{weight[worst]:g}, and their range is declared to be {largest:g}; correct gate.range"
+            f"{weight[worst]:g}, but their declared range is {largest:g}; correct gate.range"
         )
 
 
 def _sum_by_keys(table: pa.Table, keys: list[str]) -> pa.Table:
-    """Return sums over the rows of equal keys, with their number."""
+    """Return the sums over rows with equal keys, and the number of these rows."""
     sums = table.group_by(keys, use_threads=False).aggregate(
         [("difference", "sum"), ("weight", "sum"), ("weight", "count")]
     )

@@ -139,6 +139,6 @@ def _make_untested_row(
         value=None,
         confidence=confidence,
         passed=False,
-        reason=f"{metric}: none of {untested_count} slices has examples and groups enough to be "
+        reason=f"{metric}: none of {untested_count} slices has enough examples and groups to be "
         "tested",
     )

@@ -26,6 +26,7 @@ def make_verdict_condition(
     """
 
     def read(path: str) -> JsonGet:  # allowed in every type of step since sagemaker-python-sdk#2506
+        """Return a reference to the value at ``path`` in gate.json."""
         return JsonGet(step_name=gate.name, property_file="Gate", json_path=path)
 
     report = gate.properties.ProcessingOutputConfig.Outputs["gate"].S3Output.S3Uri

@@ -44,7 +44,7 @@ MOST_NODES = 16
 
 TRAINING_OPTIONS = ("model", "layers", "hidden", "shapes", "tokens", "sequence", "global_batch",
                     "region", "rows", "fine_tune")  # fmt: skip
-"""Options that describe a training; a recipe already contains all of this."""
+"""Options that describe the training; a recipe already contains all of these values."""
 
 
 def read_recipe_training(
@@ -55,7 +55,7 @@ def read_recipe_training(
         typer.Option(
             "--set",
             metavar="FIELD=VALUE",
-            help="Override one field of the recipe; without one, as trainyard advise has it.",
+            help="Override one field of the recipe; without --recipe, as in trainyard advise.",
         ),
     ] = NOT_GIVEN,
     environment: EnvOption = None,
@@ -63,13 +63,13 @@ def read_recipe_training(
         Path | None, typer.Option(help="Shards, for a workload that needs data to be traced.")
     ] = None,
     apply: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the recipe that adopts the first.")
+        Path | None, typer.Option(metavar="FILE", help="Write a recipe with the first layout.")
     ] = None,
     trace: Annotated[
         bool,
         typer.Option(
             "--trace",
-            help="Instead: trace the workload's model, and keep its shapes for plan and validate.",
+            help="Only trace the workload's model, and store its shapes for plan and validate.",
         ),
     ] = False,
 ) -> Mapping[str, Any]:
@@ -95,6 +95,7 @@ def read_recipe_training(
     training = derive_model(recipe_config, recipe, data)
 
     def conclude(advice: Advice) -> None:
+        """Print remarks on the advice; with ``apply``, also write the recipe that adopts it."""
         is_text = not values["as_json"]
         if is_text:
             for line in iter_remarks(advice, recipe_config, training.assumptions):
@@ -162,22 +163,24 @@ def _derive_job_setting(job: Mapping[str, Any]) -> Setting:
 
 
 def iter_remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Iterator[str]:
-    """Yield what the recipe's batch and time limit mean for the advice, and the assumptions."""
+    """Yield remarks for the user: layouts that our loop refuses, the recipe's batch and time limit,
+    and the assumptions.
+    """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101
     if advice.count.refusal_count:
         yield (
-            f"{advice.count.refusal_count:,} layouts our loop refuses, such as: "
+            f"{advice.count.refusal_count:,} layouts are refused by our loop; one reason: "
             f"{advice.count.refusal}"
         )
     if advice.ranking:
         first = advice.ranking[0]
         setting = first.setting
         yield (
-            f"train.loop.global_batch {loop.global_batch} stays, whatever the number of GPUs: here "
-            f"data-parallel ranks ({setting.data_parallel}) × micro-batches "
-            f"({setting.accumulation}) × their size ({setting.micro_batch}); more GPUs leave a "
-            "rank fewer, and a pipeline more idle"
+            f"train.loop.global_batch {loop.global_batch} stays the same for any number of GPUs: "
+            f"here data-parallel ranks ({setting.data_parallel}) × micro-batches "
+            f"({setting.accumulation}) × their size ({setting.micro_batch}); with more GPUs, a "
+            "rank has fewer micro-batches and a pipeline idles more"
         )
         minutes = first.hours.p90 * 60
         if minutes > recipe.train.max_runtime_minutes:
@@ -213,7 +216,7 @@ def _apply(
 
 
 def _must_describe_model(values: Mapping[str, Any]) -> bool:
-    """Return whether the options have to describe the training's model."""
+    """Return whether the options must describe the training's model."""
     return values["recipe"] is None and needs_shape(values)
 
 

@@ -46,7 +46,7 @@ from trainyard.runs.execution import Execution
 from trainyard.runs.run_display import find_model_package
 from trainyard.terminal import Need, console, needs, run
 
-LONGEST = 1024  # characters of an ApprovalDescription
+LONGEST = 1024  # maximum characters of an ApprovalDescription
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Approval:
 def approve(
     arn: str, *, reason: str | None = None, recipe: Any = None, deep: bool = False
 ) -> Approval:
-    """Approve the package, if its evidence is unchanged and it was compared with today's champion.
+    """Approve the package if its evidence is unchanged and the champion is still the compared one.
 
     Every byte of the artifact and of the evidence is hashed.
 
@@ -218,8 +218,8 @@ def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> No
     if override_lines and not reason:
         raise GateError(
             f"{arn}: not approved: the run does not follow its recipe: "
-            f"{'; '.join(override_lines)}. Say why this is right with --reason TEXT, which is "
-            "recorded; or start the pipeline without it"
+            f"{'; '.join(override_lines)}. Justify this with --reason TEXT, which is recorded, or "
+            "start the pipeline without overrides"
         )
 
 
@@ -236,7 +236,7 @@ def _require_only_change(sagemaker: Any, group: str, arn: str, earlier_packages:
             f"Approved at the same time: {', '.join(other_packages)}. " if other_packages else ""
         )
         raise GateError(
-            f"{group}: another decision came at the same time. {undone}{remark}The champion is "
+            f"{group}: another decision was made at the same time. {undone}{remark}The champion is "
             f"now {packages[0] if packages else 'none'}; if that is not what you want, reject it"
         )
     return packages[0]
@@ -262,7 +262,7 @@ def _find_artifact_etag(evidence: Evidence) -> str | None:
 
 
 def _open_registry(reference: str) -> Any:
-    """Return a client for the region in an ARN; for a name, for the environment's region."""
+    """Return a SageMaker client for the region in an ARN; for a name, the environment's region."""
     return create_client(
         "sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None
     )
@@ -285,13 +285,16 @@ def main(
     environment: EnvOption = None,
     deep: Annotated[bool, typer.Option("--deep", help="Hash the train split too.")] = False,
     execution: Annotated[
-        str | None, typer.Option(metavar="ARN", help="The package that this execution registered.")
+        str | None,
+        typer.Option(metavar="ARN", help="Decide on the package that this execution registered."),
     ] = None,
     automatic: Annotated[
-        bool, typer.Option("--automatic", help="Only where the recipe says approval: automatic.")
+        bool,
+        typer.Option("--automatic", help="Approve only if the recipe says approval: automatic."),
     ] = False,
     reject_for: Annotated[
-        str | None, typer.Option("--reject", metavar="REASON", help="Reject it, and record why.")
+        str | None,
+        typer.Option("--reject", metavar="REASON", help="Reject the package, and record why."),
     ] = None,
     rollback: Annotated[
         str | None,

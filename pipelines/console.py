@@ -27,11 +27,12 @@ from trainyard.language.expressions import as_given, index_parameters
 from trainyard.terminal import extend_verb, run
 
 # Approvals go through ``pipelines.approve``, with all its checks. Starts go through
-# ``pipelines.start``: it passes the champion to the execution, takes its number in the ledger and
-# checks the budget.
+# ``pipelines.start``: it passes the champion to the execution, takes the next number in the ledger
+# of looks at the test split, and checks the budget.
 
 
 def _is_our_package(package: Description) -> bool:
+    """Return whether the package is ours: only ours name a provenance record."""
     return "provenance_uri" in (package.get("CustomerMetadataProperties") or {})
 
 
@@ -47,18 +48,19 @@ def _describe_approval(package: Description) -> list[str]:
     except (Absent, KeyError) as error:
         raise GateError(f"{evidence.arn}: cannot be approved: {error}") from None
     lines = [
-        "pipelines.approve does it: every byte of the artifact and of the evidence is hashed and "
-        "compared with the record first, which takes a while, and the look at the test split is "
-        "counted again. What does not match is not approved.",
+        "This runs pipelines.approve: every byte of the artifact and of the evidence is first "
+        "hashed and compared with the record, which takes a while, and the look at the test split "
+        "is counted again. A package that does not match its record is not approved.",
         "Its verdict rests on a comparison with "
         f"{'no champion' if verdict_champion in NOBODY else verdict_champion}.",
-        "The call UpdateModelPackage follows, with your comment and what was checked.",
+        "Then UpdateModelPackage is called, with your comment and the results of the checks.",
     ]
     lines += [f"Differs from its recipe: {override}." for override in override_lines]
     return [*lines, "Because of that a comment is needed."] if override_lines else lines
 
 
 def _approve(package: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
+    """Approve the package by ``pipelines.approve``, with the form's comment as the reason."""
     try:
         approve(package["ModelPackageArn"], reason=form_values.get("comment", "").strip() or None)
     except (Absent, KeyError) as error:
@@ -74,9 +76,9 @@ def _is_our_pipeline(pipeline: Description) -> bool:
 def _describe_start(pipeline: Description) -> list[str]:
     """Return the lines shown before a start."""
     return [
-        "pipelines.start does it: it tells the run who the champion is now, takes the next number "
-        "in the ledger of looks at the test split, and refuses a run beyond the recipe's budget. "
-        "Name and description are not given."
+        "This runs pipelines.start: it tells the run which model is the champion now, takes the "
+        "next number in the ledger of looks at the test split, and refuses a run beyond the "
+        "recipe's budget. Name and description are not passed on."
     ]
 
 

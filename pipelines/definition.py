@@ -123,7 +123,7 @@ def build(
 
 OUTSIDE = ("budget.", "deploy.", "monitor.", "promotion.", "train.fallback_instance_types",
            "aws.input_keys")  # fmt: skip
-"""Recipe fields that are not in the definition: their paths, or how these begin."""
+"""Recipe fields that are not in the definition: their paths, or prefixes of these."""
 
 
 def _iter_outside_fields(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
@@ -254,7 +254,7 @@ class Compilation:
         )
 
     def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
-        """Create the step that gives the verdict."""
+        """Create the step that runs the gate's checks and writes the verdict."""
         recipe = self.recipe
         return make_gate_step(
             self.context,
@@ -302,6 +302,7 @@ class Compilation:
         return [transform_step(self.context, config, model=model, register=register, **options)]
 
     def _evaluate_by_script(self, train: TrainingStep, script: Project) -> ProcessingStep:
+        """Create the step that scores the model by the user's evaluation script."""
         recipe = self.recipe
         register, gate = recipe.register_, recipe.gate
         bounds: dict[Leaks, float | None] = {
@@ -328,7 +329,7 @@ class Compilation:
         return self.evaluation is None and self.recipe.samples_spec.has_summary
 
     def _find_split_uris(self, shard: ProcessingStep | None) -> Splits:
-        """Return split name to URI of its shards: the shard step's, or the recipe's."""
+        """Return the URI of each split's shards, by name: the shard step's, or the recipe's."""
         data = self.recipe.data
         if data and data.shards:
             return {name: f"{data.shards.rstrip('/')}/{name}" for name in SPLITS}
@@ -336,6 +337,7 @@ class Compilation:
         return {name: build_output_uri(shard, name) for name in names} if shard else {}
 
     def _build_context(self) -> StepContext:
+        """Return the settings and callbacks that all steps share."""
         recipe, account = self.recipe, self.account
         vpc = recipe.aws.vpc
         return StepContext(
@@ -358,13 +360,13 @@ class Compilation:
         )
 
     def _add_step_code(self, step: str) -> str:
-        """Return the URI of a step's code; for a training script, this is the script's folder
-        without any code of ours.
+        """Add a step's code to the session's assets; return its URI. For a training script, this is
+        the script's folder without any code of ours.
         """
         return self.session.add(self._collect_step_files(step))
 
     def _collect_step_files(self, step: str) -> dict[str, bytes]:
-        """Return the files that a step's job is given, name to content."""
+        """Return the content of the files that a step's job is given, by name."""
         if step == "train" and self.project:
             return dict(self.project.files)
         recipe = self.recipe
@@ -379,7 +381,10 @@ class Compilation:
         return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
 
     def _find_wheels_uri(self, step: str) -> str | None:
-        """Return the URI of the wheels that a step's job installs; None if it installs none."""
+        """Return the URI of the wheels that a step's job installs; None if it installs none.
+
+        Also add the wheelhouse to ``wheelhouses``.
+        """
         if not self.recipe.packages.wheelhouse:
             return None
         script = {

@@ -58,13 +58,13 @@ def main(
     environment: EnvOption = None,
     overridden: SetOption = NOT_GIVEN,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Serve again what served before.")
+        bool, typer.Option("--rollback", help="Serve the previous model again.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Verify by a few small reads only.")
+        bool, typer.Option("--quick", help="Verify with a few small reads only.")
     ] = False,
 ) -> None:
-    """Deploy a package to the recipe's endpoint, or return to what served before."""
+    """Deploy a package to the recipe's endpoint, or return to the previous model."""
     recipe_config = load(recipe, overridden, environment)
     refuse_other_caller(find_account(recipe_config.aws, environment), recipe_config.aws.region)
     if rollback:

@@ -31,31 +31,34 @@ from trainyard.permissions.role_template import dump
 from trainyard.terminal import errors, run
 
 Form = StrEnum("Form", ["CLOUDFORMATION", "TERRAFORM"])
-"""Language of infrastructure; a member's value is its name in small letters, as of the others."""
+"""Template language. Here and below, a member's value is its name in lower case."""
 Extra = StrEnum("Extra", ["STORAGE", "MESSAGES", "SERVING"])
-"""What a pipeline needs beside it."""
+"""Further parts that a pipeline needs."""
 Ci = StrEnum("Ci", ["CODEPIPELINE", "GITHUB", "GITLAB"])
 """CI system that plans and upserts the pipeline at each commit."""
 
 
 def main(
     recipe: RecipeOption,
-    form: Annotated[Form, typer.Option("--as", help="The language.")],
+    form: Annotated[Form, typer.Option("--as", help="The template language.")],
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
     roles: Annotated[
-        bool, typer.Option(help="The derived roles, too; else the recipe's are referred to.")
+        bool, typer.Option(help="Create the derived roles; otherwise refer to the recipe's.")
     ] = True,
-    group: Annotated[bool, typer.Option(help="The model package group, too.")] = True,
+    group: Annotated[bool, typer.Option(help="Create the model package group.")] = True,
     part: Annotated[
         Extra | None,
         typer.Option(
-            help="The bucket with its key; messages and a schedule; or deployment and monitor."
+            help="Instead: bucket and key; messages and schedule; or deployment and monitoring."
         ),
     ] = None,
-    ci: Annotated[Ci | None, typer.Option(help="The roles, and CodePipeline's builds.")] = None,
+    ci: Annotated[
+        Ci | None, typer.Option(help="Instead: the CI system's roles, and CodePipeline's builds.")
+    ] = None,
     key: Annotated[
-        bool, typer.Option(help="Storage's key, too; else the recipe's is referred to.")
+        bool,
+        typer.Option(help="With --part storage: create the key; otherwise refer to the recipe's."),
     ] = True,
 ) -> None:
     """Print a template that CloudFormation or Terraform can deploy."""
@@ -90,6 +93,7 @@ def main(
 
 
 def _print(form: Form, name: str, document: dict[str, Any], tags: Mapping[str, str]) -> None:
+    """Print the template as CloudFormation's YAML or as Terraform's JSON."""
     terraform = form is Form.TERRAFORM
     print(as_terraform(name, document, tags) if terraform else dump(document), end="")
 

@@ -1,4 +1,4 @@
-"""Test whether an endpoint's requests still match what its model was trained on; say if to retrain.
+"""Test whether an endpoint's requests still match the training data; say whether to retrain.
 
 python -m pipelines.monitor --recipe recipes/prod.yaml [--until 2026-11-28]
 python -m pipelines.monitor --recipe recipes/prod.yaml --start [--parameter InputUri=s3://…]
@@ -30,7 +30,7 @@ from trainyard.common.errors import RecipeError
 from trainyard.terminal import console, parse_pairs, run
 
 MAX_QUIET_ROWS = 15
-"""Most rows without drift in the table."""
+"""Maximum number of rows without drift in the table."""
 
 
 def advise_retraining(period: Period) -> tuple[bool, str]:
@@ -38,9 +38,9 @@ def advise_retraining(period: Period) -> tuple[bool, str]:
     empty, moved_features, worse = map(period.list_drifted_features, (MISSING, VALUES, QUALITY))
     if empty:
         names = ", ".join(empty)
-        return False, f"do not retrain yet: first look why {names} are missing as often as they are"
+        return False, f"do not retrain yet: first find out why values of {names} are missing"
     if moved_features or worse:
-        reasons = [f"{', '.join(moved_features)} moved"] if moved_features else []
+        reasons = [f"{', '.join(moved_features)} drifted"] if moved_features else []
         reasons += [f"{', '.join(worse)} is worse than when it was evaluated"] if worse else []
         return True, f"retrain on newer records: {'; '.join(reasons)}"
     return False, "no drift: no need to retrain"
@@ -75,10 +75,10 @@ def main(
     overridden: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
     until: Annotated[
-        datetime | None, typer.Option(help="End of the days looked at, in UTC; default: now.")
+        datetime | None, typer.Option(help="End of the compared days, in UTC; default: now.")
     ] = None,
     start_run: Annotated[
-        bool, typer.Option("--start", help="Start the pipeline if it has to be trained again.")
+        bool, typer.Option("--start", help="Start the pipeline if the model should be retrained.")
     ] = False,
     parameter: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for that run.")
@@ -88,7 +88,7 @@ def main(
     recipe_config = load(recipe, overridden, environment)
     monitor, deploy = recipe_config.monitor, recipe_config.deploy
     if monitor is None or deploy is None:
-        raise RecipeError(f"{recipe}: monitor: is missing; say monitor: {{}} beside deploy")
+        raise RecipeError(f"{recipe}: monitor: is missing; set monitor: {{}} in addition to deploy")
     if start_run and not monitor.retrain:
         raise RecipeError("--start: the recipe does not allow it; set monitor.retrain: true")
     parameters = parse_pairs("--parameter", parameter)

@@ -38,18 +38,19 @@ def check(name: str) -> None:
     """Check that ``name`` can be the name of a pipeline, a bucket and a package.
 
     Raises:
-        RecipeError: it cannot.
+        RecipeError: ``name`` cannot be used.
     """
     package = name.replace("-", "_")
     if not VALID.fullmatch(name) or len(name) not in LENGTHS:
         raise RecipeError(
-            f"the project's name {name!r}: must be 3 to 30 small letters and digits, single "
-            "hyphens between them, a letter first: it names a pipeline, a bucket and a "
+            f"the project's name {name!r}: must be 3 to 30 lower-case letters and digits, with "
+            "single hyphens between them and a letter first: it names a pipeline, a bucket and a "
             "Python package"
         )
     if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *RESERVED_NAMES}:
         raise RecipeError(
-            f"the project's name {name!r}: is a module of Python or ours; take another"
+            f"the project's name {name!r}: is the name of a Python or Trainyard module; choose "
+            "another"
         )
 
 
@@ -92,11 +93,11 @@ def main(
     project: Annotated[Path, typer.Argument(help="the new folder; its name is the project's")],
     like: Annotated[str, typer.Option(help=", ".join(list_kinds()))] = "table",
 ) -> None:
-    """Write a project that can be trained, gated and registered at once, as a start of your own."""
+    """Write a starter project that can be trained, gated and registered immediately."""
     folder = project.resolve()
     for path in write(folder, like):
         console.print(str(path), markup=False, highlight=False)
-    console.print(f"{folder / 'README.md'} has the next commands", markup=False, highlight=False)
+    console.print(f"next steps: see {folder / 'README.md'}", markup=False, highlight=False)
 
 
 if __name__ == "__main__":

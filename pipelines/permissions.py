@@ -40,7 +40,7 @@ def read_recipe_subject(
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
     root: Annotated[
-        str | None, typer.Option(help="Without a recipe: s3://… under which an upsert writes.")
+        str | None, typer.Option(help="Without a recipe: the s3://… prefix of upserted objects.")
     ] = None,
     to_deploy: Annotated[
         bool,

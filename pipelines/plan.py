@@ -40,13 +40,15 @@ def read_recipe_subject(
     environment: EnvOption = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Compare with this environment, not what is deployed."),
+        typer.Option(metavar="NAME", help="Compare with this environment, not the deployment."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write it for python -m pipelines.upsert --plan.")
+        Path | None, typer.Option(help="Write the plan for python -m pipelines.upsert --plan.")
     ] = None,
 ) -> Mapping[str, Any]:
-    """Return the command's arguments with the recipe as the subject of the plan."""
+    """Return the command's arguments with the recipe as the subject of the plan.
+    With ``against``, print how two environments of the recipe differ, and exit.
+    """
     if recipe is None:
         return {}
     if out:
@@ -66,10 +68,11 @@ def _build_subject(
     *,
     as_json: bool,
 ) -> PlanSubject:
-    """Return the recipe as the subject of a plan: how to make the plan, print it, and conclude."""
+    """Return the recipe as the subject of a plan: functions that create, serialize and save it."""
     definitions: list[Any] = []
 
     def make_plan() -> Plan:
+        """Compile the recipe and plan it; also append the definition to ``definitions``."""
         resolve(load(recipe, overrides, environment).aws)  # reports errors before loading the SDK
         from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
@@ -77,6 +80,7 @@ def _build_subject(
         return plan_pipeline(definitions[0])
 
     def conclude(plan: Plan) -> None:
+        """Write the plan to ``out``; raise PlanError if it is over the budget."""
         if not plan.budget.holds:
             raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
         if out:

@@ -72,7 +72,7 @@ class Environments:
     source: Recipe
     target: Recipe
     account: str
-    """Number of the target's account."""
+    """ID of the target's account."""
 
     @property
     def way(self) -> PromotionRoute:
@@ -100,7 +100,7 @@ class Environments:
 
 
 def _group_arn(group: str, region: str, role: str) -> str:
-    """Return the group's ARN; a name is of a group in the account of the role."""
+    """Return the group's ARN; a group given by name is in the role's account."""
     if group.startswith("arn:"):
         return group
     _, partition, *_ = role.split(":")
@@ -121,8 +121,8 @@ def read_both_environments(
     target = load(recipe, overridden, environment)
     if target.promotion is None:
         raise RecipeError(
-            f"{recipe}: environments.{environment}.promotion: is missing; say source: ENVIRONMENT "
-            "and reader: ROLE_ARN, and python -m pipelines.promote --policies prints what both "
+            f"{recipe}: environments.{environment}.promotion: is missing; set source: ENVIRONMENT "
+            "and reader: ROLE_ARN; python -m pipelines.promote --policies prints what both "
             "accounts need"
         )
     source = load(recipe, overridden, target.promotion.source)
@@ -144,9 +144,9 @@ def promote(arn: str, sides: Environments) -> str:
     there.
 
     Raises:
-        GateError: the package was not Approved by someone who may; something does not match its
-            record, in either account; a policy lets others in; the target's gate rejects it; or it
-            was promoted before.
+        GateError: the package was not Approved by an allowed approver; something does not match its
+            record, in either account; a policy grants access to others; the target's gate rejects
+            it; or it was promoted before.
         ServiceError: AWS refused.
     """
     way = sides.way
@@ -179,7 +179,7 @@ def promote(arn: str, sides: Environments) -> str:
 
 
 def _read_approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> dict[str, str]:
-    """Return who approved the package and why; raise GateError if it was not one who may."""
+    """Return who approved the package and why; raise GateError if this is no allowed approver."""
     package, arn = evidence.registered_package, evidence.arn
     status = package.get("ModelApprovalStatus")
     if status != "Approved":
@@ -192,7 +192,7 @@ def _read_approval(evidence: Evidence, way: PromotionRoute, sides: Environments)
     ):
         expectation = ", ".join(approvers) or f"a role of account {way.source}"
         raise GateError(
-            f"{arn}: was last changed by {approver or 'nobody known'}; expected {expectation}"
+            f"{arn}: was last changed by {approver or 'an unknown caller'}; expected {expectation}"
         )
     return {
         "package": arn,
@@ -227,7 +227,7 @@ def _require_checks(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str
 
 
 def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
-    """Return check name to status; raise GateError at the first mismatch."""
+    """Return the status of each check, by name; raise GateError at the first mismatch."""
     if wrong := find_first_mismatch(findings):
         raise GateError(f"{arn}: not promoted: {wrong.name} does not match: {wrong.detail}")
     return {finding.name: finding.status for finding in findings}
@@ -302,6 +302,7 @@ def _register(
     group = sides.target.register_.model_package_group
 
     def write_record(hop: Promotion) -> dict[str, Any]:
+        """Write the record with this promotion; return CreateModelPackage's request."""
         new_record = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
         bucket, key = split(f"{folder}/{FILE}")
         with service_errors(f"writing {folder}/{FILE}"):
@@ -330,7 +331,7 @@ def _register(
 
 
 def _group_exists(sagemaker: Any, group: str) -> bool:
-    """Return whether the group exists; one given by its ARN, in another account, is assumed to
+    """Return whether the group exists. A group given by its ARN, in another account, is assumed to
     exist.
     """
     if group.startswith("arn:"):

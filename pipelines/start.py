@@ -15,7 +15,7 @@ train.fallback_instance_types, from the Train step.
 
 An execution of our pipeline is given the champion: at its start, the group's package that the
 recipe's endpoint serves, or the latest Approved one. So it can be repeated with the same champion,
-whatever is approved later.
+even if another package is approved later.
 """
 
 import json
@@ -75,16 +75,16 @@ def start(
     Args:
         champion: ARN of a model package, or ``none``; default: it is looked up.
         over_budget: why the execution may cost more than the deployed recipe's budget; recorded.
-        rerun: start from one of its steps; parameters that are left out keep the earlier
-            execution's values, but champion and look are the current ones, unless a reused step was
-            given others.
+        rerun: earlier execution, and the step to start from; parameters that are left out keep the
+            earlier execution's values, but champion and look are the current ones, unless a reused
+            step was given others.
         fresh: refuse an execution whose training would be the cached result.
 
     Raises:
         RecipeError: the pipeline has no such parameter, or its value is of another type; or the
             shards of an earlier execution are not where this one would mount them.
-        PlanError: the execution may cost more than the budget, or its training is cached although
-            it must be ``fresh``.
+        PlanError: the execution may cost more than the budget, or its training would be a cached
+            result although ``fresh`` is set.
         ServiceError: the pipeline does not exist, or AWS refused.
     """
     with service_errors(f"starting pipeline {pipeline}"):
@@ -130,8 +130,8 @@ def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
             if "Execution.PipelineExecutionId" in json.dumps(system.get("DirectoryPath")):
                 raise RecipeError(
                     f"--from: step {step.name} mounts the shards of its own run on file system "
-                    f"{system['FileSystemId']} (train.fsx), those of {rerun.source} lie in that "
-                    "run's folder; start --from Shard, or set train.input_mode to FastFile"
+                    f"{system['FileSystemId']} (train.fsx), but those of {rerun.source} are in "
+                    "that run's folder; start --from Shard, or set train.input_mode to FastFile"
                 )
 
 
@@ -151,12 +151,13 @@ def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) ->
 def _take_look(
     s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Return the parameter with the number of this look at the test split, and count the look; []
-    if it needs none.
+    """Return the parameter with the number of this look at the test split, and write the look to
+    the ledger; return [] if the execution needs no look.
     """
     if ledger.PARAMETER in parameters:
         raise RecipeError(
-            f"--parameter {ledger.PARAMETER}: the ledger says which look at the test split it is"
+            f"--parameter {ledger.PARAMETER}: cannot be set, because the ledger counts the looks "
+            "at the test split; leave it out"
         )
     test_look = ledger.take(s3, definition, parameters)
     if test_look is None:
@@ -171,8 +172,8 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
     for name in parameters:
         if name not in parameter_names:
             raise RecipeError(
-                f"--parameter {name}: a run of this pipeline cannot change it: what its recipe's "
-                "pipeline.overridable does not list is constant; "
+                f"--parameter {name}: a run of this pipeline cannot change it: parameters that "
+                "the recipe's pipeline.overridable does not list are constant; "
                 f"{suggest_nearest(name, parameter_names)}"
             )
     for name, value in parameters.items():
@@ -190,13 +191,14 @@ def _check_before_start(
     over_budget: str | None,
     fresh: bool,
 ) -> dict[str, str]:
-    """Print what the cache cannot know, and check the budget.
+    """Print warnings about overwritten input data, and check the budget.
 
     Return the execution's description as an argument of the start request, if it exceeds the budget
     for a reason; otherwise {}.
 
     Raises:
-        PlanError: it may not exceed the budget, or must be ``fresh`` and its training is cached.
+        PlanError: the execution may exceed the budget and no reason is given, or ``fresh`` is set
+            and the training would be a cached result.
     """
     s3 = create_client("s3", sagemaker.meta.region_name)
     recipe = read_recorded_recipe(s3, definition)
@@ -208,7 +210,7 @@ def _check_before_start(
             run = f" of run {outcome.source.id}" if outcome.source else ""
             raise PlanError(
                 f"pipeline {pipeline}: {outcome.step} would be the cached result{run}: the cache "
-                f"compares the data's address, not the data; {NEW_DATA}. Nothing was started"
+                f"compares the data's URI, not the data; {NEW_DATA}. Nothing was started"
             )
     for remark in find_overwritten(s3, upcoming_run.document, upcoming_run.outcomes, NEW_DATA):
         console.print(f"! {remark}", style="bold magenta", highlight=False, markup=False)
@@ -217,7 +219,7 @@ def _check_before_start(
         return {}
     if not over_budget:
         raise PlanError(
-            f"pipeline {pipeline}: budget: {verdict.text}, and upsert it; or start this one run "
+            f"pipeline {pipeline}: budget: {verdict.text}, and upsert it; or start only this run "
             "with --over-budget REASON, which is recorded. Nothing was started"
         )
     console.print(f"over budget: {verdict.text.partition(';')[0]}", highlight=False)
@@ -251,7 +253,7 @@ def follow(
         if instance_type is None:
             break
         types.add(instance_type)
-        console.print(f"no capacity: the training on {instance_type} instead", highlight=False)
+        console.print(f"no capacity: training again on {instance_type}", highlight=False)
         rerun, parameters[TYPE] = plan(STEP, arn, pipeline, region), instance_type
         arn = start_again(parameters, rerun, region)
     if status == 0:
@@ -266,10 +268,11 @@ def read_recipe_pipeline(
     environment: EnvOption = None,
     champion: ChampionOption = None,
     over_budget: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")
+        str | None,
+        typer.Option(metavar="REASON", help="Exceed the recipe's budget; the reason is recorded."),
     ] = None,
 ) -> Mapping[str, Any]:
-    """Return the command's arguments that say how our pipeline is started."""
+    """Return the command's arguments: pipeline, region, and the functions that start and follow."""
     name, region, account = resolve_pipeline(recipe, overrides, values["pipeline"], environment)
     assert name is not None  # noqa: S101 (the command requires --recipe or --pipeline)
     region = region or values["region"]
@@ -277,6 +280,7 @@ def read_recipe_pipeline(
     def start_pipeline(
         parameters: Mapping[str, str], rerun: RerunPlan | None, region: str | None
     ) -> str:
+        """Start the pipeline after checking the caller's account; return the execution's ARN."""
         refuse_other_caller(account, region)
         options = {"champion": champion, "over_budget": over_budget, "region": region}
         return start(name, parameters, rerun=rerun, **options)

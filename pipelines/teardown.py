@@ -34,10 +34,10 @@ from trainyard.common.errors import PlanError, ServiceError
 from trainyard.terminal import console, run
 
 AT_ONCE = 1000
-"""Most keys of one DeleteObjects request (Amazon S3 API reference)."""
+"""Maximum number of keys in one DeleteObjects request (Amazon S3 API reference)."""
 
 ALARMS = 100
-"""Most names of one DeleteAlarms request (CloudWatch API reference)."""
+"""Maximum number of names in one DeleteAlarms request (CloudWatch API reference)."""
 
 STAYS = """\
 Not removed: jobs, which SageMaker keeps, and their logs; raw data; the ledger of looks,
@@ -51,10 +51,10 @@ def main(
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove it, after the pipeline's name was typed.")
+        bool, typer.Option("--remove", help="Remove this, after you type the pipeline's name.")
     ] = False,
 ) -> None:
-    """List what the pipeline left; with --remove, remove it."""
+    """List the resources and objects that the pipeline left; with --remove, remove them."""
     from pipelines.definition import from_recipe
 
     recipe_config = load(recipe, overrides, environment)
@@ -77,15 +77,15 @@ def main(
     if not remove:
         return
     if typer.prompt(f"Type {definition.name} to remove this") != definition.name:
-        raise PlanError("that is not the pipeline's name: nothing was removed")
+        raise PlanError("this is not the pipeline's name; nothing was removed")
     s3 = create_client("s3", definition.region)
     with (
         service_errors(f"removing what pipeline {definition.name} left"),
         upsert_lock.hold_lock(s3, place, definition.name, LOCK_SECONDS) as lock,
     ):
         if list_leftovers(*arguments) != leftovers:
-            raise PlanError("something changed meanwhile: nothing was removed; list it again")
-        # To read everything a second time may have taken longer than the lock lasts.
+            raise PlanError("something changed in the meantime; nothing was removed: list it again")
+        # Reading everything a second time may have taken longer than the lock lasts.
         lock.renew()
         if leftovers.endpoint_resources:
             _remove_deployed(leftovers.endpoint_resources, definition.region)
@@ -103,7 +103,7 @@ def _build_table(leftovers: Contents, name: str, group: str, root: str) -> Table
         f"objects in {root}",
         _format_size(leftovers.removable_objects),
         "removed",
-        "no model rests on them",
+        "no registered model depends on them",
     )
     if leftovers.kept_objects:
         models = ", ".join(arn.rpartition(":")[2] for arn in leftovers.models)
@@ -122,9 +122,13 @@ def _build_table(leftovers: Contents, name: str, group: str, root: str) -> Table
     ):
         table.add_row(*row)
     if leftovers.exists:
-        runs = f"{len(leftovers.executions)} executions registered models that are there"
+        runs = f"{len(leftovers.executions)} executions registered models that still exist"
         is_kept = bool(leftovers.executions)
-        state = ("kept", runs) if is_kept else ("removed", "no model rests on its executions")
+        state = (
+            ("kept", runs)
+            if is_kept
+            else ("removed", "no registered model depends on its executions")
+        )
         table.add_row(f"pipeline {name}", "", *state)
     if leftovers.packages or ":" in group:
         reason = (
@@ -132,7 +136,9 @@ def _build_table(leftovers: Contents, name: str, group: str, root: str) -> Table
         )
         table.add_row(f"model package group {group}", "", "kept", reason)
     else:
-        table.add_row(f"model package group {group}", "", "removed", "it is empty, if it is there")
+        table.add_row(
+            f"model package group {group}", "", "removed", "it is empty, or does not exist"
+        )
     return table
 
 
@@ -140,7 +146,7 @@ def _build_endpoint_rows(resources: EndpointResources) -> Iterator[tuple[str, st
     """Yield the table's rows about an endpoint and its resources."""
     if resources.status:
         state = "kept" if resources.kept_by else "removed"
-        reason = resources.kept_by or "what it serves is not registered any more"
+        reason = resources.kept_by or "the model that it serves is no longer registered"
         yield f"endpoint {resources.endpoint}", resources.status, state, reason
     label = "its models, configurations, alarms"
     if resources.kept_names:
@@ -150,7 +156,7 @@ def _build_endpoint_rows(resources: EndpointResources) -> Iterator[tuple[str, st
 
 
 def _list_resource_names(resources: EndpointResources) -> Iterator[str]:
-    """Yield one line for each name, because names would be broken in a table."""
+    """Yield one line for each resource that is kept or removed: a table would break long names."""
     if resources.kept_by:
         name = resources.endpoint
         yield f"kept: endpoint {name}: aws sagemaker delete-endpoint --endpoint-name {name}"
@@ -180,6 +186,7 @@ def _format_size(objects: dict[str, int]) -> str:
 
 
 def _remove_objects(s3: Any, bucket: str, keys: Sequence[str]) -> None:
+    """Delete the objects, AT_ONCE per request; raise ServiceError if one was not deleted."""
     for start in range(0, len(keys), AT_ONCE):
         batch = keys[start : start + AT_ONCE]
         answer = s3.delete_objects(
@@ -189,7 +196,7 @@ def _remove_objects(s3: Any, bucket: str, keys: Sequence[str]) -> None:
             first = failures[0]
             raise ServiceError(
                 f"s3://{bucket}/{first['Key']}: {first['Code']}: {first['Message']}; "
-                f"{len(failures)} objects of this request are still there: list again"
+                f"{len(failures)} objects of this request still exist: list again"
             )
 
 

@@ -38,7 +38,7 @@ from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.terminal import Need, console, needs, run
 
 LOCK_SECONDS = 600.0  # time after which others may take over the lock of an upsert that died
-SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given
+SETTLES = 5  # seconds within which DescribePipeline must show the update
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,9 @@ def upsert(
 def _refuse_over_budget(
     sagemaker: Any, definition: CompiledPipeline, target_state: State, *, exists: bool
 ) -> None:
-    """Check the budget of the next execution, as a plan does; nothing is uploaded yet."""
+    """Raise PlanError if the next execution would exceed the recipe's budget, as a plan predicts
+    it.
+    """
     if definition.budget.usd_per_run is None:
         return
     parameters = build_champion_parameters(sagemaker, target_state.document, {}, None)
@@ -120,19 +122,22 @@ def _refuse_over_budget(
 
 
 def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
-    """Refuse if another upsert finished between our first look at the pipeline and our lock,
-    because what we showed would be wrong.
+    """Raise PlanError if another upsert changed the pipeline after we read it and before we held
+    the lock, because what we showed would be wrong.
     """
     if current and (
         first_look is None or first_look.state.fingerprint != current.state.fingerprint
     ):
         raise PlanError(
             f"pipeline {current.state.name}: {current.by} changed it at "
-            f"{current.changed_at:%H:%M:%S}, while this upsert began; nothing was changed: look at "
+            f"{current.changed_at:%H:%M:%S}, while this upsert was starting; nothing was changed: "
+            "check "
             "python -m pipelines.plan, and try again"
         )
     if first_look and current is None:
-        raise PlanError(f"pipeline {first_look.state.name}: it was deleted meanwhile; try again")
+        raise PlanError(
+            f"pipeline {first_look.state.name}: it was deleted in the meantime; try again"
+        )
 
 
 def _apply(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:
@@ -158,7 +163,7 @@ def _format_aws_tags(tags: Any) -> list[dict[str, str]]:
 
 
 def _verify(sagemaker: Any, target_state: State) -> None:
-    """Check that the pipeline is as requested: other tools may not respect the lock."""
+    """Raise PlanError if the pipeline is not as requested: other tools may not respect the lock."""
     for attempt in range(SETTLES + 1):
         deployment = deployed_pipeline.describe(sagemaker, target_state.name)
         if deployment and deployment.state.fingerprint == target_state.fingerprint:
@@ -175,7 +180,7 @@ def _verify(sagemaker: Any, target_state: State) -> None:
 @needs(Need(("recipe", "plan"), exclusive=False))
 def main(
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", help="The recipe's YAML file; else the plan's.")
+        Path | None, typer.Option("--recipe", help="The recipe's YAML file; default: the plan's.")
     ] = None,
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
@@ -183,7 +188,7 @@ def main(
         Path | None, typer.Option("--plan", help="Apply this plan.json exactly, or nothing.")
     ] = None,
     lock_seconds: Annotated[
-        float, typer.Option(help="How long others wait for an upsert that died.", min=1)
+        float, typer.Option(help="Seconds after which others may take over the lock.", min=1)
     ] = LOCK_SECONDS,
     start_it: Annotated[bool, typer.Option("--start", help="Start an execution.")] = False,
     champion: ChampionOption = None,
@@ -201,6 +206,7 @@ def main(
     if start_it or wait:
 
         def start_pipeline(parameters: Any, rerun: Any, region: str | None) -> str:
+            """Start an execution and return its ARN; ``follow`` calls it for a rerun."""
             options = {"champion": champion, "region": region}
             return start(definition.name, parameters, rerun=rerun, **options)
 

@@ -53,7 +53,7 @@ def validate_recipe(
 
 
 def _check_shards(recipe: Recipe) -> Iterator[Finding]:
-    """Yield problems of the existing shards; a warning if S3 cannot be read."""
+    """Yield the problems of the dataset ``data.shards``, if set; a warning if S3 cannot be read."""
     if recipe.data is None or recipe.data.shards is None:
         return
     from pipelines.registry.package_evidence import Absent, Evidence

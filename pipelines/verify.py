@@ -26,7 +26,9 @@ def main(
         typer.Option(help="A checkout at the package's commit; default: the current one."),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Hash every byte of the dataset.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Only checks with small reads.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run only the checks that read little.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check a registered model against its provenance; exit with 0 only if nothing mismatches."""

@@ -24,29 +24,29 @@ def find_differences(requirements: Path) -> Iterator[str]:
     try:
         from packaging.requirements import InvalidRequirement, Requirement
     except ModuleNotFoundError:
-        yield "packaging is not installed, so pip has to look"
+        yield "packaging is not installed, so pip has to check"
         return
     text = requirements.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         try:
             requirement = Requirement(line.partition(" --hash")[0])
         except InvalidRequirement:
-            yield f"{line} is for pip to read"
+            yield f"only pip can parse {line}"
             continue
         if requirement.extras or requirement.url:
-            yield f"{requirement} is for pip to resolve"
+            yield f"only pip can resolve {requirement}"
         elif requirement.marker is None or requirement.marker.evaluate():
             try:
                 installed_version = version(requirement.name)
             except PackageNotFoundError:
                 yield (
-                    f"{requirement.name} is not installed, wanted is "
+                    f"{requirement.name} is not installed, required is "
                     f"{requirement.specifier or 'any'}"
                 )
                 continue
             if not requirement.specifier.contains(installed_version, prereleases=True):
                 yield (
-                    f"{requirement.name} {installed_version} is installed, wanted is "
+                    f"{requirement.name} {installed_version} is installed, required is "
                     f"{requirement.specifier}"
                 )
 
@@ -83,7 +83,8 @@ class WorkerProcess:
         """Return the process's next message.
 
         Args:
-            died: returns an error's text for how the process ended, such as ``SIGKILL``.
+            died: function that returns the error message, given how the process ended, such as
+                ``SIGKILL``.
 
         Raises:
             TrainyardError: ``work`` raised it, or the process is dead.
@@ -101,7 +102,7 @@ class WorkerProcess:
         return message
 
     def end(self) -> None:
-        """Kill the process, and wait for its end."""
+        """Kill the process, and wait until it has ended."""
         self._process.kill()
         self._process.join()
         self.pipe.close()

@@ -49,8 +49,8 @@ class StepContext:
     """KMS key (id, ARN or alias) for outputs; None for the account's default."""
 
     volume_key: Callable[[str], str | None]
-    """Instance type to the KMS key of its volume; None if the hardware encrypts its disks, for
-    which the service refuses a key.
+    """Function that returns the KMS key of an instance type's volume; None if the hardware encrypts
+    its disks, for which the service refuses a key.
     """
 
     subnets: tuple[str, ...]
@@ -69,15 +69,19 @@ class StepContext:
     """Tags of every job and of the model package group."""
 
     code: Callable[[str], str]
-    """Step name to the S3 URI of that step's code, which is named by its content."""
+    """Function that returns the S3 URI of a step's code, by the step's name; the URI contains a
+    hash of the code.
+    """
 
     wheels: Callable[[str], str | None]
-    """Step name to the S3 URI of the wheels that the step's job installs; None if it uses
-    an index.
+    """Function that returns the S3 URI of the wheels that a step's job installs, by the step's
+    name; None if the job uses a package index.
     """
 
     pip: Callable[[str], Mapping[str, str]]
-    """Folder of the wheels in a job to pip's settings there, as environment variables."""
+    """Function that returns pip's settings as environment variables, given the wheels' folder in
+    the job.
+    """
 
     cache: CacheConfig | None
     """The step cache's settings; None if the cache is off."""
@@ -101,8 +105,8 @@ class StepContext:
 
 
 Splits = Mapping[str, str | PipelineVariable]
-"""The dataset: ``train``, ``validation`` and ``test``, and ``summary`` if the shard step wrote one
-of the train split, to the S3 URI of its folder; empty if there is no dataset.
+"""S3 URIs of the dataset's folders: ``train``, ``validation`` and ``test``, and ``summary`` if the
+shard step wrote one of the train split; empty if there is no dataset.
 """
 
 CODE = "/opt/ml/processing/input/code"

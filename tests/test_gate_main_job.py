@@ -151,7 +151,7 @@ def first(cloud) -> tuple[Run, str]:
     """A training that was too short, registered and approved: the champion."""
     deploy(cloud)
     run = Run(cloud, start(NAME, {"MaxSteps": "20"}))
-    return run, run.approve("parameter MaxSteps was 20, the pipeline's is 300")
+    return run, run.approve("parameter MaxSteps was 20, the pipeline's default is 300")
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +237,7 @@ def test_what_was_judged_as_another_look_or_beside_another_model_is_not_approved
     with pytest.raises(GateError, match="look 1000.* judged as look 1: .*superiority"):
         check_due_look(evidence, counted, CHECKOUT)
     check_champions_model(evidence, first[1])
-    with pytest.raises(GateError, match="what was scored as champion"):
+    with pytest.raises(GateError, match="the model scored as champion"):
         check_champions_model(evidence, longer.arn)
 
 

@@ -258,7 +258,7 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
     assert "checks match" in described["ApprovalDescription"]
     assert approve(one).note == "it was already Approved"
 
-    with pytest.raises(GateError, match=f"compared with no champion, and {one} is Approved"):
+    with pytest.raises(GateError, match=f"compared with no champion, although {one} is Approved"):
         approve(rival)
     two = another(one)
     assert approve(two, reason=WHY).champion == two
@@ -278,7 +278,7 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
 def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
     """Of this run: its parameter; of the pipeline: what its upsert set."""
     arn = another(GateMaxBitsPerByte="8.25")
-    said = "parameter GateMaxBitsPerByte was 8.25, the pipeline's is 8.5"
+    said = "parameter GateMaxBitsPerByte was 8.25, the pipeline's default is 8.5"
     with pytest.raises(GateError, match=said) as refused:
         approve(arn)
     assert "--set train.loop.max_steps=4" in str(refused.value)
@@ -307,7 +307,7 @@ def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered, m
     given[given.index("max_bits_per_byte") + 1] = "99.0"
     [finding] = run_checks(evidence, {"demands": QUICK["demands"]})
     assert finding.status == "mismatch"
-    assert "--threshold max_bits_per_byte 99.0, the recipe in the record says 8.5" in finding.detail
+    assert "--threshold max_bits_per_byte 99.0, but the recorded recipe says 8.5" in finding.detail
 
 
 def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered):
@@ -356,7 +356,7 @@ def test_the_console_approves_by_the_same_checks_or_not_at_all(registered):
     assert status() == "PendingManualApproval"
     said = asked(OWNERS, "")
     assert "Differs from its recipe: the pipeline was upserted with --set" in said
-    assert "Say why this is right" in said and status() == "PendingManualApproval"
+    assert "Justify this with" in said and status() == "PendingManualApproval"
     asked(OWNERS, WHY)
     assert status() == "Approved"
     reject(arn, "a test")

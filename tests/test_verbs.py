@@ -77,7 +77,8 @@ def test_all_that_is_missing_is_said_at_once(module: str, capsys: pytest.Capture
     ("verb", "words", "lines"),
     [
         ("pipelines.infra", (), ["--recipe FILE is missing (The recipe's YAML file.)",
-                                 "--as cloudformation|terraform is missing (The language.)"]),
+                                 "--as cloudformation|terraform is missing "
+                                 "(The template language.)"]),
         ("pipelines.promote", (), ["--recipe FILE is missing",
                                    "MODEL_PACKAGE_ARN or --policies ROLE_ARN is missing",
                                    "--env NAME is missing"]),

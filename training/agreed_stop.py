@@ -131,6 +131,7 @@ class Agreement:
         return GO_ON if now - self._since > PATIENCE else None
 
     def _store_agreed_step(self, until: int) -> None:
+        """Record the agreed last step, and wake up the threads that wait for it."""
         with self._condition:
             self._until = until
             self._condition.notify_all()
@@ -195,6 +196,7 @@ class Stop:
         return answer
 
     def _poll_agreement(self) -> None:
+        """Poll the store until the ranks have agreed or the context ends, in a thread."""
         assert self._agreement is not None  # noqa: S101 (the thread needs it to start)
         while not self._end_event.wait(HURRY if self._agreement.has_seen_request else POLL):
             try:

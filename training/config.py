@@ -10,8 +10,8 @@ from trainyard.common.errors import TrainingError
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# Settings that change neither the weights nor their order; changing any other one makes it another
-# training.
+# Settings that change neither the weights nor their order; changing any other one makes it a
+# different training run.
 IMMATERIAL = {
     *Layout.model_fields,
     "checkpoint_interval",
@@ -29,7 +29,7 @@ IMMATERIAL = {
     "validation_samples",
 }
 
-# Those of IMMATERIAL that do shape the weights of a model that draws torch's own random numbers
+# Those of IMMATERIAL that do affect the weights of a model that draws torch's own random numbers
 # (nn.Dropout) or normalises by the micro-batch (BatchNorm).
 BY_BATCH = {
     "compile",
@@ -47,14 +47,15 @@ class TrainConfig(Layout):
     """
 
     max_steps: int = Field(ge=1, examples=[300])
-    """Optimizer steps of the whole training."""
+    """Optimizer steps of the whole training run."""
 
     global_batch: int = Field(ge=1, examples=[16])
     """Samples per optimizer step, over all ranks and micro-batches."""
 
     micro_batch: int = Field(ge=1, examples=[4])
-    """Samples that one rank takes through the model at once. Of a model with BatchNorm, or with
-    dropout other than training.dropout's, it shapes the weights."""
+    """Samples that one rank takes through the model at once. It affects the weights of a model with
+    BatchNorm, or with dropout other than training.dropout's.
+    """
 
     learning_rate: FiniteFloat = Field(gt=0, examples=[0.001])
     """Peak learning rate, reached at the end of the warm-up."""
@@ -75,7 +76,8 @@ class TrainConfig(Layout):
 
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from 0 to its peak; the last step
-    of the training is none of them."""
+    of the training run is not one of them.
+    """
 
     optimizer: Literal["adamw", "lamb"] = "adamw"
     """lamb scales AdamW's step to each layer's weights, for very large global batches."""
@@ -90,26 +92,28 @@ class TrainConfig(Layout):
     """Decay rate of the second moment."""
 
     ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
-    """Decay per step of a moving average of the weights, which is validated and exported in their
-    place; 0: none. In step n it is at most n / (9 + n), so that a short training does not export
-    its initial weights."""
+    """Decay per step of a moving average of the weights, which is validated and exported instead of
+    them; 0: none. In step n it is at most n / (9 + n), so that a short training run does not export
+    its initial weights.
+    """
 
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
 
     precision: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the matrix products. bfloat16: by autocast, weights and optimizer state stay
-    float32. float16: likewise, with dynamic loss scaling; for GPUs before Ampere (V100, T4), which
-    have no bfloat16. float64: all of it, slow; tells rounding from an error where two curves
-    differ. auto: what all machines multiply in fast, bfloat16 or float16, else float32; chosen when
-    the training begins, recorded with the model, and kept where it is resumed."""
+    """Type of the matrix products. bfloat16: by autocast, weights and optimizer state stay float32.
+    float16: likewise, with dynamic loss scaling; for GPUs before Ampere (V100, T4), which have no
+    bfloat16. float64: everything, slow; shows whether two curves differ by rounding or by an error.
+    auto: a type in which all machines multiply fast, bfloat16 or float16, otherwise float32; chosen
+    when the training starts, recorded with the model, and kept when it is resumed.
+    """
 
     float8: Literal["none", "tensorwise", "rowwise"] = "none"
     """Products of the linear layers in the model's blocks in 8 bits, by torchao, on GPUs from
     compute capability 8.9 on (L4, L40S, H100 and later); elsewhere emulated on a processor, to try
     it. tensorwise: one scale for each factor, fastest. rowwise: one for each row, more exact.
     Weights and optimizer state stay float32; the output layer, norms and attention stay in
-    ``precision``. Scales follow from a micro-batch, which so shapes the weights."""
+    ``precision``. Scales depend on the micro-batch, which therefore affects the weights."""
 
     deterministic: bool = False
     """Use only deterministic kernels, even if slower; an operation that has none raises an
@@ -137,10 +141,10 @@ class TrainConfig(Layout):
     """Optimizer steps between two validations; the last step is always validated."""
 
     validation_samples: int = Field(default=256, ge=1)
-    """Largest number of validation samples used."""
+    """Maximum number of validation samples used."""
 
     checkpoint_interval: int = Field(default=500, ge=1)
-    """Optimizer steps between two checkpoints: the most that an interruption costs."""
+    """Optimizer steps between two checkpoints: the maximum that an interruption loses."""
 
     keep_checkpoints: int = Field(default=2, ge=1)
     """Newest complete checkpoints to keep; older ones are deleted, except the one with the best
@@ -249,7 +253,7 @@ class TrainConfig(Layout):
         if self.float8_all_gather and self.float8 != "tensorwise":
             return (
                 "float8_all_gather gathers weights with one scale for each: it needs float8 "
-                f"tensorwise, which is {self.float8}; set one of both"
+                f"tensorwise, but float8 is {self.float8}; change one of the two"
             )
         if self.float8 == "none":
             return None
@@ -267,7 +271,7 @@ class TrainConfig(Layout):
         if self.float8_all_gather and self.cpu_offload:
             return (
                 "float8_all_gather casts weights on the GPU before they are gathered, and "
-                "cpu_offload keeps them on the host: set one of both to false"
+                "cpu_offload keeps them on the host: set one of the two to false"
             )
         if self.float8_all_gather and isinstance(self.reshard_after_forward, int):
             return (
@@ -279,10 +283,10 @@ class TrainConfig(Layout):
 
 
 def parse_hyperparameter(kind: type[Model], name: str, text: str) -> Model:
-    """Parse a job's hyperparameter of this name, JSON.
+    """Parse the JSON value of the job's hyperparameter ``name``.
 
     Raises:
-        TrainingError: it is malformed; names the field.
+        TrainingError: the value is malformed; names the field.
     """
     try:
         return kind.model_validate_json(text)

@@ -29,7 +29,7 @@ class Dropout(nn.Dropout):
     the input is (n, t, …), and ``positions`` contains their t: (t,). A module that is called twice
     in a forward pass drops the same elements twice: use a separate module at each point.
 
-    Outside a training it draws from torch's random state, like ``nn.Dropout``.
+    Outside a training run it draws from torch's random state, like ``nn.Dropout``.
     """
 
     samples: Tensor
@@ -41,6 +41,7 @@ class Dropout(nn.Dropout):
         self.positions: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the samples' mask; in evaluation or without samples, do as ``nn.Dropout``."""
         if not self.training or self.p in (0, 1) or not len(self.samples):
             return super().forward(x)
         if hasattr(x, "placements"):
@@ -59,8 +60,9 @@ class Dropout(nn.Dropout):
         for ranks, placement in enumerate(x.placements):
             if placement.is_partial() or placement.is_shard(0):
                 raise TrainingError(
-                    f"training.dropout.Dropout got a tensor that lies over ranks as {placement}: "
-                    "each rank needs whole samples, and no partial sums; redistribute it before"
+                    "training.dropout.Dropout got a tensor that is distributed over ranks as "
+                    f"{placement}: "
+                    "each rank needs whole samples, and no partial sums; redistribute it first"
                 )
             if placement.is_shard():
                 # Split as ``torch.chunk`` does: the last ranks may have fewer elements, or none.
@@ -105,7 +107,7 @@ def name_places(model: nn.Module) -> list[Dropout]:
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
-    """Return random words for ``count`` samples of a training from position ``first`` on: int32
+    """Return random words for ``count`` samples of a training run from position ``first`` on: int32
     (count, 2).
     """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")

@@ -1,4 +1,4 @@
-"""The inputs that a training's weights depend on, and the identity derived from them. No torch
+"""The inputs that a training run's weights depend on, and the identity derived from them. No torch
 here.
 
 The pipeline definition names the checkpoints' folder in S3 by it. The job, which also knows the
@@ -6,9 +6,9 @@ data and torch version, names its training's folder inside that one. Both call
 ``hash_relevant_code`` to find which code counts.
 
 The identity excludes world size, sharding, strategy, and whatever else changes only the last digits
-(``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes it another
-training, because one cannot tell in general whether a change matters. Of the installed packages
-only torch counts.
+(``training.config.IMMATERIAL``). Code is compared byte by byte: even a changed comment
+gives another identity, because one cannot tell in general whether a change matters. Of the
+installed packages only torch counts.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ JOB = "steps/train/job.py"
 MOST_SHOWN = 3  # files that one message lists at most
 LATER_PARTS = ("tuning", "mixture", "inputs")
 """Parts that were added later: if such a part is None, the identity is computed without it, so
-that it equals that of an older training.
+that it equals that of an older training run.
 """
 
 
@@ -83,12 +83,11 @@ class Parts(BaseModel):
 
     @property
     def code_sha256(self) -> str:
-        """One hash for all the code that counts."""
+        """One hash of all the code that affects the weights."""
         return json_sha256(self.code)
 
     def describe_differences(self, before: "Parts") -> dict[str, str]:
-        """Return a mapping of each part that differs from another training's to a description of
-        how.
+        """Return a description of each part that differs from another training run's, by part.
 
         Settings are listed individually.
         """
@@ -112,7 +111,7 @@ class Parts(BaseModel):
 def build_parts(
     config: TrainConfig, workload: str, settings: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Parts:
-    """Return the parts that are known before the data is.
+    """Return the parts that are known before the data is read.
 
     Args:
         settings: the workload's settings, already validated.

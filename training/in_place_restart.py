@@ -48,8 +48,8 @@ class Attempt:
 
 
 def refuse_what_failed(failure: Path) -> None:
-    """End a restarted rank if the previous attempt failed for a reason that a restart does not
-    change.
+    """End a restarted rank if the previous attempt failed for a reason that a restart cannot
+    fix.
 
     Raises:
         TrainingError: the failure file exists; the message is its content.

@@ -1,4 +1,4 @@
-"""How much a training takes of each of several inputs, and from which step on. No torch here.
+"""How much of each input a training run reads, and from which step on. No torch here.
 
 A weight is relative to the other weights, and gives the input's share of the samples. For the
 language model, whose samples all have the same number of tokens, it is also the share of the
@@ -124,7 +124,7 @@ def _to_exact_fractions(weights: Mapping[str, float]) -> dict[str, Fraction]:
 
 
 def read_mixture(text: str) -> Mixture | None:
-    """Parse the hyperparameter ``mixture``; empty for a training on one input."""
+    """Parse the hyperparameter ``mixture``; return None if it is empty: a run on one input."""
     return parse_hyperparameter(Mixture, "mixture", text) if text else None
 
 

@@ -1,4 +1,4 @@
-"""How the ranks share a training: settings that change speed and memory, never the result.
+"""How the ranks share a training run: settings that change speed and memory, never the result.
 
 No torch here, so that a recipe is checked without it.
 """
@@ -31,7 +31,7 @@ FSDP = (
 class Layout(BaseModel):
     """The part of ``TrainConfig`` that distributes the work over ranks, memory and kernels.
 
-    No field belongs to a training's identity, except for models whose result depends on the
+    No field is part of a training run's identity, except for models whose result depends on the
     micro-batch size (``training.config.BY_BATCH``).
     """
 
@@ -68,7 +68,7 @@ class Layout(BaseModel):
     a rank waits, and the more is sent."""
 
     pipeline_stages_per_rank: int = Field(default=0, ge=0)
-    """Stages of the model on each rank; 0 for the schedule's usual number."""
+    """Stages of the model on each rank; 0 for the schedule's default number."""
 
     zero_stage: int = Field(default=1, ge=1, le=3)
     """State that deepspeed shards. 1: optimizer state, 2: gradients too, 3: weights too."""
@@ -85,8 +85,8 @@ class Layout(BaseModel):
     reshard_after_forward: Literal["default", "always", "never"] | int = "default"
     """Units that free their gathered weights after the forward pass and gather them again in the
     backward pass (fsdp). default: all but the last, and none under pipeline_parallel, which would
-    gather for each micro-batch. A number keeps them sharded over so many ranks (those of a node) in
-    between: more memory than always, but the second gather stays in the node."""
+    gather for each micro-batch. A number keeps them sharded over that many ranks (those of a node)
+    in between: more memory than always, but the second gather stays in the node."""
 
     forward_prefetch: int = Field(default=0, ge=0)
     """Units whose weights a unit requests before it computes, in the forward pass (fsdp). 0: each
@@ -216,8 +216,8 @@ class Layout(BaseModel):
         ):
             raise ValueError(
                 f"activation_checkpointing selective cannot be combined with compile under "
-                f"tensor_parallel {self.tensor_parallel}, where whole compiled blocks are computed "
-                "again; set it to full, or compile to false"
+                f"tensor_parallel {self.tensor_parallel}, where whole compiled blocks are "
+                "recomputed; set it to full, or compile to false"
             )
         if self.shard_degree and not entry.shards:
             others = " and ".join(name for name, strategy in STRATEGIES.items() if strategy.shards)
@@ -234,14 +234,15 @@ class Layout(BaseModel):
         if self.pipeline_parallel == 1:
             if stage_count or name != "1f1b":
                 raise ValueError(
-                    f"pipeline_schedule {name}, pipeline_stages_per_rank {stage_count} are of a "
-                    "pipeline, and pipeline_parallel is 1; raise it, or leave them at 1f1b and 0"
+                    f"pipeline_schedule {name}, pipeline_stages_per_rank {stage_count} apply "
+                    "only to a pipeline, and pipeline_parallel is 1; raise it, or leave them at "
+                    "1f1b and 0"
                 )
             return self
         if stage_count and stage_count > (entry.most or stage_count):
             others = " or ".join(n for n, other in SCHEDULES.items() if other.most is None)
             raise ValueError(
                 f"pipeline_stages_per_rank {stage_count}: pipeline_schedule {name} has "
-                f"{entry.usual} on a rank; leave it at 0, or set pipeline_schedule to {others}"
+                f"{entry.usual} per rank; leave it at 0, or set pipeline_schedule to {others}"
             )
         return self

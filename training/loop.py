@@ -133,12 +133,13 @@ class Loop:
                 raise TrainingError(
                     f"stopped by {requester} after step {self.step}{reason and f': {reason}'}; a "
                     "checkpoint is "
-                    "saved, and a job with the same code, settings and data goes on from it"
+                    "saved, and a job with the same code, settings and data continues from it"
                 )
         if self.average is not None:
             self.average.swap()
 
     def _create_loader(self, train: Dataset) -> Loader:
+        """Return a loader that continues after the steps done so far; also set ``self._order``."""
         config, strategy = self.config, self.strategy
         self._order = samples = order(config, train, self._mixture)
         return Loader(
@@ -213,6 +214,7 @@ class Loop:
         return numbers
 
     def _finish_step(self, validation: Dataset) -> None:
+        """Validate, and save a checkpoint, if they are due after this step."""
         config, clock = self.config, self.strategy.clock
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
@@ -287,6 +289,7 @@ class Loop:
         return totals
 
     def _log(self, rate: float, stall_seconds: float) -> None:
+        """Report the metric line of this step. Collective: call it on every rank."""
         updates = measure_updates(self.strategy.optimizer, self.ranks.device)
         numbers = self._sync_step_numbers(*self._progress.measure_own(), measurements=updates)
         line = self._progress.collect_metrics(numbers, rate, stall_seconds, self._order)
@@ -316,6 +319,7 @@ class Loop:
         )
 
     def _save(self) -> None:
+        """Save a checkpoint of this step, unless that was done already."""
         # The checkpoint of a requested stop may already have been saved by the interval.
         if self.step == self._saved_step:
             return
@@ -331,6 +335,7 @@ class Loop:
         self._saved_step = self.step
 
     def _resume(self) -> None:
+        """Continue from the newest checkpoint, if there is one."""
         step = self.checkpoints.resume(self._collect_state)
         if step is None:
             return
@@ -381,8 +386,8 @@ def select_validation(
     """Return a mapping of input to the global indices of its validation samples.
 
     Without a mixture, the key is "" for all inputs together. With a mixture, equally many samples
-    of each input are taken (fewer if it has fewer), whatever the weights, so that trainings with
-    other weights can be compared. An input may have no samples in this split.
+    of each input are taken (fewer if it has fewer), whatever the weights, so that training runs
+    with other weights can be compared. An input may have no samples in this split.
 
     Raises:
         DataError: no input of the mixture has samples.

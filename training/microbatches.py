@@ -2,7 +2,7 @@
 
 torch's random numbers (``nn.Dropout``) are seeded again for each micro-batch, from (seed, position
 of its first sample, pipeline stage). So the number of data-parallel ranks does not matter, but the
-size of a micro-batch does: for such a model it is part of the training's identity
+size of a micro-batch does: for such a model it is part of the training run's identity
 (``select_batch_settings``). The masks of ``training.dropout`` depend only on the samples.
 
 Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from the
@@ -35,7 +35,7 @@ def select_batch_settings(
     if not depends_on_micro_batch(workload, model) and config.float8 == "none":
         return {}
     settings = config.model_dump(mode="json", include=BY_BATCH)
-    # Omitted if equal, so that older trainings keep their identity.
+    # Omitted if equal, so that older training runs keep their identity.
     if config.stages != config.pipeline_parallel:
         settings["pipeline_stages"] = config.stages
     return settings
@@ -114,10 +114,10 @@ class MicroBatches:
         seed_generators(self._last_seed, self._device)
         if not torch.equal(self._read_random_states(), states):
             raise TrainingError(
-                "the model draws random numbers of torch's in its forward pass, by no module that "
-                "is known to: they depend on micro_batch and on the pipeline's stages. Take "
-                "training.dropout.Dropout, whose masks do not; or set by_batch = True in the "
-                "workload, so that a training with another micro_batch is another one"
+                "the model draws torch's random numbers in its forward pass, outside of the "
+                "modules known to draw them: they depend on micro_batch and on the pipeline's "
+                "stages. Use training.dropout.Dropout, whose masks do not; or set by_batch = True "
+                "in the workload, so that micro_batch becomes part of the training's identity"
             )
 
     def end(
@@ -144,6 +144,7 @@ class MicroBatches:
         return torch.cat([torch.get_rng_state(), *device])
 
     def _give(self, keys: Tensor) -> None:
+        """Set the keys from which the dropout modules draw their masks."""
         for module in self._dropouts:
             module.samples = keys
 
@@ -162,6 +163,7 @@ class StageMicroBatches:
         self._latest: MicroBatches | None = None
 
     def step(self, first: int, device: torch.device) -> None:
+        """Begin a step in all stages; see ``MicroBatches.step``."""
         for micro_batches in self._by_stage.values():
             micro_batches.step(first, device)
 
@@ -173,6 +175,7 @@ class StageMicroBatches:
         self._latest.begin(number)
 
     def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
+        """Finish the step in all stages; see ``MicroBatches.end``."""
         if self._latest is not None:
             self._latest.check()
         for micro_batches in self._by_stage.values():

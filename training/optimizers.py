@@ -44,7 +44,7 @@ def compute_learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def find_decayed(model: nn.Module) -> set[str]:
-    """Return the names of the weights with weight decay: not norms and biases, which have one
+    """Return the names of the weights with weight decay: all but norms and biases, which have one
     dimension.
     """
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
@@ -126,6 +126,7 @@ class Lamb(torch.optim.Optimizer):
                     self._update(parameter, parameter.grad, group)
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: dict) -> None:
+        """Update one weight and its moments; nothing changes if ``found_inf`` is 1."""
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         if not state:
             state["step"] = torch.zeros((), device=parameter.device)

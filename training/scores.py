@@ -77,6 +77,7 @@ def standard_error(pulls: np.ndarray) -> float:
 
 
 def _compute_ratio(above: np.ndarray, below: np.ndarray) -> dict[str, float]:
+    """Return Σ above / Σ below with its standard error; each array has one value per bucket."""
     total = below.sum()
     if not total:
         return {"value": math.nan, "standard_error": math.nan}

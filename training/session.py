@@ -1,4 +1,4 @@
-"""One training as a rank runs it: built from its settings and data, run, exported.
+"""One training run on one rank: built from its settings and data, run, exported.
 
 It is imported only after the settings are read, because it imports torch.
 """
@@ -120,7 +120,9 @@ def run(
         TrainingError: the training cannot continue.
     """
     if has_training_ended():
-        log.info("nothing is left to do: every rank had ended well before one of them died")
+        log.info(
+            "nothing is left to do: every rank had finished successfully before one of them died"
+        )
         return
     flight_recorder.record(job_settings.root / RECORDINGS)
     with start_strategy(
@@ -175,9 +177,9 @@ def _train(
         loop, checkpoints = _create_loop(job_settings, built, strategy, reports, steps)
         watch.step = lambda: loop.step
         if strategy.ranks.rank == 0 and (reason := watch.explain_restart()):
-            log.warning("%s; going on from the checkpoint of step %d", reason, loop.step)
+            log.warning("%s; continuing from the checkpoint of step %d", reason, loop.step)
         loop.train(built.data["train"], built.data["validation"])
-        assert checkpoints.lineage is not None  # _loop set it
+        assert checkpoints.lineage is not None  # _create_loop set it
         _export_model(job_settings, built, strategy, loop, checkpoints.lineage, reports.history)
 
 
@@ -204,6 +206,7 @@ def _create_loop(
 
     # The loop calls this in ``train`` at the earliest, when ``loop`` and ``watcher`` below exist.
     def report_metrics(metrics: Mapping[str, float]) -> None:
+        """Record the step, report its metric line, and act on what the watching rules find."""
         steps.append(int(metrics["step"]))
         reports.report_metrics(metrics)
         for event in watcher.add(metrics) if ranks.rank == 0 else ():
@@ -264,6 +267,7 @@ def _export_model(
 
 
 def _create_trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
+    """Return the trackers that the settings enable."""
     parameters = {
         "workload": job_settings.workload,
         "workload_config": json.dumps(job_settings.settings, separators=(",", ":")),
@@ -284,7 +288,7 @@ def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, his
         return
     step, before = start.metadata.step, config.model_copy(update=start.lineage.parts.settings)
     log.info(
-        "it goes on after step %d of training %s; different since: %s; learning rate %g at step "
+        "it continues after step %d of training %s; different since: %s; learning rate %g at step "
         "%d, then %g by this training's schedule",
         step,
         start.lineage.parts.name,
@@ -293,7 +297,7 @@ def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, his
         step,
         compute_learning_rate(config, step),
     )
-    # Exists if the whole folder of that training was given.
+    # Exists only if the whole folder of that training run was given.
     earlier_history = start.folder.parent / HISTORY
     if earlier_history.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)

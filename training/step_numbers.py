@@ -71,7 +71,7 @@ class Step:
             hint = ""
             if self.scale:
                 note = f" (the loss was scaled by {self.scale:g})"
-                hint = f"; or set precision to float32: float16 ends at 65504{note}"
+                hint = f"; or set precision to float32: the largest float16 number is 65504{note}"
             raise TrainingError(
                 f"{quantity} is {value} at step {self.number} on rank {rank_list}, in the samples "
                 f"at positions {self._format_positions(bad, global_batch)} of the order; nothing "
@@ -80,8 +80,8 @@ class Step:
             )
 
     def _format_positions(self, ranks: Sequence[int], global_batch: int) -> str:
-        """Return the positions in the order that these ranks took; those of all ranks if
-        ``ranks`` is empty.
+        """Return the positions of the samples that these ranks took, as text; those of all ranks
+        if ``ranks`` is empty.
         """
         first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
         all_shares = {*self.shares}
@@ -146,7 +146,9 @@ class DeviceStepMetrics:
     def read(
         self, ranks: Ranks, numbers: Sequence[float] = (), measurements: Tensor | None = None
     ) -> Step:
-        """Read the numbers in one copy from the device. Collective: call it on every rank.
+        """Read the numbers in one copy from the device, and restart the sum of the units.
+
+        Collective: call it on every rank.
 
         Args:
             numbers: further numbers that this rank sends to the others.

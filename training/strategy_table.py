@@ -68,7 +68,7 @@ STRATEGIES = {
         place="deepspeed.DeepSpeed",
         keeps_layers=False,
         float64=False,
-        no_float16="whose own loss scaling leaves out other steps than the loop knows of",
+        no_float16="whose own loss scaling skips steps that the loop does not know of",
         flat_from_stage=3,
     ),
     "smddp": StrategyEntry(place="smddp.Smddp", least_torch="2.4.1"),
@@ -103,7 +103,7 @@ OPTIONS = {
     "float8": OptionEntry(
         field="float8", least_torch="2.10.0", is_used=lambda config: config.float8 != "none"
     ),
-    # With torch 2.8 a rank crashes when such a training ends.
+    # With torch 2.8 a rank crashes when such a training run ends.
     "FSDP with tensor and context parallelism": OptionEntry(
         field="context_parallel",
         least_torch="2.10.0",
@@ -151,13 +151,13 @@ class ScheduleEntry:
         it can.
         """
         if micro_batches < ranks:
-            return f"{ranks} ranks need as many micro-batches to be busy"
+            return f"{ranks} ranks need at least as many micro-batches to be busy"
         rounds = micro_batches // ranks
         if self.rounds and micro_batches % rounds:
             better = micro_batches // ranks * ranks
             return (
                 f"{micro_batches} micro-batches make {micro_batches} / {ranks} = {rounds} rounds, "
-                f"which are not of equally many; {better} or {better + ranks} would do"
+                f"which are not equally large; use {better} or {better + ranks}"
             )
         return None
 

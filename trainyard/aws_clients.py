@@ -34,7 +34,7 @@ def create_client(
 
 
 def assume_role(role: str, name: str, region: str | None = None) -> boto3.Session:
-    """Return a session with the credentials of the role with that ARN; ``name`` is its name.
+    """Return a session with credentials of the role with this ARN; ``name`` is the session's name.
 
     Raises:
         ServiceError: the role's trust policy or the caller's policies do not allow it.

@@ -3,7 +3,7 @@
 The list is in ``trainyard.common.measures``: every measure there appears here. This module only
 returns JSON: it sends nothing, and needs no client. For CloudWatch it returns a CloudFormation
 template. Namespaces, names and dimensions are AWS's own (developer guide, "Metrics for monitoring
-Amazon SageMaker AI with Amazon CloudWatch"); those of a training are the ones in the job's
+Amazon SageMaker AI with Amazon CloudWatch"); those of a training job are the ones in its
 MetricDefinitions. The dashboard's body is JSON in the structure of CloudWatch (API reference,
 "Dashboard body structure").
 """
@@ -21,7 +21,7 @@ MINUTE, DAY = 60, 86400
 def build_cloudwatch_template() -> dict[str, Any]:
     """Return the CloudFormation template of the dashboard and the alarms.
 
-    Its parameters are the pipeline, the SNS topic that the alarms notify, and the longest duration
+    Its parameters are the pipeline, the SNS topic that the alarms notify, and the maximum duration
     of an execution.
     """
     return {
@@ -98,7 +98,7 @@ def _build_alarms() -> dict[str, Any]:
             "An execution has failed", "ExecutionFailed", "Sum", 5 * MINUTE, 1, 1
         ),
         "ExecutionSlow": _build_alarm(
-            "An execution took longer than it should", "ExecutionDuration", "Maximum", 5 * MINUTE,
+            "An execution took longer than allowed", "ExecutionDuration", "Maximum", 5 * MINUTE,
             1, {"Ref": "LongestMilliseconds"},
         ),
         "NoneSucceeded": _build_alarm(

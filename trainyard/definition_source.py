@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trainyard.plan.deployed_pipeline import DeployedPipeline
 
 DefinitionArgument = Annotated[
-    Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition, JSON.")
+    Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition (JSON file).")
 ]
 PipelineOption = Annotated[
     str | None, typer.Option("--pipeline", metavar="NAME", help="A pipeline in AWS, by name.")
@@ -44,7 +44,7 @@ def find_deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     from trainyard.local_state import serve_local_state
     from trainyard.plan.deployed_pipeline import describe
 
-    with serve_local_state(), service_errors(f"looking at pipeline {name}"):
+    with serve_local_state(), service_errors(f"reading pipeline {name}"):
         sagemaker = create_client("sagemaker", region)
         description = describe(sagemaker, name)
     if description is None:

@@ -25,7 +25,7 @@ _VERSION = r"\d+\.\d+(?:\.\d+)?"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image of AWS's, and what is known about its packages."""
+    """An AWS image, and what is known about its packages."""
 
     name: str
     """Repository and version, such as ``pytorch-training 2.9.0``."""
@@ -86,9 +86,9 @@ def find_published_image(uri: str | None) -> Image | None:
 
 
 def find_image(uri: str | None) -> Image | None:
-    """Return what is known of the image with a URI, from what is published and from its tag.
+    """Return what is known about the image with a URI, from AWS's publications and from its tag.
 
-    Return None if neither says anything, such as for an image that is not AWS's.
+    Return None if nothing is known, such as for an image that is not AWS's.
     """
     match = IMAGE.fullmatch(uri or "")
     if not match:

@@ -3,7 +3,7 @@
 ``instance_types.csv`` holds one line for each name in botocore 1.44.5's TrainingInstanceType, which
 includes all of ProcessingInstanceType. The figures are those of EC2's
 DescribeInstanceTypes as karpenter-provider-aws publishes them (website, reference/
-instance-types.md: commit 1d92708 of 2026-08-21; p2 and p3 in its v1.0). Two come from
+instance-types.md: commit 1d92708 of 2026-08-21; p2 and p3 in its v1.0). Two were written from
 memory of AWS's product pages instead: all of p6e-gb200, and the memory of a Trainium chip.
 """
 

@@ -1,5 +1,5 @@
-"""Let commands that only read use the state that ``trainyard run`` left in this folder, if no AWS
-is configured.
+"""Let read-only commands use the state that ``trainyard run`` left in the current folder, if AWS
+is not configured.
 
 This is a separate module because commands use it before they import anything that takes long.
 """
@@ -21,8 +21,8 @@ STATE = Path(".trainyard/aws")
 
 @contextmanager
 def serve_local_state() -> Iterator[None]:
-    """Make boto3 use the state in this folder during the block, if there is one and no AWS is
-    configured.
+    """Make boto3 use the state in the current folder during the block, if there is one and AWS is
+    not configured.
 
     Use the emulator that serves the state now, such as that of ``trainyard run`` in another shell;
     if none does, start one for the block. This is also used as a decorator of commands, but only of
@@ -47,9 +47,9 @@ def serve_local_state() -> Iterator[None]:
                     environment = stack.enter_context(serve(STATE)).env
             except EmulatorError as error:
                 raise ServiceError(
-                    f"no AWS is configured, and {STATE} cannot be looked at: {error}"
+                    f"AWS is not configured, and the state in {STATE} cannot be used: {error}"
                 ) from None
-            errors.print(f"no AWS is configured: this looks at {STATE}", highlight=False)
+            errors.print(f"AWS is not configured: using the state in {STATE}", highlight=False)
             stack.enter_context(apply_environment(environment))
         yield
 

@@ -1,6 +1,6 @@
 r"""Regular expressions of MetricDefinitions, which are not trusted: each has a time limit.
 
-``re`` has no time limit: an expression such as ``(a|aa)+$`` can block the reader of a log for ever
+``re`` has no time limit: an expression such as ``(a|aa)+$`` can block the reader of a log forever
 on one line. ``regex`` has one. It accepts what ``re`` accepts, and of AWS's dialect also ``\p{L}``
 and ``(?<name>…)``. It also matches ``.*loss=(…).*`` in a long line without trying each position.
 """
@@ -48,7 +48,7 @@ class Expression:
 
     @property
     def is_given_up(self) -> bool:
-        """True if it took too long; ``search`` then finds nothing any more."""
+        """True if it took too long; ``search`` then always returns None."""
         return self._seconds_left <= 0
 
     def search(self, line: str) -> "regex.Match[str] | None":
@@ -70,8 +70,8 @@ class Expression:
         return None
 
     def explain_timeout(self, metric: str) -> str:
-        """Return a message for the user that an expression took too long."""
+        """Return the message for the user that the expression of ``metric`` took too long."""
         return (
             f"metric {metric}: its Regex {self.text!r} takes too long on a line of this log and is "
-            "not looked for any more; leave out nested repetitions such as (a|aa)+"
+            "no longer searched for; avoid nested repetitions such as (a|aa)+"
         )

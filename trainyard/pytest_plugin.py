@@ -27,8 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sagemaker-containers",
         choices=["auto", "always", "never"],
-        help="which jobs of sagemaker_endpoint run in podman or docker; else as "
-        "TRAINYARD_EMULATOR_CONTAINERS says, or auto",
+        help="which jobs of sagemaker_endpoint run in podman or docker; default: "
+        "TRAINYARD_EMULATOR_CONTAINERS, or auto",
     )
 
 

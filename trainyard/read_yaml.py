@@ -23,6 +23,7 @@ class BoundedLoader(yaml.SafeLoader):
         self._sizes: dict[yaml.Node, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node as PyYAML does, and raise a YAMLError if it exceeds a limit."""
         is_alias = self.check_event(yaml.AliasEvent)
         mark = self.peek_event().start_mark
         self._depth += 1
@@ -35,7 +36,7 @@ class BoundedLoader(yaml.SafeLoader):
         # A node gets its size when all of it is composed, so an alias to a node without a size is
         # inside that node.
         if is_alias and node not in self._sizes:
-            raise _make_error("an alias stands inside what it names", mark)
+            raise _make_error("an alias is inside the value that it refers to", mark)
         size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _list_children(node))
         if size > MOST:
             raise _make_error(f"has more than {MOST:,} values with its aliases expanded", mark)
@@ -59,7 +60,7 @@ def load_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
         yaml.YAMLError: the text is not YAML, is too large or too deep, or has an invalid value.
     """
     if len(text) > LARGEST:
-        raise yaml.YAMLError(f"has {len(text):,} characters, {LARGEST:,} are read at most")
+        raise yaml.YAMLError(f"has {len(text):,} characters; at most {LARGEST:,} are allowed")
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 (a SafeLoader)
     # Raised for an invalid date, or for a number with thousands of digits.

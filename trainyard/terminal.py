@@ -86,6 +86,7 @@ def extend_verb(
     additions.pop("values")
 
     def main(**values: Any) -> None:
+        """Run the verb with the arguments that the extension replaces or adds."""
         replacements = extension(values, **{name: values[name] for name in additions})
         command(**{name: values[name] for name in options} | dict(replacements))
 
@@ -126,13 +127,14 @@ def run(
 
 
 def make_typer_command(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb in the form for typer: without keyword-only parameters, required ones
-    first.
+    """Return the verb in the form that typer expects: without keyword-only parameters, required
+    ones first.
     """
     return _with_options(command, _list_options(command), command, _needs(command))
 
 
 def _needs(command: Callable[..., None]) -> Sequence[Need]:
+    """Return the requirements that the decorator ``needs`` attached to a verb."""
     return getattr(command, "needs", ())
 
 
@@ -179,6 +181,7 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
     options = _list_options(command)
 
     def check_and_call(**values: Any) -> None:
+        """Raise a RecipeError that lists what is missing, or call the verb."""
         if lines := list_missing_lines(command, values):
             fault = "missing" if all(" is missing" in line for line in lines) else "wrong"
             head = [f"{len(lines)} things are {fault}:"] if len(lines) > 1 else []
@@ -275,7 +278,7 @@ def list_verbs(call: str, files: Mapping[str, Path]) -> None:
         call: how a verb is run, such as ``trainyard VERB``.
         files: mapping of a verb to the file of its module.
     """
-    console.print(f"{call} ...; {call} --help says more\n", markup=False, highlight=False)
+    console.print(f"{call} ...; details: {call} --help\n", markup=False, highlight=False)
     width = max(map(len, files))
     for verb, file in files.items():
         source = file.read_text(encoding="utf-8")
@@ -284,10 +287,10 @@ def list_verbs(call: str, files: Mapping[str, Path]) -> None:
 
 
 def check_writable(out: Path) -> None:
-    """Check that the file ``out`` can be written, so that a command fails before its long work.
+    """Check that the file ``out`` can be written, so that a command fails before it does long work.
 
     Raises:
-        RecipeError: ``out`` is a folder, or its parent folder does not exist, or it is no valid
+        RecipeError: ``out`` is a folder, or its parent folder does not exist, or it is not a valid
             path.
     """
     try:

@@ -30,6 +30,7 @@ def check_against_baseline(
 
 
 def _judge_baseline(evidence: Evidence, demands: Demands) -> list[Check]:
+    """Return the row that compares the primary metric with the recipe's baseline."""
     metric = demands.primary_metric
     direction = demands.directions[metric]
     baseline, margin = demands["below_baseline"], demands["baseline_margin"]

@@ -24,8 +24,8 @@ def check_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
         value=share,
         most=limit,
         demand=demand,
-        missing=f"the evaluation does not say which test {leak_kind} are in train, or looked at no "
-        f"{leak_kind.removesuffix('s')}",
+        missing=f"the evaluation does not say which test {leak_kind} are in train, or it checked "
+        f"no {leak_kind.removesuffix('s')}",
     )
 
 

@@ -9,6 +9,7 @@ from conditions.gate_documents import Evidence
 
 
 def _judge_slice_regression(evidence: Evidence, demands: Demands) -> Iterator[Check]:
+    """Yield one row per metric; also append the judged slices to ``evidence.slices``."""
     from conditions.slices import judge_slices  # imports numpy, so only if slices are judged
 
     for metric, margin in demands["slice_regression"].items():

@@ -27,6 +27,7 @@ def check_against_threshold(
 
 
 def _judge_thresholds(evidence: Evidence, demands: Demands) -> Iterator[Check]:
+    """Yield one row for each ``max_<metric>`` and ``min_<metric>`` of the recipe."""
     for name, threshold in demands["threshold"].items():
         bound, _, metric = name.partition("_")
         yield check_against_threshold(evidence.evaluation, metric, BOUNDS[bound], threshold)

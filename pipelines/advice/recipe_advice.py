@@ -34,12 +34,12 @@ from trainyard.foresight.layouts import Space
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import Shapes
 
-ERROR_CHARACTERS = 300  # most characters of a process's error output in a message
+ERROR_CHARACTERS = 300  # maximum length of a process's error output in a message
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeModel:
-    """Model that a recipe trains, whatever the machines."""
+    """Model that a recipe trains, independent of the machines."""
 
     fields: dict[str, Any]
     """Fields of a ``Setting`` that describe the model."""
@@ -85,7 +85,7 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
     """
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
         build_model_fields(recipe)
-        raise ForesightError("--trace: the language model is foreseen by formula; leave it out")
+        raise ForesightError("--trace: the language model is predicted by formula; omit --trace")
     shapes_key = _make_shapes_key(recipe)
     return traced_shapes.keep(shapes_key, _trace_shapes(recipe, path, shapes_key.precision, data))
 
@@ -130,12 +130,12 @@ def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None)
 
 
 ZERO = {"optimizer": 1, "gradients": 2, "full": 3}
-"""Mapping of what is sharded to DeepSpeed's ZeRO stage."""
+"""DeepSpeed's ZeRO stage for each way of sharding."""
 ONE_PART = (1,)
 
 
 def build_search_space(recipe: Recipe, precision: str) -> Space:
-    """Return the layouts that our training loop supports, as far as the recipe's checks allow them.
+    """Return the layouts that our training loop supports and the recipe's checks allow.
 
     They are DeepSpeed's ZeRO stages if the recipe names that strategy; else DDP and FSDP with all
     degrees of parallelism.
@@ -157,7 +157,7 @@ def build_search_space(recipe: Recipe, precision: str) -> Space:
 
 
 def build_loop_fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
-    """Return the fields of ``train.loop`` that give a training the layout of ``setting``.
+    """Return the fields of ``train.loop`` that give the training the layout of ``setting``.
 
     Fields that only the recipe's current layout needs are set to their defaults.
     """
@@ -209,10 +209,11 @@ def make_layout_check(recipe: Recipe) -> Callable[[Setting], str | None]:
     current = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
+        """Return why the layout cannot be used; None if it can."""
         if loop.precision != "auto" and setting.precision != find_precision(loop):
             return (
-                f"a {setting.gpu} has no {loop.precision}: set train.loop.precision to float16, or "
-                "take other machines"
+                f"a {setting.gpu} does not support {loop.precision}: set train.loop.precision to "
+                "float16, or use other machines"
             )
         try:
             changed_loop = TrainConfig.model_validate(

@@ -94,7 +94,7 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     key = tree.get("of")
     code = code_sha256(shapes_key.workload)
     if not isinstance(key, dict) or {**key, "code": None} != {**shapes_key.as_json, "code": None}:
-        raise StaleShapes(f"{place}: holds other settings than its name says; {_advise_retrace()}")
+        raise StaleShapes(f"{place}: its settings do not match its name; {_advise_retrace()}")
     if code is not None and code != key.get("code"):
         raise StaleShapes(
             f"{place}: the code of workload {shapes_key.workload} has changed since its model was "
@@ -105,7 +105,8 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     except TrainingError as error:
         raise StaleShapes(f"{place}: {error}; {_advise_retrace()}") from None
     unseen = (
-        f"the code of workload {shapes_key.workload}, not here, to be what was traced in {place}"
+        f"the code of workload {shapes_key.workload}, which is not installed here, to be the code "
+        f"that was traced for {place}"
     )
     return shapes, () if code is not None else (unseen,)
 

@@ -42,7 +42,7 @@ PRECISIONS = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopTraining:
-    """A training with our loop, in the form in which it can be predicted."""
+    """A training run with our loop, in the form in which it can be predicted."""
 
     setting: Setting
     loop: TrainConfig
@@ -54,7 +54,7 @@ class LoopTraining:
 
     @property
     def steps(self) -> int:
-        """Number of optimizer steps of the whole training."""
+        """Total number of optimizer steps."""
         return self.loop.max_steps
 
 
@@ -70,7 +70,7 @@ def derive_recipe_training(recipe: Recipe, shapes: Shapes | None = None) -> Loop
     """
     train = recipe.train
     if train.loop is None:
-        raise ForesightError(f"nobody knows what {train.script} computes")
+        raise ForesightError(f"the computation of {train.script} is not known")
     settings = recipe.workload_config.model_dump(mode="json")
     cluster = _build_gpu_fields(train.instance_type, train.instance_count, train.processes_per_node)
     return _make_training(
@@ -88,7 +88,7 @@ def build_model_fields(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]
     """
     train = recipe.train
     if train.loop is None:
-        raise ForesightError(f"nobody knows what {train.script} computes")
+        raise ForesightError(f"the computation of {train.script} is not known")
     numbers = build_format_fields(train.loop, train.tuning)
     model, assumptions = _build_dimension_fields(
         LanguageModelConfig.model_validate(recipe.workload.config)
@@ -111,11 +111,10 @@ def derive_job_training(
         ranks_per_node: number in the environment (PET_NPROC_PER_NODE); None: one per GPU.
 
     Raises:
-        ForesightError: it is not a training with our loop, or it cannot be predicted; the message
-            says why.
+        ForesightError: the job does not run our loop, or cannot be predicted; the message says why.
     """
     if "workload" not in hyperparameters:
-        raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
+        raise ForesightError("it does not run Trainyard's loop, so its computation is not known")
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
         settings = read_settings(hyperparameters.get("workload_config", "{}"))
@@ -132,8 +131,8 @@ def derive_job_training(
 def with_largest(job: Job) -> dict[str, Any]:
     """Return the hyperparameters of a job.
 
-    For a tuning job, return those of a training with the largest value of each range, because a
-    larger width or batch takes more memory.
+    For a tuning job, return those with the largest value of each range, because a larger width or
+    batch takes more memory.
     """
     largest = {
         search_range.name: _find_largest(search_range)
@@ -183,7 +182,7 @@ def derive_described_training(job: Mapping[str, Any]) -> LoopTraining:
     """
     resources = job["ResourceConfig"]
     if "InstanceType" not in resources:
-        raise ForesightError("it has instances of several kinds")
+        raise ForesightError("the job has instances of several types")
     ranks = job.get("Environment", {}).get(PROCESSES, "")
     return derive_job_training(
         job.get("HyperParameters", {}),
@@ -205,6 +204,7 @@ class _TracedModel:
 def _choose_model(
     workload: str, config: Mapping[str, Any], shapes: Shapes | None = None
 ) -> LanguageModelConfig | _TracedModel:
+    """Return the language model's config, or a traced model for any other workload."""
     if workload == LANGUAGE:
         return LanguageModelConfig.model_validate(config)
     return _TracedModel(workload, config, shapes)
@@ -220,8 +220,8 @@ def _build_gpu_fields(instance_type: str, nodes: int, ranks_per_node: int) -> di
     gpu, ranks = find_device(machine), ranks_per_node or machine.accelerators
     if gpu is None:
         raise ForesightError(
-            f"{instance_type} has {machine.accelerator}, for which foresight has no figures of "
-            "trainings"
+            f"{instance_type} has {machine.accelerator}, for which foresight has no training "
+            "figures"
         )
     if ranks > machine.accelerators:
         raise ForesightError(
@@ -290,8 +290,8 @@ def _build_dimension_fields(config: LanguageModelConfig) -> tuple[dict[str, Any]
     """Return the model's dimensions as fields of a Setting, and the assumptions made."""
     if config.head_width * config.heads != config.dim:
         raise ForesightError(
-            f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
-            f"{config.heads}) are not modelled"
+            f"a head width of {config.head_width} that is not dim / heads ({config.dim} / "
+            f"{config.heads}) is not modelled"
         )
     vocabulary = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
     vocab = vocabulary or Setting.model_fields["vocab"].default
@@ -345,7 +345,9 @@ def find_precision(loop: TrainConfig) -> str:
         ForesightError: foresight does not model this precision.
     """
     if loop.precision not in PRECISIONS:
-        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
+        raise ForesightError(
+            f"precision {loop.precision} is only for comparing loss curves, and is not modelled"
+        )
     return PRECISIONS[loop.precision] if loop.float8 == "none" else "fp8"
 
 
@@ -366,7 +368,7 @@ def build_format_fields(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
     }
 
 
-# Check that a training of ours fits into its devices' memory, in the words of its recipe.
+# Check that our training fits into its devices' memory. The messages name the recipe's fields.
 
 WHEN = {
     "forward": "in the forward pass",
@@ -378,11 +380,11 @@ FIT = (
     "python -m pipelines.advise --recipe FILE finds a layout that fits, or says what would; "
     "--apply writes it"
 )
-"""What to do where a training does not fit."""
+"""Advice if the training does not fit into memory."""
 
 
 def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
-    """Return text about the share of its devices' memory that a training needs.
+    """Return text about the share of its devices' memory that the training needs.
 
     It names the part of a step in which the need is largest.
     """

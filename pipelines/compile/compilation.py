@@ -20,7 +20,7 @@ from training.export import shipped_files
 from trainyard.common.errors import DefinitionError
 from trainyard.plan.deployed_pipeline import State
 
-# Wheelhouses: for each job, a folder with the wheels of what it installs, so that it needs no
+# Wheelhouses: for each job, a folder with the wheels that it installs, so that it needs no
 # package index.
 #
 # The name of a wheelhouse is a hash of the text of the requirements. So a definition can be
@@ -161,7 +161,7 @@ class Asset:
 
 
 def read_folder(root: Path) -> dict[str, bytes]:
-    """Return a mapping of name to content of the files below ``root``, without caches and such."""
+    """Return a mapping of name to content of the files below ``root``, without tools' caches."""
     return {name: path.read_bytes() for name, path in shipped_files.iter_files(root, hidden=True)}
 
 
@@ -200,7 +200,7 @@ def step_code(
             files |= _build_requirements(checkout, step, package_names, source)
     except FileNotFoundError as error:
         raise DefinitionError(
-            f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
+            f"step {step}: {error.filename} is missing; build the definition in a complete checkout"
         ) from None
     return (read_folder(source) if source else {}) | files
 
@@ -208,7 +208,7 @@ def step_code(
 def _build_requirements(
     checkout: Path, step: str, package_names: Sequence[str], source: Path | None = None
 ) -> dict[str, bytes]:
-    """Return requirements.txt: the lock's entries for ``package_names`` and what they need.
+    """Return requirements.txt: the lock's entries for ``package_names`` and their dependencies.
 
     The requirements of the user's workload are added.
     """
@@ -249,7 +249,7 @@ class CompiledPipeline:
     """Mapping of path to JSON of the recipe's fields that are not part of the definition."""
 
     account: str | None = None
-    """Number of the only account that it may be upserted in; None for any account."""
+    """ID of the only account in which the pipeline may be upserted; None for any account."""
 
     environment: str | None = None
     """Environment of the recipe; None without one."""
@@ -259,6 +259,7 @@ class CompiledPipeline:
 
     @property
     def sha256(self) -> str:
+        """Return the hash of the definition's text."""
         return hashlib.sha256(self.body.encode()).hexdigest()
 
     @property

@@ -46,6 +46,7 @@ class _ConfigValidation:
 
     @staticmethod
     def validate(instance: dict, schema: dict) -> None:
+        """Validate ``instance`` against ``schema``, which is not checked itself."""
         validator_for(schema)(schema).validate(instance)
 
 
@@ -121,8 +122,8 @@ class CompileSession(PipelineSession):
 
 STEP_CAUSES = {member.value: member for member in StepExceptionTypeEnum}
 JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
-"""Exception type to the SDK's enum member. Calling one of these enums would always return its first
-member.
+"""The SDK's enum members by exception type. Calling one of these enums would always return its
+first member.
 """
 
 
@@ -335,8 +336,8 @@ def list_job_pythons(recipe: Recipe) -> tuple[str, ...]:
     images = recipe.images
     if own_field := next((f for f in ("training", "processing") if getattr(images, f)), None):
         raise RecipeError(
-            f"packages.python: is missing, and images.{own_field} is your own: say which Python "
-            "it has, as in ['3.12']"
+            f"packages.python: is missing, and images.{own_field} is your own image: name its "
+            "Python version, as in ['3.12']"
         )
     digits = _find_pytorch_version(recipe, "training")[1].removeprefix("py3")
     return (f"3.{digits}",)

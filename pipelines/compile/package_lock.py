@@ -92,7 +92,7 @@ def select_for_python(entries: Iterable[Entry], python: str) -> list[Entry]:
 def merge_entries(
     our_entries: Sequence[Entry], user_entries: Sequence[Entry], source: str
 ) -> list[Entry]:
-    """Return the entries of both, each package once.
+    """Return the entries of both lists, each package once.
 
     Raises:
         DefinitionError: a package in ``user_entries``, from the file ``source``, has another
@@ -103,8 +103,8 @@ def merge_entries(
         if versions.get(entry.name, entry.version) != entry.version:
             raise DefinitionError(
                 f"{source}: {entry.name} is {entry.version}, {PACKAGES} has "
-                f"{versions[entry.name]}, and a job can have only one: lock yours again with "
-                f"`-c {PACKAGES}`"
+                f"{versions[entry.name]}, and a job can have only one version: lock your "
+                f"requirements again with `-c {PACKAGES}`"
             )
     return [*our_entries, *(entry for entry in user_entries if entry.name not in versions)]
 
@@ -139,7 +139,7 @@ def _find_locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
     name = canonicalize_name(root.name)
     versions = [entry.version for entry in entries if entry.name == name]
     if not versions or not all(root.specifier.contains(v, prereleases=True) for v in versions):
-        version_text = " and ".join(versions) or "nothing of it"
+        version_text = " and ".join(versions) or "no version of it"
         raise DefinitionError(
             f"{asks} asks for {root}, {PACKAGES} has {version_text}: run `make lock`"
         )
@@ -151,7 +151,7 @@ def _find_locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What installing a job's packages changes in an image; each item is a name with versions."""
+    """What installing a job's packages changes in an image; each item names a package."""
 
     has: list[str]
     replacements: list[str]
@@ -181,7 +181,7 @@ def compare(entries: Sequence[Entry], image: Image) -> Comparison:
 
 
 def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
-    """Add the entry to the list of the comparison that says what happens to it in the image."""
+    """Append the entry's text to the comparison's list for its effect on the image."""
     image_version = image.packages.get(entry.name)
     if image_version is None:
         is_lacking = image.whole and entry.name not in image.named

@@ -183,6 +183,7 @@ def read_recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _read_json(s3: Any, uri: str) -> dict[str, Any]:
+    """Return the JSON object at an S3 URI, or raise ServiceError."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     with service_errors(f"reading the deployed recipe {uri}"):
         body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()

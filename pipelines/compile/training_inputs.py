@@ -1,4 +1,4 @@
-"""Find the inputs of a training that are known before it, such as the model that it starts from.
+"""Find the training's inputs that are known before it, such as the model that it starts from.
 
 Which file of a registered model it starts from is looked up once, at compile time: the definition
 names the file and its hash. So an execution starts from what was planned, even if the model package
@@ -54,7 +54,7 @@ def resolve_start(recipe: Recipe) -> Recipe:
 
 def start_of(recipe: Recipe) -> dict[str, Any] | None:
     """Return the recipe's setting for the model that the training starts from; None if its weights
-    are initialised afresh.
+    are newly initialised.
     """
     start = recipe.train.start_from
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
@@ -117,9 +117,7 @@ def render_packing_settings(recipe: Recipe) -> str:
 
 
 def iter_starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (step name, description of the model that it starts from) of each training that starts
-    from one.
-    """
+    """Yield (step name, description of the model) for each training that starts from a model."""
     for step in iter_steps(document["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(start_text, str) and (start := _read(start_text)):
@@ -158,11 +156,13 @@ def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
             return json.loads(answer["Body"].read())
 
         if CONFIG not in names:
-            raise DataError(f"holds no {CONFIG}, but {', '.join(names[:5]) or 'nothing'}")
+            raise DataError(f"has no {CONFIG}; it contains {', '.join(names[:5]) or 'nothing'}")
         select_files(read(INDEX) if INDEX in names else None, names)
         workload_spec = load_spec(hyperparameters["workload"])
         if workload_spec.base_differences is None:
-            raise DataError(f"workload {hyperparameters['workload']} takes no model of that kind")
+            raise DataError(
+                f"workload {hyperparameters['workload']} cannot start from a model of that kind"
+            )
         config = workload_spec.config.model_validate_json(hyperparameters["workload_config"])
         if differs := workload_spec.base_differences(config, read(CONFIG)):
             raise DataError("; ".join(differs))

@@ -35,19 +35,19 @@ LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules"
           *("*" + end for end in shipped_files.LITTER))  # fmt: skip
 """Names of files and folders that are never sent: histories, environments, caches, credentials."""
 FILE_SHARE = 0.25  # share of a folder's size limit that one file may have
-MAX_FILES = 5  # most files that a message lists
+MAX_FILES = 5  # maximum number of files that a message lists
 MB = 1e6
 ScriptSection = TrainStepConfig | EvaluateConfig
 """Section of a recipe that may name a script."""
 
 
 def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
-    """Return the files of ``folder`` that are sent to the job, name to content.
+    """Return the content of the files of ``folder`` that are sent to the job, by name.
 
     ``setting``: the recipe's field that sets the limit, for the message.
 
     Raises:
-        DefinitionError: it is not a folder, it is too large, or a link leads out of it.
+        DefinitionError: ``folder`` is not a folder, it is too large, or a link leads out of it.
     """
     if not folder.is_dir():
         raise DefinitionError(f"{folder}: is not a folder")
@@ -58,10 +58,11 @@ def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]
         largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_FILES]
         listing = ", ".join(f"{name} ({sizes[name] / MB:.1f} MB)" for name in largest)
         raise DefinitionError(
-            f"{folder}: {total / MB:.1f} MB would travel with the script in {len(sizes)} files, "
-            f"the largest {listing}; {setting} allows {limit_mb:g} MB in all and "
+            f"{folder}: {total / MB:.1f} MB would be uploaded with the script in {len(sizes)} "
+            f"files, the largest {listing}; {setting} allows {limit_mb:g} MB in all and "
             f"{limit_mb * FILE_SHARE:g} MB a file: upload data and weights to S3 and name them as "
-            f"a channel, list what stays at home in {folder / IGNORE}, or raise {setting}"
+            f"a channel, list files that must not be uploaded in {folder / IGNORE}, or raise "
+            f"{setting}"
         )
     return {name: path.read_bytes() for name, path in paths.items()}
 
@@ -90,7 +91,7 @@ def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(real_folder):
                 raise DefinitionError(
-                    f"{path}: leads out of the folder, to {path.resolve()}; copy it into the "
+                    f"{path}: links out of the folder, to {path.resolve()}; copy it into the "
                     f"folder, or list it in {folder / IGNORE}"
                 )
             if path.is_file():
@@ -103,6 +104,7 @@ def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_excluded(name: str) -> bool:
+    """Return whether files or folders of this name are never sent."""
     return any(fnmatch(name, pattern) for pattern in (*LITTER, *SECRET))
 
 
@@ -118,11 +120,13 @@ def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) ->
         name = path.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
         raise DefinitionError(
-            f"{field}: {path} does not lie in {folder}, the folder that travels; set "
-            f"{field.partition('.')[0]}.source to a folder that holds both"
+            f"{field}: {path} is not in {folder}, the folder that is uploaded; set "
+            f"{field.partition('.')[0]}.source to a folder that contains both"
         ) from None
     if name not in files:
-        raise DefinitionError(f"{field}: {path} stays at home, see {folder / IGNORE}; rename it")
+        raise DefinitionError(
+            f"{field}: {path} is excluded from the upload, see {folder / IGNORE}; rename it"
+        )
     return name
 
 

@@ -14,8 +14,8 @@ class Corpus:
     """Raw objects, ready to be uploaded."""
 
     files: Mapping[str, bytes]
-    """Name below the input prefix to content. The bytes are always the same, so uploading again
-    uploads nothing.
+    """Mapping of each name below the input prefix to content. The bytes are always the same, so
+    uploading again uploads nothing.
     """
 
     note: str

@@ -53,13 +53,13 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def pack(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
-    """Write records (key, text) to files, as ``pack_records`` does."""
+    """Return files with the records (key, text), as ``pack_records`` does."""
     return pack_records({"key": key, "text": text} for key, text in records)
 
 
 def pack_records(records: Iterator[dict[str, str]]) -> dict[str, bytes]:
-    """Return the files ``part-00.jsonl.gz`` …, name to content; a record's part depends only on its
-    ``key``.
+    """Return the content of the files ``part-00.jsonl.gz`` …, by name; a record's part depends only
+    on its ``key``.
     """
     parts: list[list[str]] = [[] for _ in range(PARTS)]
     for record in records:

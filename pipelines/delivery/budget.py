@@ -102,13 +102,13 @@ def check_budget(
     if budget.usd_per_run is None:
         return Verdict(True)
     missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
-    # To say nothing would read as "within the budget".
+    # Without a message, users would assume that the run is within the budget.
     if missing:
         return Verdict(
             False,
             f"cannot be checked: {prices.region} has no price for {', '.join(missing)}; refresh "
-            f"the table (python -m trainyard prices --region {prices.region}), or take "
-            "budget.usd_per_run out of the recipe",
+            f"the table (python -m trainyard prices --region {prices.region}), or remove "
+            "budget.usd_per_run from the recipe",
         )
     usd = {
         "uncached": lambda c: c.usd_uncached,
@@ -120,7 +120,7 @@ def check_budget(
         return Verdict(
             False,
             "cannot be checked: a step has no time limit or is of a type without known prices; "
-            "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
+            "give it a MaxRuntimeInSeconds, or remove budget.usd_per_run from the recipe",
         )
     grounds, limit_text = _explain_total(budget, costs, use_history), f"${budget.usd_per_run:,.2f}"
     if bound <= budget.usd_per_run:
@@ -147,11 +147,9 @@ def _explain_total(budget: Budget, costs: Sequence[Cost], use_history: bool) -> 
     if not foreseen:
         return grounds
     if budget.bound == "seen":
-        return f"{grounds}; {foreseen} as long as foreseen in nine of ten cases"
+        return f"{grounds}; {foreseen} as long as predicted (p90)"
     likely = sum_known(map(_estimate_likely_cost, costs))
-    likely_note = (
-        f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
-    )
+    likely_note = f"; ${likely:,.2f} if {foreseen} takes as long as predicted (p90)"
     return grounds + ("" if likely is None else likely_note)
 
 
@@ -167,7 +165,7 @@ def _estimate_likely_cost(cost: Cost) -> float | None:
 #
 # This only reads from AWS. It does not need the SDK, because the definition is already compiled.
 
-FILES = 3  # most names of changed files in one line
+FILES = 3  # maximum number of changed files named in one line
 NEW_DATA = (
     "put new data under a new prefix (data.input, --parameter InputUri=…), or upsert with "
     "cache.enabled=false"
@@ -205,8 +203,8 @@ def plan_pipeline(definition: CompiledPipeline) -> Plan:
 
 
 def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
-    """Return the plan with what the definition itself says: the recipe's budget, and the models
-    that trainings start from.
+    """Return the plan with the check of the recipe's budget, and with the models that training
+    steps start from.
     """
     budget = check_budget(definition.budget, plan.costs, plan.prices)
     return replace(plan, begins=dict(iter_starting_models(plan.target.document)), budget=budget)
@@ -252,8 +250,8 @@ class _CodeNotes:
         self._kms_key = definition.kms_key
 
     def __call__(self, old: str, new: str) -> str:
-        """Describe how the code folder ``new`` differs from ``old``; "" if one is not a
-        code folder.
+        """Describe how the code folder ``new`` differs from ``old``, both as S3 URIs; return "" if
+        one of them is not a code folder.
         """
         asset, match = self._assets.get(new), CODE.fullmatch(old)
         if asset is None or match is None:
@@ -274,7 +272,7 @@ def describe_changed_files(
 ) -> str:
     """Describe changed files, such as ``2 files: ~ training/loop.py, + training/new.py``.
 
-    ``remote_objects``: name to (bytes, ETag).
+    ``remote_objects``: (size in bytes, ETag) of each object, by name.
     """
     signs = {
         name: "~"

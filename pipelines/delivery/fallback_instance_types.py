@@ -1,4 +1,4 @@
-"""The next instance type for an execution whose training got no capacity.
+"""The next instance type for an execution whose training job got no capacity.
 
 This is a separate module because starting and approving use it without the advice.
 """

@@ -55,7 +55,7 @@ def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
 def sync(
     s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], *, kms_key: str | None = None
 ) -> int:
-    """Upload those of ``files`` (name to content) that differ from S3; return the bytes uploaded.
+    """Upload the files (content by name) that differ from S3; return the number of bytes uploaded.
 
     An object is left alone if its size is right, and also its ETag if that is an MD5, which it is
     not for objects encrypted with a KMS key. Other objects under ``prefix`` are not deleted. Shows
@@ -109,6 +109,7 @@ def _upload(
         task = progress.add_task(prefix, total=sum(map(len, files.values())))
 
         def put(name: str) -> int:
+            """Upload one file; return its size in bytes."""
             s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=files[name], **encryption)
             return len(files[name])
 

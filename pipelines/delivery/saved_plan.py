@@ -1,7 +1,7 @@
 """Write and read plan.json: a plan that can be approved, and then applied unchanged or not at all.
 
-It contains the whole request, the hashes of the code, the state that it was planned for, and what
-it showed, and a hash of all that, which reveals a truncated or edited file.
+It contains the complete request, the hashes of the code, the pipeline's state at that time, the
+plan's output, and a hash of all these, which reveals a truncated or edited file.
 """
 
 import json
@@ -37,7 +37,7 @@ class SavedPlan:
     environment: str | None
     target_state: State
     assets: Mapping[str, str]
-    """Key of the code folder in the bucket to SHA-256 of its content."""
+    """SHA-256 of each code folder's content, by its key in the bucket."""
 
     previous_state: State | None
     """The pipeline as it was when planned; None if it did not exist."""
@@ -48,14 +48,14 @@ class SavedPlan:
         """Refuse the plan if this checkout compiles to something else.
 
         Raises:
-            PlanError: they differ; names the differences.
+            PlanError: plan and definition differ; names the differences.
         """
         state = definition.state
         if definition.environment != self.environment:
             raise PlanError(
                 f"{self.path}: is a plan for {_describe_environment(self.environment)}, and "
                 f"cannot be applied to {_describe_environment(definition.environment)}: leave out "
-                "--env, or plan that one"
+                "--env, or create a plan for that environment"
             )
         if state.name != self.target_state.name:
             raise PlanError(
@@ -66,22 +66,24 @@ class SavedPlan:
         if state.fingerprint != self.target_state.fingerprint or assets != self.assets:
             difference = format_diff(compare(self.target_state, state)) or "the code"
             raise PlanError(
-                f"{self.path}: this checkout does not give what was planned; since then changed: "
-                f"{difference}. Check out what was planned, or plan again"
+                f"{self.path}: this checkout does not compile to what was planned; changed since "
+                f"then: {difference}. Check out the planned commit, or create the plan again"
             )
 
     def refuse_if_moved(self, deployment: DeployedPipeline | None) -> None:
-        """Refuse the plan if the deployed pipeline has changed since.
+        """Refuse the plan if the deployed pipeline has changed since the plan was created.
 
         Raises:
-            PlanError: it was changed, created or deleted; says what, when and by whom.
+            PlanError: the pipeline was changed, created or deleted; says what changed, when and by
+            whom.
         """
         planned_fingerprint = self.previous_state.fingerprint if self.previous_state else None
         if planned_fingerprint == (deployment.state.fingerprint if deployment else None):
             return
         if deployment is None:
             raise PlanError(
-                f"pipeline {self.target_state.name} was deleted since {self.path}: plan again"
+                f"pipeline {self.target_state.name} was deleted after {self.path} was created: "
+                "create the plan again"
             )
         difference = (
             format_diff(compare(self.previous_state, deployment.state))
@@ -89,10 +91,10 @@ class SavedPlan:
             else "it was created"
         )
         raise PlanError(
-            f"pipeline {self.target_state.name} has moved since {self.path} was made at "
+            f"pipeline {self.target_state.name} has changed since {self.path} was created at "
             f"{self.created_at:%Y-%m-%d %H:%M:%S} UTC: {deployment.by} changed it at "
-            f"{deployment.changed_at:%Y-%m-%d %H:%M:%S}: {difference}. Nothing was changed: plan "
-            "again"
+            f"{deployment.changed_at:%Y-%m-%d %H:%M:%S}: {difference}. Nothing was upserted: "
+            "create the plan again"
         )
 
 
@@ -116,6 +118,7 @@ def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
 
 
 def _map_asset_hashes(assets: Sequence[Any]) -> dict[str, str]:
+    """Return the SHA-256 of each asset, by its key."""
     return {asset.key: asset.sha256 for asset in assets}
 
 
@@ -143,19 +146,23 @@ def read(path: Path) -> SavedPlan:
     """Read a saved plan.
 
     Raises:
-        PlanError: the file is missing, torn, edited, or of another version.
+        PlanError: the file is missing, truncated, edited, or of another version.
     """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PlanError(f"{path}: no such plan; python -m pipelines.plan --out makes one") from None
+        raise PlanError(
+            f"{path}: no such plan; python -m pipelines.plan --out creates one"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise PlanError(f"{path}: is not a whole plan ({error}); plan again") from None
+        raise PlanError(
+            f"{path}: is not a complete plan ({error}); create the plan again"
+        ) from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise PlanError(f"{path}: is not a plan of format {FORMAT}; plan again")
+        raise PlanError(f"{path}: is not a plan of format {FORMAT}; create the plan again")
     content = tree.get("plan")
     if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
-        raise PlanError(f"{path}: was torn or edited after it was written; plan again")
+        raise PlanError(f"{path}: was truncated or edited; create the plan again")
     return SavedPlan(
         path=path,
         recipe=Path(content["recipe"]),
@@ -169,6 +176,7 @@ def read(path: Path) -> SavedPlan:
 
 
 def _parse_state(tree: Mapping[str, Any]) -> State:
+    """Return the state in a saved plan, without its fingerprint, which is computed again."""
     return State(**{key: value for key, value in tree.items() if key != "fingerprint"})
 
 

@@ -29,18 +29,18 @@ from trainyard.validate.outer_form import read
 from trainyard.validate.rules.job_view import Job, select_training_jobs
 
 LONGEST = 28 * 24 * 60
-"""Most minutes that a training job may run (service quotas: "longest run time for a
+"""Maximum runtime of a training job in minutes (service quotas: "longest run time for a
 training job").
 """
 
 GIVEN_UP = 50
-"""Multiple of its undisturbed duration after which a training that never ends is assumed to be
-stopped.
+"""A training run that never ends is assumed to be stopped after this multiple of its duration
+without interruptions.
 """
 
 
 def foresee(document: Mapping[str, Any], region: str) -> Foresight:
-    """Return training step name to forecast, with parameters at their defaults.
+    """Return the forecast of each training step by name, with parameters at their defaults.
 
     Raises:
         ForesightError: the calibration cannot be read.
@@ -94,26 +94,26 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
 
 
 def _warn(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
-    """Yield a warning for a training that may never end, or be stopped by its time limit."""
+    """Yield a warning if the job may never end, or may be stopped by its time limit."""
     if math.isinf(run.hours.p90):
         yield (
-            "may never end: an interruption undoes more than is saved until the next; lower "
-            "train.loop.checkpoint_interval, or take no spot machines"
+            "may never end: each interruption loses more steps than are saved before the next one; "
+            "lower train.loop.checkpoint_interval, or use on-demand instances"
         )
     limit = job.read_number("StoppingCondition.MaxRuntimeInSeconds")
     if limit is not None and seconds.p90 > limit:
         sure = "will be" if seconds.p10 > limit else "may be"
         minutes = -(-seconds.p90 // 60)
-        longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
+        longer = f"set train.max_runtime_minutes to at least {minutes:.0f}, or "
         yield (
             f"{sure} stopped by its time limit of {format_duration(limit)} before its last step: "
-            f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
+            f"{longer if minutes <= LONGEST else ''}use fewer steps or more machines"
         )
 
 
 def _describe_end(job: Job, run: Run) -> str:
-    """Return a sentence on when the training is done, including the waits for machines, with the
-    expected interruptions.
+    """Return a sentence on the training's duration, including waits for machines, and the expected
+    interruptions.
     """
     mode, lost = "on spot" if job.spot else "on demand", run.interruptions
     p10, p50, p90 = (
@@ -121,7 +121,7 @@ def _describe_end(job: Job, run: Run) -> str:
         for hours in (run.hours.p10, run.hours.p50, run.hours.p90)
     )
     return (
-        f"{mode} is done after {p50} ({p10} – {p90}) with the waits for machines; "
+        f"{mode} completes after {p50} ({p10} – {p90}), including waits for machines; "
         f"{lost.p50:,.1f} interruptions expected ({lost.p10:,.1f} – {lost.p90:,.1f})"
     )
 
@@ -132,9 +132,9 @@ def _estimate_grounds(training: LoopTraining, time: Time, trainings: int) -> str
     """
     step = time.step_seconds
     correction = (
-        f"; corrected by {trainings} measured on {training.setting.gpu}" if trainings else ""
+        f"; corrected by {trainings} runs measured on {training.setting.gpu}" if trainings else ""
     )
     return (
         f"{training.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
-        f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{correction}"
+        f"{time.mfu:.0%} MFU, with start, saves and steps repeated after interruptions{correction}"
     )

@@ -1,9 +1,9 @@
 """Allow one upsert of a pipeline at a time: a lock object in S3, taken by a conditional write.
 
-UpdatePipeline takes no condition, so two upserts could silently overwrite each other. S3 does take
-conditions: ``If-None-Match: *`` creates the object only if it does not exist, ``If-Match`` replaces
+UpdatePipeline has no conditions, so two upserts could silently overwrite each other. S3 has them:
+``If-None-Match: *`` creates the object only if it does not exist, ``If-Match`` replaces
 or deletes only the object that was read (S3 User Guide, "Conditional writes", "Conditional
-deletes"). A lock whose holder died is taken over when its time is up. The time is S3's, not this
+deletes"). A lock whose holder died is taken over when it expires, by S3's clock, not by this
 machine's.
 """
 
@@ -64,7 +64,7 @@ class Records:
     """The records that were found at a location."""
 
     times: Mapping[str, datetime]
-    """Fingerprint to the time when it was last recorded."""
+    """Time when each fingerprint was last recorded."""
 
     is_locked: bool
     """True if an upsert is running, or was interrupted."""
@@ -146,7 +146,7 @@ def read(s3: Any, location: Place, fingerprint: str) -> State:
 
 
 LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
-"""Error codes of a conditional request that another process forestalled: HTTP 412, 409, 404."""
+"""Error codes of a conditional request if another process was faster: HTTP 412, 409, 404."""
 
 ATTEMPTS = 5  # the lock's holder may change between a refused write and reading who it is
 
@@ -176,7 +176,7 @@ class Lock:
         self._target = {"Bucket": location.bucket, "Key": location.build_key(LOCK)}
 
     def take(self) -> None:
-        """Take the lock, also from a holder whose time is up.
+        """Take the lock; an expired lock is taken over from its holder.
 
         Raises:
             PlanError: another process holds it; says who, since when and until when.
@@ -189,10 +189,10 @@ class Lock:
                 continue
             if not holder.is_expired:
                 raise PlanError(self._describe_holder(holder))
-            # If-Match: if two processes see that the time is up, only one of them takes the lock
+            # If-Match: if two processes see that the lock has expired, only one of them takes it
             # over.
             if self._write(IfMatch=holder.etag):
-                console.print(f"took over the lock of {holder.owner}, whose time is up")
+                console.print(f"took over the expired lock of {holder.owner}")
                 return
         raise PlanError(f"pipeline {self._pipeline}: others keep taking its lock; try again")
 
@@ -200,7 +200,7 @@ class Lock:
         """Hold the lock for the full time from now; call this before an action that needs the lock.
 
         Raises:
-            PlanError: the time was up, and another process took the lock over.
+            PlanError: the lock expired, and another process took it over.
         """
         if not self._write(IfMatch=self._etag):
             holder = self.read_holder()
@@ -237,7 +237,7 @@ class Lock:
         )
 
     def _parse_record(self, body: bytes) -> dict[str, Any]:
-        """Return the content of the lock object; raise PlanError if it is not one of upsert's."""
+        """Return the content of the lock object; raise PlanError if upsert did not write it."""
         try:
             lock_record = json.loads(body)
             return {
@@ -288,8 +288,9 @@ class Lock:
         lock_uri = f"s3://{self._target['Bucket']}/{self._target['Key']}"
         return (
             f"pipeline {self._pipeline}: {holder.owner} has been upserting it since "
-            f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that is done. A "
-            f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({lock_uri})"
+            f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that upsert has "
+            f"finished. If its process died, the lock expires at {holder.until:%H:%M:%S} UTC "
+            f"({lock_uri})"
         )
 
 

@@ -25,7 +25,7 @@ from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import DefinitionError
 
 IMAGE_OWN = "torch"
-"""Package that every image has, built for its machines; its wheel has gigabytes."""
+"""Package that every image has, built for its machines; its wheel is several gigabytes."""
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(34, 16, -1)),
     "manylinux2014_x86_64",
@@ -55,8 +55,8 @@ def refuse_missing(s3: Any, houses: Sequence[Wheelhouse]) -> None:
     for house in houses:
         if not is_uploaded(s3, house):
             raise DefinitionError(
-                f"packages.wheelhouse: there are no wheels at {house.uri} yet: run "
-                "python -m pipelines.package with the same recipe first, where pip reaches an index"
+                f"packages.wheelhouse: there are no wheels at {house.uri} yet: first run "
+                "python -m pipelines.package with the same recipe, where pip can reach an index"
             )
 
 

@@ -1,4 +1,4 @@
-"""Test whether an endpoint's responses are worse, by truths that arrived later, than evaluated.
+"""Test whether an endpoint's responses, by truths that arrived later, are worse than evaluated.
 
 Truths are in Model Monitor's format (developer guide, "Ingest ground truth labels and merge them
 with predictions"): JSON Lines below ``prefix/yyyy/mm/dd/hh``, by the day of their arrival. A truth
@@ -32,13 +32,13 @@ from pipelines.registry.package_evidence import Absent, split
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import DataError, RecipeError, suggest_nearest
 
-# Records that a model was asked about, and its responses: captured by an endpoint, or from files.
+# A model's requests and responses: captured by an endpoint, or read from files.
 #
 # Data capture: developer guide, "Capture data from real-time endpoint". At most ``MOST`` records of
 # each source are kept, drawn at random, so that memory does not grow with the traffic.
 
 MOST = 10_000
-"""Most records of a source that are compared; they show a shift of a fiftieth of the
+"""Maximum number of records of a source that are compared; they show a shift of a fiftieth of the
 distribution.
 """
 NO_VARIANT = ""
@@ -98,14 +98,14 @@ def read_captures(
 
     Args:
         root: S3 URI of the endpoint's captured data; each folder in it is a variant.
-        truths: ID of a request to its truth.
+        truths: mapping of each request's ID to its truth.
 
     Raises:
         ServiceError: S3 refused.
     """
     source = Source(truth_source=Source())
     bucket, prefix = split(f"{root}/")
-    with service_errors(f"reading what was captured below {root}"):
+    with service_errors(f"reading the captured requests below {root}"):
         pages = s3.get_paginator("list_objects_v2").paginate(
             Bucket=bucket, Prefix=prefix, Delimiter="/"
         )
@@ -205,8 +205,8 @@ def read_record_files(s3: Any, uri: str) -> Source:
                     )
             except (*UNREADABLE, OSError, EOFError, zlib.error, csv.Error) as error:
                 raise DataError(
-                    f"s3://{bucket}/{key}: {error}; monitor.baseline is of CSV with a header, JSON "
-                    "Lines or Parquet"
+                    f"s3://{bucket}/{key}: {error}; monitor.baseline must be CSV with a header, "
+                    "JSON Lines or Parquet"
                 ) from None
     if not source.number:
         raise DataError(f"{uri}: holds no records; monitor.baseline names a file or a prefix")
@@ -227,7 +227,7 @@ def _parse_rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
     elif path.suffix in (".jsonl", ".ndjson"):
         yield from (json.loads(line) for line in body.splitlines() if line.strip())
     else:
-        raise ValueError(f"format {path.suffix or 'without a suffix'} is not read")
+        raise ValueError(f"format {path.suffix or 'without a suffix'} is not supported")
 
 
 def _iter_keys(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
@@ -245,8 +245,8 @@ OF_TRUTHS: Mapping[str, Losses] = {
     "mae": lambda p, y: np.abs(p - y),
     "mse": lambda p, y: np.square(p - y),
 }
-"""Metric to a function of predicted numbers and truths, both (n,), that returns its value for each
-response.
+"""For each metric, a function of predicted numbers and truths, both (n,), that returns the metric
+of each response.
 """
 OF_PROBABILITIES = ("log_loss", "brier", "accuracy")
 WORDS = {"true": 1.0, "false": 0.0}
@@ -272,7 +272,7 @@ def read_quality(
     """Return the recorded quality of the model that the endpoint serves.
 
     Raises:
-        RecipeError: the metric is not computed from truths.
+        RecipeError: the metric cannot be computed from truths.
         DataError: the registry has no record of the metric, or no standard error of it.
         ServiceError: AWS refused.
     """
@@ -284,7 +284,7 @@ def read_quality(
             suggest_nearest(metric, possible) if possible else f"{recipe.kind} has no such metric"
         )
         raise RecipeError(
-            f"monitor.metric: {metric} is not computed from a predicted number and its truth; "
+            f"monitor.metric: {metric} cannot be computed from a predicted number and its truth; "
             f"{hint}"
         )
     package = find_served_package(sagemaker, endpoint)
@@ -307,8 +307,8 @@ def read_quality(
 
 
 def read_truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float | None]:
-    """Return ID of a request to its truth, for the truths that arrived from the day of ``start`` to
-    the day of ``end``; None for a truth that is not a number, ``true`` or ``false``.
+    """Return the truths, by request ID, that arrived from the day of ``start`` to the day of
+    ``end``; None for a truth that is not a number, ``true`` or ``false``.
 
     Raises:
         DataError: a line is not in Model Monitor's format.
@@ -329,7 +329,7 @@ def read_truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, 
 
 
 def _parse_number(raw_value: Any) -> float | None:
-    """Return the value as a finite number; None if it is none. ``true`` is 1, ``false`` 0."""
+    """Return the value as a finite number, or None if it is not one; ``true`` is 1, ``false`` 0."""
     text = str(raw_value).strip().lower()
     try:
         value = WORDS[text] if text in WORDS else float(text)

@@ -15,9 +15,9 @@ correction for their number:
   one half.
 
 The share of missing values has a test of its own (Fisher's). Holm's correction limits the
-probability of any false alarm over all features. With many requests even trifles are significant,
-so drift also needs an effect size: the population stability index (PSI). Requests are assumed to be
-independent of each other.
+probability of any false alarm over all features. With many requests even tiny changes are
+significant, so drift also needs an effect size: the population stability index (PSI). Requests are
+assumed to be independent of each other.
 """
 
 from collections import Counter
@@ -35,8 +35,8 @@ VALUES, MISSING, QUALITY = "values", "missing", "quality"
 PARTS = 5
 """Number of bins: the quantiles of both samples are the bounds of the bins of a number's index."""
 EXACT = 100
-"""Most values, of both samples together, for which the test is exact: with many, rounding errors
-spoil SciPy's exact sum.
+"""Maximum number of values, of both samples together, for which the test is exact: with more,
+rounding errors spoil SciPy's exact sum.
 """
 LEAST = 5.0
 """Expected number of requests below which a value is counted with the rarer ones (Cochran 1954)."""
@@ -72,8 +72,8 @@ def compare(
     index.
 
     Args:
-        before, now: name to cells, as in ``trainyard.quality.model_quality.Table``, with the same
-            names in both. Cells are ordered by time, or at random.
+        before, now: each column's cells by name, as in ``trainyard.quality.model_quality.Table``,
+            with the same names in both. Cells are ordered by time, or at random.
         quantities: names of the columns whose cells are numbers; the others are categories.
         error: probability that any change is called drift if nothing has changed.
         least_psi: smallest index that is called drift.
@@ -111,7 +111,7 @@ def _find_column_changes(
         tests.append(_test_frequent_values(*sides))
         if not quantity or all(float(value).is_integer() for side in sides for value in side):
             tests += _test_unknown_values(*sides)
-        # With many requests even trifles are significant: only tests with an effect size compete.
+        # With many requests even tiny changes are significant: only large effects compete.
         large = [test for test in tests if test.psi >= least_psi]
         best = min(large, key=lambda test: test.chance) if large else tests[0]
         # Bonferroni: each way in which the feature can move is one test.
@@ -133,7 +133,7 @@ class _Test(NamedTuple):
 
 
 def _with_rest(counts: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
-    """Return a table (2, 2): the counts and the rest of each sample; samples are the columns."""
+    """Return a contingency table (2, 2): a column per sample, with its count and the rest."""
     return np.array([counts, np.subtract(sizes, counts)])
 
 
@@ -212,7 +212,7 @@ def _test_frequent_values(before: Sequence, now: Sequence) -> _Test:
     counts, names = (np.hstack([counts, other]), [*frequent_values, "others"]) if other.any() else (
         counts, frequent_values)  # fmt: skip
     if len(names) < 2:
-        return _Test(1.0, 0.0, "nothing told apart" if other.any() else "one value")
+        return _Test(1.0, 0.0, "no frequent value" if other.any() else "one value")
     chance = float(chi2_contingency(counts, correction=False).pvalue)
     shares = counts / counts.sum(axis=1, keepdims=True)
     most = int(np.abs(shares[1] - shares[0]).argmax())

@@ -18,7 +18,7 @@ MINUTES = 2
 that of its slowest request, and a process's first request is slow with any model.
 """
 NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
-"""CloudWatch metric with which a comparison rolls a deployment back."""
+"""Namespace and name of the CloudWatch metric by which a comparison rolls a deployment back."""
 COMPARISON_SECONDS = 10
 """Seconds of the period of the alarm on this metric."""
 CAPTURE_FOLDER = "captured"
@@ -43,7 +43,7 @@ class Release:
         """Return the recipe's section ``deploy``; raise RecipeError if there is none."""
         if self.recipe.deploy is None:
             raise RecipeError(
-                "deploy: is missing from the recipe; say deploy: {endpoint: NAME} to serve its "
+                "deploy: is missing from the recipe; set deploy: {endpoint: NAME} to serve its "
                 "model"
             )
         return self.recipe.deploy
@@ -178,7 +178,7 @@ def _format_dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def build_deployment_config(deploy: Deploy, names: list[str]) -> dict[str, Any]:
-    """Return the DeploymentConfig of an update; alarms ``names`` roll it back."""
+    """Return the DeploymentConfig of an update; the alarms in ``names`` roll it back."""
     wait = round(deploy.bake_minutes * 60)
     percent = {"Type": "CAPACITY_PERCENT", "Value": round(100 * deploy.share)}
     routing: dict[str, Any] = {"Type": deploy.shift.upper(), "WaitIntervalInSeconds": wait}
@@ -246,8 +246,8 @@ def iter_number_paths(answer: Any) -> Iterator[str]:
 
 
 def explain_missing_number(path: str, answers: Sequence[Any]) -> str | None:
-    """Return a message that no response has a number at ``path``, with the nearest path that has
-    one; return None if some response has it, or there are no responses.
+    """Return a message saying that no response has a number at ``path``, with the nearest path that
+    has one; return None if some response has it, or there are no responses.
     """
     if not answers or any(find_number(reply, path) is not None for reply in answers):
         return None

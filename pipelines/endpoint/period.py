@@ -87,7 +87,7 @@ def compare_period(
 def _read_captures(
     s3: Any, root: str, start: datetime, end: datetime, truth_values: Mapping[str, float | None]
 ) -> Source:
-    """Return what was captured in the period; raise DataError if there was nothing."""
+    """Return the requests captured in the period; raise DataError if there are none."""
     source = read_captures(s3, root, start, end, truth_values)
     if not source.number:
         unread_note = (
@@ -110,9 +110,9 @@ def compare_sources(
     """Compare the requests of a period with those of a baseline.
 
     Raises:
-        RecipeError: a feature is missing from the baseline, or the number to compare from the
-            responses.
-        DataError: they have no column to compare.
+        RecipeError: a feature is missing from the baseline, or the responses lack the number to
+            compare.
+        DataError: requests and baseline have no column to compare.
     """
     has_texts = recipe.kind == TEXTS
     before, now = (
@@ -136,15 +136,15 @@ def compare_sources(
         names = tuple(name for name in before.columns if name not in raw_names)
     if not names:
         raise DataError(
-            "monitor: the records of the baseline have no column that a request has; name those to "
-            "compare in monitor.features"
+            "monitor: the records of the baseline have no column that a request has; name the "
+            "columns to compare in monitor.features"
         )
     for name in names:
         if name not in before.columns:
             near = suggest_nearest(name, [*before.columns])
             raise RecipeError(
-                f"monitor: the baseline has no column {name!r}; {near}; or name those to compare "
-                "in monitor.features"
+                f"monitor: the baseline has no column {name!r}; {near}; or name the columns to "
+                "compare in monitor.features"
             )
     absent = tuple(name for name in names if name not in now.columns)
     before, now = (_choose_columns(table, names) for table in (before, now))
@@ -160,7 +160,7 @@ def compare_sources(
     )
     if raw_names:
         notes.append(
-            f"{', '.join(raw_names)}: not compared, no request has them; a feature is named in "
+            f"{', '.join(raw_names)}: not compared, because no request has them; name features in "
             "monitor.features"
         )
     if monitor.prediction:
@@ -171,7 +171,10 @@ def compare_sources(
             before.columns[name], now.columns[name] = answers
             quantities.add(name)
         else:
-            notes.append(f"{monitor.prediction}: no answers of the same model in both")
+            notes.append(
+                f"{monitor.prediction}: not compared, because period and baseline have no answers "
+                "of the same model"
+            )
     own_changes = []
     if record and requests.truth_source and monitor.prediction:
         group = getattr(config, "group", None)
@@ -243,7 +246,7 @@ def compute_text_features(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None) -> None:
-    """Write the three files to the S3 URI ``folder``.
+    """Write statistics, constraints and violations as JSON files to the S3 URI ``folder``.
 
     Raises:
         ServiceError: S3 refused.

@@ -46,7 +46,7 @@ class Comparison:
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     _read: set[str] = field(default_factory=set)
     _answers: dict[str, list[Any]] = field(default_factory=dict)
-    """Configuration name to its first captured responses, at most ``FEWEST``."""
+    """First captured responses, at most ``FEWEST``, of each configuration, by name."""
     _has_alarmed: bool = False
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Comparison:
         compare = self.new.deploy.compare
         if compare is None or compare.quality is None:
             return
-        with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
+        with service_errors(f"reading the requests captured by {self.new.deploy.endpoint}"):
             files = sorted(
                 self._iter_capture_files(self.old_config), key=lambda item: item["LastModified"]
             )
@@ -109,11 +109,14 @@ class Comparison:
         worse = [
             *(["it fails more often"] if self.errors.worse else []),
             *(["its answers are worse"] if self.means and self.means.worse else []),
-            *(["its answers lack what is compared"] if self._lacks_quality() else []),
+            *(["its answers lack the compared number"] if self._lacks_quality() else []),
         ]
         if worse:
             self._has_alarmed = True
-            report(f"{self.new.package}: {' and '.join(worse)} than what serves; rolling back")
+            report(
+                f"{self.new.package}: compared with the serving model, {' and '.join(worse)}; "
+                "rolling back"
+            )
             point = {
                 "MetricName": WORSE,
                 "Dimensions": [{"Name": "EndpointConfigName", "Value": self.new.name}],
@@ -132,7 +135,7 @@ class Comparison:
             return ""
         new, old = self.means.counts
         summary = f"quality compared of {new:,} answers of the new and {old:,} of the serving model"
-        return summary if new and old else f"{summary}: that is, not compared; capture more of them"
+        return summary if new and old else f"{summary}: too few to compare; capture more of them"
 
     def _lacks_quality(self) -> bool:
         """Return whether the new model's first ``FEWEST`` responses lack the compared number."""
@@ -173,10 +176,13 @@ class Comparison:
         return int(sums[0]), int(sums[1])
 
     def _iter_qualities(self, config: str) -> Iterator[float]:
-        """Yield the quality of each response that was captured since the last call."""
+        """Yield the quality of each response that was captured since the last call.
+
+        Also keep the configuration's first responses, for ``_lacks_quality``.
+        """
         compare = self.new.deploy.compare
         first = self._answers.setdefault(config, [])
-        with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
+        with service_errors(f"reading the requests captured by {self.new.deploy.endpoint}"):
             new_keys = [
                 item["Key"]
                 for item in self._iter_capture_files(config)
@@ -320,7 +326,9 @@ def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) ->
         tags = sagemaker.list_tags(ResourceArn=now["EndpointArn"])["Tags"]
         before = next((tag["Value"] for tag in tags if tag["Key"] == BEFORE), None)
         if before is None:
-            raise GateError(f"endpoint {endpoint}: has served one model only: nothing to return to")
+            raise GateError(
+                f"endpoint {endpoint}: has served only one model, so there is none to return to"
+            )
         sagemaker.update_endpoint(EndpointName=endpoint, EndpointConfigName=before)
     outcome = _wait_until_settled(sagemaker, endpoint, before, None, report)
     if outcome.is_serving:
@@ -388,7 +396,7 @@ differences, because the bound is asymptotic.
 
 @dataclass(slots=True)
 class ErrorTest:
-    """Test whether the new model's requests fail more often, by which model each error is from.
+    """Test whether the new model's requests fail more often, by each error's model.
 
     Under the null hypothesis, an error is the new model's with at most the probability of its share
     of the requests. The likelihood ratio to a model that fails r times as often is a
@@ -423,6 +431,7 @@ class ErrorTest:
 
     @property
     def worse(self) -> bool:
+        """Return whether the new model's requests fail more often."""
         return self.evidence >= 1 / self.error
 
 
@@ -435,6 +444,7 @@ class Running:
     squares: float = 0.0
 
     def add(self, value: float) -> None:
+        """Update count, mean and squares with one value."""
         self.count += 1
         deviation = value - self.mean
         self.mean += deviation / self.count
@@ -512,4 +522,5 @@ class MeanTest:
 
     @property
     def worse(self) -> bool:
+        """Return whether the new model's mean is worse."""
         return self.gap > 0

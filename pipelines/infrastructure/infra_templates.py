@@ -59,7 +59,7 @@ class Facts:
         return self.definition.assets[0].bucket
 
     def list_parameter_defaults(self, part: Part) -> dict[str, str]:
-        """Return parameter name to the value that the recipe gives it."""
+        """Return the template's parameters, by name, with the values that the recipe gives them."""
         name = self.definition.name
         values = {
             "PipelineName": name,
@@ -77,7 +77,7 @@ class Facts:
         return values
 
     def list_imports(self) -> dict[str, str | None]:
-        """Return the exports of other stacks, by name, to their values in this account."""
+        """Return the exports of other stacks, by name, with their values in this account."""
         subject = self.subject
         role_properties = {
             r.logical: r.resource(subject, {})["Properties"] for r in list_roles(subject)
@@ -95,7 +95,7 @@ class Facts:
         }
 
     def list_variables(self) -> dict[str, str]:
-        """Return the variables that the workflows of GitHub and GitLab read, name to value."""
+        """Return the variables, by name, that the workflows of GitHub and GitLab read."""
         values = {
             "AWS_REGION": self.subject.region,
             "ARTIFACT_BUCKET": self.bucket,
@@ -112,8 +112,8 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
     """Return the template for the recipe, as a CloudFormation document.
 
     Raises:
-        DefinitionError: CodeBuild's builds are not possible with this key or in this partition, or
-            the recipe has no endpoint.
+        DefinitionError: CodeBuild cannot be used with this key or in this partition, or the recipe
+            has no endpoint.
     """
     file = FOLDER / f"{part}.yaml"
     document = read(file.read_text(encoding="utf-8"), str(file))
@@ -138,7 +138,7 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
 
 
 BUILDS = {Part.CODEPIPELINE: "--ci codepipeline", Part.SERVING: "--part serving"}
-"""Template with builds by CodeBuild to the option that asks for it."""
+"""Templates that contain CodeBuild builds, each with the option that requests it."""
 
 
 def _remove_condition(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
@@ -159,15 +159,15 @@ def _remove_condition(document: dict[str, Any], condition: str, parameters: set[
 def _find_refusal(part: Part, facts: Facts) -> str | None:
     """Return why the builds are not possible; None if they are."""
     if part is Part.SERVING and facts.subject.application is None:
-        return "the recipe has no endpoint; say deploy: {endpoint: NAME}"
+        return "the recipe has no endpoint; set deploy: {endpoint: NAME}"
     if facts.key and ":alias/" in facts.key:
         return (
             f"aws.kms_key is {facts.definition.kms_key}; the builds' roles and logs need the key "
-            "itself, which no policy names by an alias: give its ARN or its id"
+            "itself, because no policy can name it by an alias: set the key's ARN or ID"
         )
     if facts.subject.partition == "aws-cn":  # according to the schemas in cfn-lint
         return (
-            "China's CloudFormation has no AWS::CodeConnections::Connection; take github or gitlab"
+            "China's CloudFormation has no AWS::CodeConnections::Connection; use github or gitlab"
         )
     return None
 
@@ -206,7 +206,7 @@ PIPELINE_ROLE = "PipelineRole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infrastructure:
-    """What the stack creates; everything else exists already, and is referred to."""
+    """Resources that the stack creates; it refers to all others, which must exist already."""
 
     definition: CompiledPipeline
     subject: Subject

@@ -26,7 +26,7 @@ from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 
 URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
-"""An S3 URI in any text. A match may be too short: then more is kept than necessary, never less."""
+"""An S3 URI in any text. If a match is too short, more objects are kept than needed, not fewer."""
 _EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
 JOBS = ("ProcessingJob", "TrainingJob", "TransformJob", "HyperParameterTuningJob")
 MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException")
@@ -34,7 +34,7 @@ MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointResources:
-    """What deployments to the recipe's endpoint left."""
+    """AWS resources that deployments to the recipe's endpoint left."""
 
     endpoint: str
 
@@ -50,11 +50,11 @@ class EndpointResources:
     configs: tuple[str, ...]
     models: tuple[str, ...]
     alarms: tuple[str, ...]
-    """Names of alarms; all three fields are about packages that are no longer registered."""
+    """Names of alarms. Like ``configs`` and ``models``, of packages that are not registered."""
 
     @property
     def removable_names(self) -> tuple[str, ...]:
-        """Return the names of all three, each once: a model and its configuration share one."""
+        """Return the names of configurations, models and alarms, each once; some share a name."""
         return (*dict.fromkeys((*self.configs, *self.models, *self.alarms)),)
 
 
@@ -63,13 +63,13 @@ class Contents:
     """Everything that upserts, executions and deployments of a pipeline left in an account."""
 
     removable_objects: dict[str, int]
-    """Key of an object on which no model depends, to its size in bytes."""
+    """Size in bytes of each object, by key, on which no model depends."""
 
     kept_objects: dict[str, int]
-    """Key of an object on which a model depends, to its size in bytes."""
+    """Size in bytes of each object, by key, on which a model depends."""
 
     capture_objects: dict[str, int]
-    """Key of an object with captured requests, to its size in bytes; these are kept."""
+    """Size in bytes of each object, by key, with captured requests; these objects are kept."""
 
     models: list[str]
     """ARNs of the model packages and models that depend on something of the pipeline."""
@@ -90,7 +90,7 @@ class Contents:
 def list_leftovers(
     name: str, group: str, region: str, bucket: str, prefix: str, endpoint: str | None = None
 ) -> Contents:
-    """Return what pipeline ``name`` left.
+    """Return the objects and resources that pipeline ``name`` left in the account.
 
     Its objects are those below ``prefix``; ``endpoint`` serves the packages of its ``group``.
 
@@ -142,8 +142,8 @@ def list_leftovers(
 def _find_endpoint_resources(
     sagemaker: Any, region: str, endpoint: str | None, group: str, package_arns: Collection[str]
 ) -> EndpointResources | None:
-    """Return what deployments to the endpoint left; None without an endpoint. Raise PlanError if
-    it is busy.
+    """Return the resources that deployments to the endpoint left; None without an endpoint. Raise
+    PlanError if the endpoint is busy.
     """
     if endpoint is None:
         return None
@@ -167,12 +167,13 @@ def _find_endpoint_resources(
     description = describe_endpoint(sagemaker, endpoint)
     if description and description["EndpointStatus"] in BUSY:
         raise PlanError(
-            f"endpoint {endpoint}: is {description['EndpointStatus']}: wait for its end"
+            f"endpoint {endpoint}: is {description['EndpointStatus']}: wait until it is InService "
+            "or Failed"
         )
     config = description["EndpointConfigName"] if description else ""
     kept_by = ""
     if description and config not in versions_by_kind["configs"]:
-        kept_by = f"it serves {config}, which no deployment of group {group} made"
+        kept_by = f"it serves {config}, which no deployment of group {group} created"
     elif description and versions_by_kind["configs"][config] in versions:
         kept_by = f"it serves {group}/{versions_by_kind['configs'][config]}, which is registered"
     kept_names = {
@@ -240,8 +241,8 @@ def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
         if run["PipelineExecutionStatus"] not in END_STATUSES:
             raise PlanError(
                 f"pipeline {name}: execution {run['PipelineExecutionArn']} is "
-                f"{run['PipelineExecutionStatus']}: wait for its end, or stop it (aws sagemaker "
-                "stop-pipeline-execution)"
+                f"{run['PipelineExecutionStatus']}: wait until it has ended, or stop it (aws "
+                "sagemaker stop-pipeline-execution)"
             )
     return [run["PipelineExecutionArn"] for run in executions]
 

@@ -12,11 +12,12 @@ NOTHING_TO_DO = "No updates are to be performed"
 
 
 def deploy(subject: Subject) -> str:
-    """Deploy the template of all roles as the stack ``<pipeline>-roles``; return what was done.
+    """Deploy the template of all roles as the stack ``<pipeline>-roles``; return the outcome, as
+    text.
 
     Raises:
         DefinitionError: the template cannot be derived.
-        ServiceError: AWS refused it.
+        ServiceError: AWS refused the stack.
     """
     name = f"{subject.name}-roles"
     request = {

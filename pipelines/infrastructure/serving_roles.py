@@ -37,7 +37,7 @@ from trainyard.permissions.step_requests import COLLECTORS, iter_all_requests, l
 def _make_policy_builder(
     name: str, description: str
 ) -> Callable[[Subject, dict[str, Any]], dict[str, Any]]:
-    """Return what makes a managed policy of a document; ``name`` follows the pipeline's."""
+    """Return a function that builds the managed policy ``<pipeline>-<name>`` from a document."""
     return lambda subject, document: build_managed_policy(
         f"{subject.name}-{name}", document, description
     )
@@ -59,7 +59,7 @@ def _require_release(subject: Subject, section: str) -> Release:
     exists=lambda subject: subject.application is not None,
 )
 def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to verify a package of the group, and to serve it at the recipe's endpoint.
+    """Allow verifying a package of the group, and serving it at the recipe's endpoint.
 
     Raises:
         DefinitionError: the recipe does not deploy.
@@ -114,13 +114,13 @@ def _list_result_keys(subject: Subject, new: Release) -> set[tuple[str, str]]:
 
 
 def _allow_input_decryption(subject: Subject) -> Iterator[Statement]:
-    """Allow to decrypt inputs, which are encrypted with keys that are not the pipeline's."""
+    """Allow decrypting inputs that are encrypted with keys other than the pipeline's."""
     keys = {build_key_arn(subject, key) for key in subject.read_keys}
     yield from allow_keys("InputKeys", keys - list_own_keys(subject), ("kms:Decrypt",))
 
 
 def _allow_deployment(subject: Subject, new: Release) -> Iterator[Statement]:
-    """Allow to create a model and a configuration for each package, and one endpoint for them."""
+    """Allow creating a model and a configuration for each package, and one endpoint for them."""
     of_endpoint = ("sagemaker:CreateEndpoint", "sagemaker:UpdateEndpoint")
     for sid, resource, actions in (
         ("Models", f"model/{new.name}", ("sagemaker:CreateModel",)),
@@ -143,7 +143,7 @@ def _allow_deployment(subject: Subject, new: Release) -> Iterator[Statement]:
 
 
 def _allow_execution_reads(subject: Subject) -> Iterator[Statement]:
-    """Allow to read what the executions did: this record cannot be edited, unlike a package."""
+    """Allow reading what the executions did: unlike a package, this record cannot be edited."""
     yield Statement(
         sid="Executions",
         actions=(
@@ -181,10 +181,10 @@ def _allow_execution_reads(subject: Subject) -> Iterator[Statement]:
     exists=lambda subject: bool(subject.application and subject.application.recipe.monitor),
 )
 def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow what monitoring needs.
+    """Allow the requests that monitoring sends.
 
-    That is to read captured requests, baseline and truths, to write the results, and to start the
-    pipeline if the recipe sets ``monitor.retrain``.
+    It reads captured requests, baseline and truths, writes the results, and starts the pipeline if
+    the recipe sets ``monitor.retrain``.
 
     Raises:
         DefinitionError: the recipe does not monitor.
@@ -241,7 +241,7 @@ LOCK = "definitions/lock"
     resource=_make_policy_builder("plan", "Looks at the pipeline; before an approval"),
 )
 def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to read the pipeline, its executions, the champion's package, and what upserts wrote.
+    """Allow reading the pipeline, its executions, the champion's package, and what upserts wrote.
 
     Raises:
         DefinitionError: it is not known where an upsert writes.
@@ -252,7 +252,7 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
 def read_statements(
     subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
 ) -> Iterator[Statement | Gap]:
-    """Allow to read what a plan reads, and also the ``further`` objects (bucket, key pattern)."""
+    """Allow reading what a plan reads, and also the ``further`` objects (bucket, key pattern)."""
     pipeline = subject.build_arn("sagemaker", f"pipeline/{subject.name}")
     yield Statement(
         sid="LookAtPipeline",
@@ -294,7 +294,7 @@ def read_statements(
     resource=_make_policy_builder("ci", "Upserts and starts the pipeline; after it"),
 )
 def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to upsert and start this pipeline, and to read what a plan reads.
+    """Allow upserting and starting this pipeline, and reading what a plan reads.
 
     Raises:
         DefinitionError: it is not known where an upsert writes.
@@ -326,7 +326,7 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def allow_registry_reads(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
-    """Allow to read the group's packages; without ``actions``, also to list them."""
+    """Allow reading the group's packages; without ``actions``, also listing them."""
     groups, unknown = find_registered_groups(subject)
     yield from unknown
     action_names = actions or ("DescribeModelPackage", "ListModelPackages")
@@ -338,7 +338,7 @@ def allow_registry_reads(subject: Subject, *actions: str) -> Iterator[Statement 
 
 
 def allow_endpoint_lookup(subject: Subject) -> Iterator[Statement]:
-    """Allow to look up which package the recipe's endpoint serves, because it is the champion."""
+    """Allow looking up which package the recipe's endpoint serves, because it is the champion."""
     if subject.application is None:
         return
     for kind, name in (
@@ -373,11 +373,11 @@ def _collect_job_needs(subject: Subject) -> Needs:
 
 def list_root_patterns(subject: Subject, *names: str) -> set[tuple[str, str]]:
     """Return (bucket, key pattern) of objects below the pipeline's prefix; raise DefinitionError if
-    it is not known.
+    the prefix is not known.
     """
     if subject.root is None:
         raise DefinitionError(
-            f"pipeline {subject.name}: give --root s3://bucket/prefix, under which an upsert writes"
+            f"pipeline {subject.name}: give --root s3://bucket/prefix, to which an upsert writes"
         )
     bucket, prefix = split_uri(subject.root, "--root")
     return {(bucket, f"{prefix}/{name}") for name in names}

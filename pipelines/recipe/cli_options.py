@@ -26,7 +26,8 @@ NOT_GIVEN: list[str] = []
 """Default of an option that may be given several times; must never be modified."""
 
 NewestOfRecipe = Annotated[
-    Path | None, typer.Option("--recipe", help="The newest execution of this recipe's pipeline.")
+    Path | None,
+    typer.Option("--recipe", help="Use the newest execution of this recipe's pipeline."),
 ]
 ChampionOption = Annotated[
     str | None,
@@ -39,7 +40,7 @@ ONE_SUBJECT = Need(("recipe", "definition", "pipeline"))
 
 
 def require_recipe_for(*options: str) -> Need:
-    """Return the requirement that ``--recipe`` is given if one of these options is."""
+    """Return the requirement that ``--recipe`` is given if any of ``options`` is given."""
     return Need(("recipe",), lambda values: any(has_value(values[name]) for name in options))
 
 
@@ -57,6 +58,7 @@ def make_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
         overrides: SetOption = NOT_GIVEN,
         environment: EnvOption = None,
     ) -> Mapping[str, Any]:
+        """Return the command's arguments: pipeline, region, start command, ``application``."""
         name, region, _ = resolve_pipeline(recipe, overrides, values["pipeline"], environment)
         run = {"pipeline": name, "region": region or values["region"]}
         return {**run, "start": START, **application}
@@ -69,7 +71,7 @@ def resolve_pipeline(
 ) -> tuple[str | None, str | None, str | None]:
     """Return (name, region, account) of the pipeline that ``--recipe`` or ``--pipeline`` selects.
 
-    The account is the one that it must be in; region and account are None if they are not known.
+    The account is the one in which the pipeline must be; region and account are None if unknown.
     """
     if recipe is None:
         return pipeline, None, None

@@ -47,7 +47,7 @@ OVERRIDABLE = (
 
 
 class PipelineConfig(Section):
-    """The pipeline as the service knows it."""
+    """Settings of the SageMaker pipeline itself."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$", examples=["my-pipeline"])
     """Name of the pipeline; upserting a recipe with the same name updates it."""
@@ -67,13 +67,13 @@ class PipelineConfig(Section):
 
 
 class Images(Section):
-    """Container images; the default of a URI is AWS's PyTorch image of the version below."""
+    """Container images; the default of each URI is AWS's PyTorch image of the given version."""
 
     pytorch_version: str = Field(default="2.10.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch training image; the default is the newest that the SDK knows."""
 
     python_version: str | None = Field(default=None, pattern=r"^py3\d+$", examples=["py312"])
-    """Python version of that image, such as py312; None for the one that AWS builds it with."""
+    """Python version of that image, such as py312; None for the one with which AWS builds it."""
 
     inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch inference image; the default is the newest that the SDK knows."""
@@ -81,7 +81,7 @@ class Images(Section):
     inference_python_version: str | None = Field(
         default=None, pattern=r"^py3\d+$", examples=["py312"]
     )
-    """Python version of the inference image; None for the one that AWS builds it with."""
+    """Python version of the inference image; None for the one with which AWS builds it."""
 
     registry: str | None = Field(
         default=None,
@@ -286,7 +286,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _fits_the_program(self) -> Self:
-        """Check that the sections fit what trains: the loop or a script."""
+        """Check that the sections fit the training program: the loop or a script."""
         presence = self.data is not None, self.transform is not None
         script_section.check(self.train, self.evaluate, self.inference.script, *presence)
         if self.train.loop is None:
@@ -300,14 +300,14 @@ class Recipe(Section):
             return self
         if shard_fields := sorted(self.shard.model_fields_set & ShardSettings.model_fields.keys()):
             raise ValueError(
-                f"shard.{shard_fields[0]}: is for raw data, and data.shards is written already; "
-                "remove it, or set data.input"
+                f"shard.{shard_fields[0]}: applies only to raw data, but data.shards names "
+                "existing shards; remove it, or set data.input"
             )
         if self.train.fsx:
             raise ValueError(
-                "train.fsx: mirrors what the shard step writes, and with data.shards there is "
-                "none; set train.input_mode to FastFile, or let a script mount them by "
-                "train.file_systems"
+                "train.fsx: mirrors the output of the shard step, and with data.shards there is no "
+                "such step; set train.input_mode to FastFile, or let a script mount the shards "
+                "with train.file_systems"
             )
         return self
 
@@ -322,7 +322,7 @@ class Recipe(Section):
         ):
             if answer_numbers and path and path not in answer_numbers:
                 raise ValueError(
-                    f"{field}: {path!r} is no number in the answers of workload {self.kind}; "
+                    f"{field}: {path!r} is not a number in the answers of workload {self.kind}; "
                     f"{suggest_nearest(path, [*answer_numbers])}"
                 )
         return self
@@ -335,7 +335,7 @@ class Recipe(Section):
         if self.train.loop is None and (self.data.mixture or self.data.weight_changes):
             raise ValueError(
                 "data.inputs: have weights, but train.script reads the shards by itself; remove "
-                "the weights, or train by train.loop"
+                "the weights, or train with train.loop"
             )
         if self.train.loop and not self.data.mixture:
             raise ValueError("data.inputs.0.weight: is missing; give each of the inputs a weight")
@@ -359,8 +359,8 @@ class Recipe(Section):
         baseline = self.gate.below_baseline
         if baseline == BASE_MODEL and not self.begins_with_model:
             raise ValueError(
-                f"gate.below_baseline: {BASE_MODEL} is what the training begins with: set "
-                "train.start_from to a model_package, model or hugging_face folder"
+                f"gate.below_baseline: {BASE_MODEL} is the model from which the training starts: "
+                "set train.start_from to a model_package, model or hugging_face folder"
             )
         baselines = [*workload_spec.baselines, *([BASE_MODEL] if self.begins_with_model else [])]
         if baseline is not None and baseline not in baselines:
@@ -395,7 +395,7 @@ class Recipe(Section):
         return self
 
     def _check_comparisons(self, workload_spec: WorkloadSpec) -> None:
-        """Check that each comparison is of a comparable metric of the workload.
+        """Check that each comparison uses a comparable metric of the workload.
 
         If the first model passes the comparisons by default, also check that the gate has other
         checks.
@@ -437,7 +437,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _image_and_machines_fit(self) -> Self:
-        """Check that image, batch and fallback types suit the machines."""
+        """Check that image, batch and fallback types are compatible with the machines."""
         train, version, image = self.train, self.images.pytorch_version, self.images.training
         if train.loop is not None and (refusal := refuse_images(train.loop, version, image)):
             raise ValueError(refusal)
@@ -451,7 +451,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _of_one_account(self) -> Self:
-        """Check that roles are of one account, and the group in the recipe's region."""
+        """Check that the roles are in one account, and the group is in the recipe's region."""
         aws, region = self.aws, self.register_.group_region
         if refusal := explain_other_account(
             aws.account, {"role": aws.role, "job_role": aws.job_role}
@@ -466,7 +466,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _wheels_have_their_channel(self) -> Self:
-        """Check that no channel has the name of the wheelhouse's."""
+        """Check that no channel has the same name as the wheelhouse's channel."""
         for section, sources in (
             ("train", self.train.sources),
             ("evaluate", self.evaluate.channels),
@@ -552,11 +552,11 @@ _OTHERS = {
     "hidden_dim": "intermediate_size ffn_dim d_ff",
 }
 NAMES = {name: field for field, names in _OTHERS.items() for name in names.split()}
-"""Name in another framework to the recipe's field."""
+"""Mapping of each name in another framework to the recipe's field."""
 
 _EPOCHS = ": it counts optimizer steps, epochs × samples / global_batch"
 _ACCUMULATION_NOTE = (
-    ": steps accumulate by themselves, global_batch / (micro_batch × data-parallel ranks)"
+    ": steps accumulate automatically, global_batch / (micro_batch × data-parallel ranks)"
 )
 _RATIO_NOTE = ": it counts optimizer steps, the ratio × max_steps"
 REMARKS = {
@@ -564,7 +564,7 @@ REMARKS = {
     **{name: _ACCUMULATION_NOTE for name in _OTHERS["micro_batch"].split() if "accum" in name},
     **{name: _RATIO_NOTE for name in ("warmup_ratio",)},
 }
-"""Name in another framework to how our field differs, if its value has another meaning."""
+"""How our field differs, by the name in another framework, if its value has another meaning."""
 
 
 # Check that the batch, the fallback types and the image suit the machines of a training.
@@ -589,17 +589,17 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
 
 
 def refuse_type(name: str) -> str | None:
-    """Return a message with the nearest instance type; None if ``name`` is one."""
+    """Return a message with the nearest instance type; None if ``name`` is an instance type."""
     if name in MACHINES:
         return None
-    return f"no such instance type of training and processing; {suggest_nearest(name, [*MACHINES])}"
+    return f"no such instance type for training or processing; {suggest_nearest(name, [*MACHINES])}"
 
 
 def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None) -> str | None:
     """Return why the training image does not have what the loop needs.
 
     Return None if it has it, or if it is the user's own image (``own_image``) of unknown version,
-    in which only the job can tell.
+    which only the job can check.
     """
     if refusal := refuse_image(loop.strategy, pytorch_version, own_image):
         return refusal
@@ -612,8 +612,8 @@ def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None
 
 
 def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: bool) -> str | None:
-    """Return why an execution could not continue on a fallback instance type; None if it can on
-    all.
+    """Return why an execution could not continue on one of the fallback instance types; None if it
+    can continue on all of them.
 
     Args:
         is_encrypted: whether volumes are encrypted with the recipe's key.
@@ -621,10 +621,10 @@ def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: b
     """
     if train.fallback_instance_types and not parameter:
         return (
-            "a run on another type changes the parameter TrainInstanceType: list it in "
+            "a run on another type changes the parameter TrainInstanceType: list this parameter in "
             "pipeline.overridable"
         )
-    # The definition is compiled once, for the first type, so it has to suit the others, too.
+    # The definition is compiled once, for the first type, so it must also fit the other types.
     refusals = (_refuse(train, name, is_encrypted) for name in train.fallback_instance_types)
     return next((refusal for refusal in refusals if refusal), None)
 
@@ -643,12 +643,12 @@ def _refuse(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None
         return None
     if machine.kind != usual.kind:
         return (
-            f"{name} needs an image for {machine.kind}, {usual.name} one for {usual.kind}, and the "
-            "definition has one"
+            f"{name} needs an image for {machine.kind} and {usual.name} one for {usual.kind}, but "
+            "the definition has only one image"
         )
     if is_encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
         return (
-            f"one of {name} and {usual.name} has local disks, which take no key, and the "
+            f"one of {name} and {usual.name} has local disks, which must not have a key, and the "
             "other needs aws.kms_key for its volume; choose a type with the same disks"
         )
     return None

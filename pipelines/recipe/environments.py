@@ -59,12 +59,13 @@ PARTS = {
     "promotion": (Promotion, tuple(Promotion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
-"""Section to (its type, its fields that an environment may change)."""
+"""Each section's type, and the fields in it that an environment may change."""
 Environments = Mapping[str, Tree]
 
 
 def take(tree: Tree) -> dict[str, Tree]:
-    """Remove the environments from a recipe's tree; return name to the fields that it changes.
+    """Remove the environments from a recipe's tree; return the fields that each one changes, by
+    the environment's name.
 
     Raises:
         RecipeError: an environment is not a mapping, or changes something that affects the model.
@@ -91,7 +92,7 @@ def take(tree: Tree) -> dict[str, Tree]:
 def _find_refusals(fields: Tree) -> Iterator[str]:
     """Yield a message for each field that affects the model, except unknown fields."""
     reason = "is the same in every environment, since the same model is built once"
-    fix = "say it outside of environments, or in another recipe, by extends"
+    fix = "set it outside environments, or in another recipe that extends this one"
     sections = {field.alias or name for name, field in Recipe.model_fields.items()}
     for section, value in fields.items():
         if section in PARTS and isinstance(value, dict):
@@ -163,7 +164,7 @@ def refuse(
         check: raises a RecipeError with one line per problem.
 
     Raises:
-        RecipeError: any of them has problems, or the recipe needs an environment and none is
+        RecipeError: any environment has problems, or the recipe needs an environment and none is
             chosen.
     """
     if FIELD in chosen_tree:
@@ -193,7 +194,7 @@ def refuse(
             else [*chosen_lines, *_list_missing_places(chosen_tree, environment_trees)]
         )
         question = f"which environment? give --env {' or '.join(environment_trees)}: without one, "
-        # If none is chosen, only a problem of every environment is certainly one.
+        # If no environment is chosen, only a problem that all of them have is certainly a problem.
         common_lines = [
             line for line in chosen_lines if all(line in lines for lines in others.values())
         ]
@@ -268,7 +269,7 @@ def build_environments_schema() -> dict[str, Any]:
     }
 
 
-# Region, roles and bucket, from the recipe, or else from the usual environment variables; and the
+# Region, roles and bucket, from the recipe or else from the standard environment variables; and the
 # account of the caller.
 
 SOURCES = {
@@ -340,18 +341,18 @@ def find_account(aws: Aws, environment: str | None) -> str | None:
 
 
 def refuse_other_caller(account: str | None, region: str | None) -> None:
-    """Check that the credentials are of ``account``, before anything is changed; None allows any.
+    """Check that the credentials belong to ``account``, before any change; None allows any account.
 
     Raises:
-        PlanError: they are of another account; names both.
+        PlanError: the credentials belong to another account; names both.
     """
     if account is None:
         return
-    with service_errors(f"asking whether these credentials are of account {account}"):
+    with service_errors(f"checking whether these credentials belong to account {account}"):
         caller = create_client("sts", region).get_caller_identity()
     if caller["Account"] != account:
         raise PlanError(
-            f"aws.account: the recipe is for account {account}, and these credentials are of "
+            f"aws.account: the recipe is for account {account}, but these credentials belong to "
             f"{caller['Account']} ({caller['Arn']}); log in to {account}, or choose another "
             "environment with --env. Nothing was changed"
         )
@@ -363,6 +364,6 @@ def _read_variable(field: str) -> str:
         if value := os.environ.get(variable):
             return value
     raise RecipeError(
-        f"aws.{field}: neither in the recipe nor in the environment; add it to the recipe, "
+        f"aws.{field}: is set neither in the recipe nor in the environment; add it to the recipe, "
         f"or set {' or '.join(SOURCES[field])}"
     )

@@ -14,7 +14,7 @@ from trainyard.common.hashes import file_sha256, lines_sha256
 from trainyard.read_yaml import BoundedLoader, load_yaml
 
 FIELD = "extends"
-LONGEST = 8  # most recipes in a chain
+LONGEST = 8  # maximum number of recipes in a chain
 Tree = dict[str, Any]
 PLACES = {
     "workload": ("source",),
@@ -22,7 +22,7 @@ PLACES = {
     "evaluate": ("script", "source", "requirements", "request"),
     "inference": ("script",),
 }
-"""Section to its fields whose value is a path relative to the recipe."""
+"""The fields, by section, whose value is a path relative to the recipe."""
 
 
 def read(path: Path) -> Tree:
@@ -32,8 +32,8 @@ def read(path: Path) -> Tree:
     extended recipe stay relative to that recipe.
 
     Raises:
-        RecipeError: a file is missing or is no recipe, ``extends`` is not a path, or the chain is
-            circular.
+        RecipeError: a file is missing or is not a recipe, ``extends`` is not a path, or the chain
+            is circular.
     """
     result: Tree = {}
     for file, tree in reversed([*_chain(path)]):
@@ -61,8 +61,8 @@ def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
         chain.append(following.resolve())
         if len(chain) > LONGEST or chain[-1] in chain[:-1]:
             raise RecipeError(
-                f"{following}: {FIELD} is circular, or leads over more than {LONGEST} "
-                "recipes; write all that it needs into one of them"
+                f"{following}: {FIELD} is circular, or its chain has more than {LONGEST} recipes; "
+                "merge some of them into one recipe"
             )
         tree = read_file(following)
         yield following, tree
@@ -145,14 +145,13 @@ class StrictLoader(BoundedLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Override PyYAML's method: raise ConstructorError for a repeated or non-text key."""
         keys: set[str] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":  # "<<": keys of the mapping itself win
                 continue
             key = self.construct_object(key_node, deep=True)
-            problem = (
-                "is not a name" if not isinstance(key, str) else "stands twice" * (key in keys)
-            )
+            problem = "is not a name" if not isinstance(key, str) else "is repeated" * (key in keys)
             if problem:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r:.200} {problem}", key_node.start_mark
@@ -166,11 +165,11 @@ class StrictLoader(BoundedLoader):
 SET = "--set"
 Field = tuple[str, ...]
 Origins = dict[Field, str]
-"""Field to where it was written: ``recipes/laptop.yaml:47``, or ``--set``."""
+"""Where each field was written: ``recipes/laptop.yaml:47``, or ``--set``."""
 
 
 class Problem(NamedTuple):
-    """A problem of a field of a recipe."""
+    """A problem in a field of a recipe."""
 
     origin: str
     """``recipes/laptop.yaml:47`` or ``--set``; only the file if the line is not known."""
@@ -193,6 +192,7 @@ class RecipeProblems(RecipeError):
 
 
 def _parse_origin(problem: Problem) -> tuple[str, int]:
+    """Return (file, line) of the problem's origin as a sort key; line 0 if it has none."""
     file, _, line = problem.origin.rpartition(":")
     return (file, int(line)) if line.isdecimal() else (problem.origin, 0)
 
@@ -201,7 +201,7 @@ def _parse_origin(problem: Problem) -> tuple[str, int]:
 def located_problems(
     path: Path, overrides: Sequence[str] = (), environment: str | None = None
 ) -> Iterator[None]:
-    """Add to each line of a RecipeError where its field was written.
+    """Prefix each line of a RecipeError with the file and line where its field was written.
 
     Raises:
         RecipeProblems: instead of any other RecipeError.

@@ -44,6 +44,7 @@ def register_relation(
     """
 
     def register(check: Callable[[Recipe], Iterator[FieldProblem]]) -> Relation:
+        """Append the check to RELATIONS; return its entry."""
         RELATIONS.append(Relation(severity, check))
         return RELATIONS[-1]
 
@@ -106,7 +107,7 @@ def check_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
             "train.loop.learning_rate",
             f"is {loop.learning_rate:g}{_describe_scaling(loop)}; expected at most "
             f"{LARGEST_RATE:g}, such as 0.001: {loop.optimizer} changes the weights by about "
-            f"their own size at {peak:g}",
+            f"their own size at a rate of {peak:g}",
         )
 
 
@@ -117,7 +118,7 @@ def warn_high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
         yield (
             "train.loop.learning_rate",
             f"is {loop.learning_rate:g}{_describe_scaling(loop)}; {loop.optimizer} seldom learns "
-            f"above {USUAL_RATE:g}: is it one of SGD?",
+            f"above {USUAL_RATE:g}: is this a rate for SGD?",
         )
 
 
@@ -128,6 +129,7 @@ def _compute_peak_rate(loop: TrainConfig) -> float:
 
 
 def _describe_scaling(loop: TrainConfig) -> str:
+    """Return text on the peak rate after scaling; empty without ``reference_batch``."""
     if not loop.reference_batch:
         return ""
     share = f"global_batch {loop.global_batch} / reference_batch {loop.reference_batch}"
@@ -159,8 +161,8 @@ def check_thresholds_reachable(recipe: Recipe) -> Iterator[FieldProblem]:
         if bound == "max" and floor is not None and floor > threshold:
             yield (
                 f"gate.{name}",
-                f"is {threshold:g}, below min_{metric} {floor:g}: no model meets both; exchange "
-                "them, or remove one",
+                f"is {threshold:g}, below min_{metric} {floor:g}: no model meets both; swap them, "
+                "or remove one",
             )
 
 
@@ -172,8 +174,8 @@ def check_margins(recipe: Recipe) -> Iterator[FieldProblem]:
             if span is not None and margin >= span:
                 yield (
                     f"gate.{kind}.{metric}",
-                    f"is {margin:g}, and two models never differ by more than {span:g}: it decides "
-                    f"nothing; expected less, such as {span / 100:g}",
+                    f"is {margin:g}, but two models never differ by more than {span:g}, so the "
+                    f"check has no effect; expected less, such as {span / 100:g}",
                 )
 
 
@@ -195,7 +197,7 @@ def check_threshold_strictness(recipe: Recipe) -> Iterator[FieldProblem]:
 
 
 def _find_metric_limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
-    """Return metric to its smallest and largest possible value, infinite if not known."""
+    """Return each metric's smallest and largest possible value, by name; infinite if not known."""
     spec = recipe.workload_spec
     # In our workloads, losses, errors and shares are never negative; in others, a loss may be.
     low = 0.0 if recipe.train.loop and recipe.workload.name in list_workloads() else -math.inf
@@ -212,7 +214,7 @@ def check_spot_progress(recipe: Recipe) -> Iterator[FieldProblem]:
         yield (
             "train.loop.checkpoint_interval",
             f"is {loop.checkpoint_interval}, and the training ends after max_steps "
-            f"{loop.max_steps}: with spot, each interruption would lose all of it; expected less, "
+            f"{loop.max_steps}: with spot, each interruption would lose all steps; expected less, "
             f"such as {max(1, loop.max_steps // 10)}",
         )
 
@@ -226,7 +228,7 @@ def search_sees_validations(recipe: Recipe) -> Iterator[FieldProblem]:
         yield (
             "train.loop.validation_interval",
             f"is {loop.validation_interval}, and the training ends after max_steps "
-            f"{loop.max_steps}: {method} compares trainings before their end; expected less, "
+            f"{loop.max_steps}: {method} compares unfinished training jobs; expected less, "
             f"such as {max(1, loop.max_steps // 10)}",
         )
 
@@ -237,7 +239,7 @@ def check_intervals(recipe: Recipe) -> Iterator[FieldProblem]:
     if loop is None:
         return
     consequences = {
-        "checkpoint_interval": "no checkpoint before the last step: a failure loses all of it",
+        "checkpoint_interval": "no checkpoint before the last step: a failure loses all steps",
         "validation_interval": "no validation before the last step",
         "log_interval": "no metric between the first step and the last",
     }

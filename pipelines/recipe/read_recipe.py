@@ -120,6 +120,7 @@ def _guess_fields(model: type[BaseModel], content: Mapping[str, Any]) -> set[str
 
 
 def _list_field_names(model: type[BaseModel]) -> set[str]:
+    """Return the names of the model's fields, as they are written in a recipe."""
     return {field.alias or name for name, field in model.model_fields.items()}
 
 
@@ -210,7 +211,7 @@ def _read_section(model: type[Model], value: Any, *where: str) -> tuple[Model, l
 
 
 def _check_settings(recipe: Recipe, *, partial: bool) -> Iterator[str]:
-    """Yield problems of the workload's settings, also with training and evaluation."""
+    """Yield problems of the workload's settings, and of their fit with training and evaluation."""
     try:
         if recipe.data is None:
             return
@@ -257,8 +258,8 @@ def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
         )
         if name == recipe.workload_spec.sliced_by_input(settings) and not keeps_folders:
             yield (
-                f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "
-                "the shards do not keep; set shard.by_folder to true, or data.inputs"
+                f"evaluate.slices: {name!r} is the folder of an example's raw data, which the "
+                "shards do not record; set shard.by_folder to true, or data.inputs"
             )
 
 
@@ -286,9 +287,9 @@ def _check_secrets(recipe: Recipe, *, partial: bool) -> Iterator[str]:
         recipe.model_dump(mode="json", by_alias=True, warnings=not partial)
     ):
         yield (
-            f"{'.'.join(map(str, secret_path))}: looks like a secret, and everyone who may "
-            "describe the pipeline or its jobs reads the recipe's values; keep it in AWS Secrets "
-            "Manager, give its ARN here, and read it in the job"
+            f"{'.'.join(map(str, secret_path))}: looks like a secret, but everyone who may "
+            "describe the pipeline or its jobs can read the recipe's values; store it in AWS "
+            "Secrets Manager, give its ARN here, and read it in the job"
         )
 
 
@@ -304,7 +305,7 @@ def override(tree: dict[str, Any], assignment: str) -> None:
     """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
 
     Raises:
-        RecipeError: it does not have that form.
+        RecipeError: ``assignment`` does not have that form.
     """
     path, equals, text = assignment.partition("=")
     fields = path.split(".")
@@ -333,8 +334,8 @@ def override(tree: dict[str, Any], assignment: str) -> None:
 # nothing here, only ``Field(pattern=…, examples=[…])``, or a default, which is also an example.
 
 LONGEST = 200
-"""Most characters of a value in a message."""
-FEW = 5  # names of a section's fields in a message
+"""Maximum number of characters of a value in a message."""
+FEW = 5  # maximum number of a section's field names in a message
 PART = re.compile(r"[^A-Za-z0-9](?=[A-Za-z0-9])|[A-Za-z](?=\d)")
 """Where an example may be cut, to put its first part before a value."""
 Schema = Mapping[str, Any]
@@ -351,7 +352,7 @@ BOUNDS = {
     "minProperties": "at least {} of them",
     "maxProperties": "at most {} of them",
 }
-"""Keyword of JSON Schema to its words in a message."""
+"""Wording in a message for each JSON Schema keyword."""
 
 
 class FieldMessages:
@@ -488,7 +489,7 @@ def _list_options(node: Schema, root: Schema) -> list[Schema]:
 
 
 def find_properties(node: Schema, root: Schema) -> Schema:
-    """Return name to schema of a section's fields; empty if it is not a section."""
+    """Return the schemas of a section's fields, by name; empty if ``node`` is not a section."""
     return {
         n: field_schema
         for o in _list_options(node, root)
@@ -619,7 +620,7 @@ def _clamp_number(option: Schema, value: float) -> float:
 
 
 def _find_nearest_value(option: Schema, value: Any) -> Any:
-    """Return the valid value that ``value`` probably means; None if there is no such one."""
+    """Return the valid value that ``value`` probably means; None if there is none."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if choices := option.get("enum"):
@@ -683,11 +684,12 @@ def shorten_repr(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-# The recipe's section ``tune``: check that what it searches are hyperparameters of this training.
+# The recipe's section ``tune``: check that it searches hyperparameters of this training.
 
-BUDGET = {"max_steps": "the length of a training, which has to be the same for all"}
+BUDGET = {"max_steps": "the length of training, which must be the same for all training jobs"}
 MOST_COMBINATIONS = 100
-"""Most combinations of the ranges' ends that are checked; each takes some milliseconds."""
+"""Maximum number of combinations of the ranges' ends that are checked; each takes a few
+milliseconds."""
 
 
 def refuse_tune(recipe: Recipe) -> str | None:
@@ -701,9 +703,9 @@ def refuse_tune(recipe: Recipe) -> str | None:
     if train.loop is None:
         return _refuse_script(tune, train)
     if tune.metric is not None or tune.goal != "minimize":
-        return "tune.metric: the loop's trainings are compared by their validation loss; remove it"
+        return "tune.metric: the loop's training jobs are compared by validation loss; remove it"
     if train.start_from is not None and train.start_from.checkpoint is not None:
-        return "train.start_from.checkpoint: a search cannot begin with another training's middle"
+        return "train.start_from.checkpoint: a search cannot continue another training job"
     return None
 
 
@@ -751,7 +753,7 @@ def _list_trial_values(search_range: Range | tuple[Value, ...]) -> list[Value]:
 
 
 def _find_searchable_values(recipe: Recipe) -> dict[str, Any]:
-    """Return the hyperparameters that can be searched, to the recipe's own values."""
+    """Return the recipe's own values of the hyperparameters that can be searched, by name."""
     if recipe.train.loop is None:
         return dict(recipe.train.arguments)
     return dict(recipe.train.loop) | as_hyperparameters(dict(recipe.workload_config))
@@ -784,9 +786,8 @@ def _refuse_range(
         )
     if not tune.allows(name, own_value):
         return (
-            f"does not hold {_build_field_path(name, recipe)}, which is {own_value!r}; widen it, "
-            "or "
-            "change that"
+            f"does not contain {_build_field_path(name, recipe)}, which is {own_value!r}; widen "
+            "the range, or change that field"
         )
     return None
 
@@ -809,20 +810,20 @@ def _refuse_setting(name: str, recipe: Recipe) -> str | None:
         return None
     packing_fields = recipe.samples_spec.packed_with
     if packing_fields is None:
-        return "a setting that samples may be packed with, since SPEC.packed_with is not set"
+        return "a setting on which packing may depend, since SPEC.packed_with is not set"
     if name.removeprefix(PREFIX) in packing_fields:
-        return "a setting that the samples are packed with, before the search"
+        return "a setting with which the samples are packed before the search"
     if recipe.begins_with_model:
-        return "a setting of the model that the training begins with"
+        return "a setting of the model from which the training starts"
     return None
 
 
 def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
-    """Return why a script's trainings cannot be compared in a search; None if they can."""
+    """Return why a script's training jobs cannot be compared in a search; None if they can."""
     if tune.metric not in train.metrics:
         metric_names: list[Any] = [*train.metrics]
         return (
-            f"tune.metric: is {tune.metric!r}; a script's trainings are compared by one of "
+            f"tune.metric: is {tune.metric!r}; a script's training jobs are compared by one of "
             f"train.metrics: {', '.join(metric_names) or 'none is set'}"
         )
     if tune.strategy == "hyperband":

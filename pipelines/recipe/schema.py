@@ -82,7 +82,7 @@ def _build_threshold_schema(workload: str) -> dict[str, Any]:
             "better.",
         }
         for metric, better in load_spec(workload).metrics.items()
-        for bound, words in (("max", "At most so large is"), ("min", "At least so large is"))
+        for bound, words in (("max", "Upper limit of"), ("min", "Lower limit of"))
     }
     workload_condition = _match_workload(workload, {})["if"]
     condition: dict[str, Any] = {"properties": {"workload": workload_condition}}

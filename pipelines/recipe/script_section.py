@@ -1,4 +1,4 @@
-"""Check the recipe of a training script: whether all its fields are given, and what the gate gets.
+"""Check the recipe of a training script, and describe its evaluation to the gate.
 
 There is no workload package. Instead, the evaluation script scores each example, and the recipe
 says which metrics these scores are.
@@ -14,7 +14,7 @@ from training.workloads import WorkloadSpec
 NAME = "script"
 """Name that is used instead of a workload's."""
 SPLITS = {"train": ("train", "validation"), "evaluate": ("train", "test")}
-"""Section to those of its channels that contain splits from the shard step."""
+"""The channels, by section, that contain splits from the shard step."""
 
 
 class NoSettings(BaseModel):
@@ -55,13 +55,13 @@ def check(
     """
     if train.loop is not None:
         if not data:
-            raise ValueError("data: is missing; the loop cannot do without it")
+            raise ValueError("data: is missing; train.loop needs it")
         _refuse_a_scripts(evaluate, inference)
         return
     if transform:
         raise ValueError(
-            "transform: scores by a workload's answers, and only train.loop has a workload; remove "
-            "it, and run a Batch Transform job of the registered package"
+            "transform: scores records with a workload, which only train.loop has; remove it, and "
+            "run a Batch Transform job with the registered package"
         )
     if evaluate.script is None:
         raise ValueError(
@@ -113,13 +113,13 @@ def _check_without_data(train: TrainStepConfig, evaluate: EvaluateConfig) -> Non
     """Check a script's recipe without data section: it needs test data of its own."""
     if not {*evaluate.channels} - {"train"}:
         raise ValueError(
-            "evaluate.channels: is missing; without a data section say where the test data lie, as "
-            "in {test: s3://bucket/prefix}"
+            "evaluate.channels: is missing; without a data section, set the location of the test "
+            "data, as in {test: s3://bucket/prefix}"
         )
     if train.fsx:
         raise ValueError(
-            "train.fsx: mounts the shards, and without a data section there are none; mount data "
-            "of your own by train.file_systems"
+            "train.fsx: mounts the shards, and without a data section there are none; mount your "
+            "own data with train.file_systems"
         )
 
 
@@ -136,6 +136,6 @@ def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
     ):
         if value:
             raise ValueError(
-                f"{field}: is for a training script; remove it, or set train.script instead of "
-                "train.loop"
+                f"{field}: applies only to a training script; remove it, or set train.script "
+                "instead of train.loop"
             )

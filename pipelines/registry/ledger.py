@@ -45,7 +45,7 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recount:
-    """The look's number that a verdict used, and the number that it should have used."""
+    """The look number that a verdict used, and the one that it should have used."""
 
     used: int
     due: int
@@ -62,7 +62,8 @@ class JudgedModel:
 
 
 def recount_looks(evidence: Evidence) -> Recount | None:
-    """Count the looks again; return None if the verdict compares with no champion.
+    """Count the looks again, and return the used and the due number; None if the verdict compares
+    with no champion.
 
     An execution without a number gets one now.
 
@@ -83,7 +84,7 @@ def recount_looks(evidence: Evidence) -> Recount | None:
             for o in dict.fromkeys(iter_judged_models(sagemaker, s3, pipeline))
             if (o.test, o.champion) == (judged_model.test, judged_model.champion)
         ]
-    # The ledger counts trainings, the verdicts count models: a training that is not reproducible
+    # The ledger counts training runs, the verdicts count models: a run that is not reproducible
     # gives two models when it is repeated, and a copy of the data is the same test split. The
     # number in the gate's own verdict is a parameter, which may have been set to any value.
     rank = (
@@ -104,8 +105,7 @@ def check_due_look(evidence: Evidence, look_recount: Recount, checkout: Path) ->
     number.
 
     Raises:
-        GateError: with the number that was due, the model does not pass, or this cannot be computed
-            here.
+        GateError: with the due number, the model does not pass, or this cannot be computed here.
     """
     if look_recount.used >= look_recount.due:
         return f"look {look_recount.used} at its test split"
@@ -130,6 +130,7 @@ def iter_judged_models(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[Judge
 
 
 def _read_judged_model(gate: dict[str, Any]) -> JudgedModel:
+    """Return the judged model, its test split and its champion, as gate.json names them."""
     return JudgedModel(
         gate.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion")
     )
@@ -166,7 +167,7 @@ def _read_verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
 
 PARAMETER = "Look"
 AUTOMATIC_PARAMETERS = ("ChampionArn", "ChampionModelUri", PARAMETER)
-"""Parameters of an execution that ``pipelines.start`` sets, and that nobody may choose."""
+"""Parameters of an execution that ``pipelines.start`` sets, and users must not."""
 DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
 """Arguments of the shard job that decide which records are in the test split."""
 TRAIN_CHANNEL = "train"
@@ -187,7 +188,7 @@ class TestLook:
 
     @property
     def level(self) -> float:
-        """Return the part of α that this look may spend."""
+        """Return the significance level of this look, a part of ``alpha``."""
         return significance_level(self.alpha, self.number)
 
 
@@ -196,8 +197,8 @@ def find_look(
 ) -> TestLook | None:
     """Return the look that an execution with these parameters has, or would get.
 
-    Return None if it needs none: it is compared with no champion, or its pipeline does not count
-    looks.
+    Return None if the execution needs no look: its model is compared with no champion, or its
+    pipeline does not count looks.
 
     Args:
         document: the pipeline's definition.
@@ -233,7 +234,7 @@ def describe(test_look: TestLook) -> str:
     """Describe the look in one line."""
     return (
         f"look {test_look.number} at this test split against {test_look.champion}: "
-        f"it may spend {test_look.level:.2g} of α {test_look.alpha:.2g}"
+        f"significance level {test_look.level:.2g}, of α {test_look.alpha:.2g} for all looks"
     )
 
 
@@ -279,8 +280,8 @@ class _Page:
                 Bucket=self.bucket,
                 Key=f"{self.prefix}{number:06}.json",
                 Body=json.dumps(body, indent=1).encode(),
-                # Of two simultaneous starts, only one can write it; the other takes the next
-                # number.
+                # Of two simultaneous starts, only one can write the object; the other takes the
+                # next number.
                 IfNoneMatch="*",
             )
         except ClientError as error:

@@ -1,4 +1,4 @@
-"""Read the evidence of a model package from AWS: files, execution, jobs; without judging it."""
+"""Read the evidence of a model package from AWS: files, execution and jobs. Nothing is checked."""
 
 import hashlib
 import json
@@ -37,8 +37,8 @@ DESCRIBE = {
     "TrainingJob": ("describe_training_job", "TrainingJobName"),
     "TuningJob": ("describe_hyper_parameter_tuning_job", "HyperParameterTuningJobName"),
 }
-"""Member of a step's metadata to the operation that describes its job, and the parameter for the
-job's name.
+"""For each member of a step's metadata: the operation that describes its job, and the parameter for
+the job's name.
 """
 
 
@@ -59,7 +59,7 @@ class Evidence:
         self._sagemaker = sagemaker or create_client("sagemaker", self.region)
         self._s3 = s3 or create_client("s3", self.region)
         self.read_hashes: dict[str, str] = {}
-        """URI of each object that was read to its SHA-256; empty if it was not read to the end."""
+        """SHA-256 of each object that was read, by URI; empty if it was not read to the end."""
         self._read: dict[str, bytes] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
 
@@ -76,6 +76,7 @@ class Evidence:
 
     @property
     def metadata(self) -> Mapping[str, str]:
+        """Return the customer metadata of the package that an execution registered."""
         return self.package.get("CustomerMetadataProperties", {})
 
     def find_source(self, kind: str) -> dict[str, str]:
@@ -128,7 +129,7 @@ class Evidence:
         return self.read_member(self.model, name)
 
     def compute_model_etag(self) -> str:
-        """Return a tag that changes if any object of the model changes."""
+        """Return a tag that changes if any object of the model changes, computed from ETags."""
         if not self.model.endswith("/"):
             return self.head_object(self.model)["ETag"]
         tags = {
@@ -139,7 +140,7 @@ class Evidence:
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Return provenance.json, which anyone may have written who may write to the bucket."""
+        """Return provenance.json; anyone with write access to the bucket may have written it."""
         return self.read_json(self.metadata["provenance_uri"])
 
     @cached_property
@@ -225,13 +226,13 @@ class Evidence:
         return output_uris[name]
 
     def find_job_inputs(self, step: str) -> dict[str, dict[str, str]]:
-        """Return input name to its S3Input."""
+        """Return the S3Input of each input of the step's processing job, by name."""
         return {
             i["InputName"]: i["S3Input"] for i in self.read_job(step).get("ProcessingInputs", ())
         }
 
     def read(self, uri: str) -> bytes:
-        """Return the content of the whole object."""
+        """Return the object's content; also record its hash in ``read_hashes``."""
         if uri not in self._read:
             self._read[uri] = self._get(uri).read()
             self.read_hashes[uri] = hashlib.sha256(self._read[uri]).hexdigest()
@@ -248,7 +249,10 @@ class Evidence:
         return document
 
     def hash_object(self, uri: str) -> str:
-        """Return the object's SHA-256, read block by block; show a progress bar for a large one."""
+        """Return the object's SHA-256, and record it in ``read_hashes``.
+
+        The object is read block by block, with a progress bar if it is large.
+        """
         body, digest = self._get(uri), hashlib.sha256()
         # botocore stores the stream's length in a private field; only the progress bar needs it.
         size = getattr(body, "_content_length", None) or 0
@@ -293,12 +297,12 @@ class Evidence:
                 raise
 
     def list_objects(self, uri: str) -> dict[str, int]:
-        """Return name below the prefix to size in bytes, sorted by name."""
+        """Return the sizes in bytes of the objects below the prefix, by name, sorted."""
         return self.list_with_prefix(f"{uri.rstrip('/')}/")
 
     def list_input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
-        """Return name in a job's input to (URI, size in bytes): the object ``uri``, or the files of
-        that folder.
+        """Return (URI, size in bytes) of each file of a job's input, by name: of the object
+        ``uri``, or of the files in that folder.
         """
         if not uri.endswith("/") and "" in (objects := self.list_with_prefix(uri)):
             return {uri.rpartition("/")[2]: (uri, objects[""])}
@@ -307,8 +311,8 @@ class Evidence:
         return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in files.items()}
 
     def list_with_prefix(self, uri: str) -> dict[str, int]:
-        """Return the rest of each key that starts with ``uri``, to its size in bytes. A job's input
-        gets exactly these objects.
+        """Return the sizes in bytes of the objects whose URI starts with ``uri``, by the rest of
+        the key. A job's input gets exactly these objects.
         """
         bucket, prefix = self.place(uri)
         with service_errors(f"listing {uri}"):
@@ -317,7 +321,7 @@ class Evidence:
         return {item["Key"].removeprefix(prefix): item["Size"] for item in items}
 
     def read_folder(self, uri: str) -> dict[str, bytes]:
-        """Return name below the prefix to content; raise Absent if there is nothing."""
+        """Return the content of the objects below the prefix, by name; raise Absent for none."""
         names = list(self.list_objects(uri))
         if not names:
             raise Absent(f"{uri} is not there")

@@ -48,7 +48,7 @@ def check_verdict(evidence: Evidence, checkout: Path) -> str:
         if file == "gate.json":
             stored_document = evidence.read_json(evidence.find_source("Constraints")["S3Uri"])
         else:
-            # The hash of gate.json cannot be compared: it is equal only up to the last digits.
+            # The hash of gate.json cannot be compared, because the last digits may differ.
             new_document |= {"gate_sha256": stored_document.get("gate_sha256")}
         if mismatch := describe_difference(new_document, stored_document):
             raise Mismatch(f"{file}: {mismatch}; computed again on the same evidence")
@@ -68,7 +68,7 @@ def rerun_gate(
         arguments: the arguments of the gate's job, instead of the execution's own.
 
     Raises:
-        UncheckedError: the gate's code in ``checkout`` differs from the recorded one, or it fails.
+        UncheckedError: the gate's code in ``checkout`` differs from the recorded code, or fails.
     """
     if not _is_recorded(evidence, checkout):
         raise UncheckedError("the gate's code in this checkout is not the recorded one")
@@ -94,10 +94,10 @@ def require_pass(
     look_number: int | None = None,
     arguments: list[Any] | None = None,
 ) -> None:
-    """Require that the gate also passes the model with other arguments than in the execution.
+    """Run the gate again with other arguments, and require that it passes the model.
 
     Args:
-        refusal: for errors: what is refused, and why the gate is run again.
+        refusal: for error messages: what is refused, and why the gate is run again.
         look_number, arguments: as in ``rerun_gate``.
 
     Raises:
@@ -107,7 +107,7 @@ def require_pass(
         gate = rerun_gate(evidence, checkout, look_number, arguments)["gate.json"]
     except UncheckedError as error:
         raise GateError(
-            f"{evidence.arn}: {refusal}, and cannot be judged again here: {error}; try in a "
+            f"{evidence.arn}: {refusal}, and the gate cannot be run again here: {error}; try in a "
             f"checkout of commit {evidence.provenance.get('commit')}"
         ) from None
     if gate["verdict"] != "pass":
@@ -165,8 +165,8 @@ def check_commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) 
     """Check that the checkout is at the recorded commit, with the recorded uncommitted changes.
 
     Raises:
-        Mismatch: it is not, and the user named the checkout (``is_named``).
-        UncheckedError: it is not, and the checkout is only the current one.
+        Mismatch: commit or changes differ, and the user named the checkout (``is_named``).
+        UncheckedError: they differ, and the checkout is only the current one.
     """
     recorded_commit, checkout_commit = (
         evidence.provenance.get("commit"),
@@ -179,7 +179,7 @@ def check_commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) 
         )
     changes = evidence.provenance.get("changes_sha256")
     if hash_changes(checkout) != changes:
-        raise refuse("the checkout has other uncommitted changes than the package was built with")
+        raise refuse("the checkout's uncommitted changes are not those the package was built with")
     return checkout_commit[:HASH_CHARACTERS] + (
         ", with the same uncommitted changes" if changes else ""
     )
@@ -208,12 +208,12 @@ def _find_recipe(evidence: Evidence, checkout: Path) -> Path:
     """Return the recipe's file in the checkout; raise UncheckedError if it is not there."""
     file = evidence.provenance.get("recipe", {}).get("file")
     if not file or not (checkout / file).is_file():
-        raise UncheckedError(f"the recipe {file} does not lie in the checkout")
+        raise UncheckedError(f"the recipe {file} is not in the checkout")
     return checkout / file
 
 
 def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
-    """Download an input of a job to where the job would find it if ``root`` were /opt/ml."""
+    """Download a job's input below ``root``, which replaces /opt/ml in the input's path."""
     folder = root / source["LocalPath"].removeprefix(ML)
     uri = source["S3Uri"].rstrip("/")
     for name, content in evidence.read_folder(uri).items():

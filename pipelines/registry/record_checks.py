@@ -35,7 +35,7 @@ class UncheckedError(Exception):
 
 
 def require_same(label: str, actual: Any, reference: Any, source: str) -> None:
-    """Raise Mismatch, with both values, if they differ."""
+    """Raise Mismatch, with both values, if they differ; ``source`` names the reference's origin."""
     if actual != reference:
         raise Mismatch(f"{label} is {actual}, {source} says {reference}")
 
@@ -54,7 +54,7 @@ def describe_difference(actual: Any, reference: Any, path: str = "") -> str | No
         equal = math.isclose(actual, reference, rel_tol=TOLERANCE)
     else:
         equal = actual == reference
-    return None if equal else f"{path} is {reference}, and {actual}"
+    return None if equal else f"{path} is {reference} in one and {actual} in the other"
 
 
 def check_package(evidence: Evidence) -> str:
@@ -62,8 +62,8 @@ def check_package(evidence: Evidence) -> str:
     missing = [name for name in BOUND if name not in evidence.metadata]
     if missing:
         raise Mismatch(
-            f"the customer metadata lack {', '.join(missing)}: not registered by a pipeline of "
-            "Trainyard's, or edited since"
+            f"the customer metadata lack {', '.join(missing)}: the package was not registered by a "
+            "Trainyard pipeline, or was edited since"
         )
     return f"version {evidence.package.get('ModelPackageVersion')}"
 
@@ -72,7 +72,7 @@ def check_provenance(evidence: Evidence) -> str:
     """Check that provenance.json has the hash in the registry.
 
     Raises:
-        DataError: it has an older format, so nothing of the package can be checked here.
+        DataError: provenance.json has another format, so the package cannot be checked here.
     """
     uri = evidence.metadata["provenance_uri"]
     digest = hashlib.sha256(evidence.read(uri)).hexdigest()
@@ -150,7 +150,7 @@ def check_artifact_location(evidence: Evidence) -> str:
     evaluated_uri = evidence.find_job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
     if uri.endswith("/"):
         evaluated_uri = f"{evaluated_uri.rstrip('/')}/"
-    require_same("the model's place", uri, evaluated_uri, "the evaluation's job")
+    require_same("the model's URI", uri, evaluated_uri, "the evaluation's job")
     require_same(
         "size of the artifact",
         evidence.measure_model(),
@@ -190,7 +190,7 @@ def build_gate_arguments(
 ) -> list[Any]:
     """Return the gate job's arguments for ``config``, with the execution's champion and look.
 
-    ``thresholds``: name to value, instead of those of ``config``.
+    ``thresholds``: values by name, used instead of those of ``config``.
     """
     parameters = evidence.parameters
     return build_arguments(
@@ -221,7 +221,7 @@ def check_gate_arguments(evidence: Evidence) -> str:
         ):
             before = " ".join(expected_arguments[max(0, position - 3) : position])
             raise Mismatch(
-                f"the gate was asked for {before} {job_word}, the recipe in the record says "
+                f"the gate was run with {before} {job_word}, but the recorded recipe says "
                 f"{expected_word}"
             )
     return (
@@ -262,7 +262,7 @@ def _check_hash(evidence: Evidence, kind: str, file: str, record_key: str) -> st
 
 
 def _read_card_metrics(evidence: Evidence) -> dict[str, float]:
-    """Return metric name to value in the package's model card; raise Mismatch if it has none."""
+    """Return the metrics in the package's model card, by name; raise Mismatch if it has none."""
     try:
         card = json.loads(evidence.package["ModelCard"]["ModelCardContent"])
         data = card["evaluation_details"][0]["metric_groups"][0]["metric_data"]

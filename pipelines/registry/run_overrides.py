@@ -16,8 +16,8 @@ from pipelines.registry.package_evidence import Evidence
 from trainyard.plan.definition_diff import flatten_fields
 
 PLACES = "aws."
-"""Prefix of the recipe's settings that say where it runs, not what it does: CI sets them at every
-upsert.
+"""Prefix of the recipe's settings that say where the pipeline runs, not what it does: CI sets them
+at every upsert.
 """
 
 
@@ -25,7 +25,7 @@ def list_overrides(evidence: Evidence, champion: str | None, recipe: Any = None)
     """Return one line per deviation of the execution from its pipeline's recipe.
 
     Args:
-        champion: the group's Approved package now.
+        champion: the group's current champion; None if there is none.
         recipe: the approver's own recipe, resolved; None to use only the recorded one.
     """
     lines = [*_iter_parameter_changes(evidence)]
@@ -33,19 +33,19 @@ def list_overrides(evidence: Evidence, champion: str | None, recipe: Any = None)
         if not override.startswith(PLACES):
             lines.append(f"the pipeline was upserted with --set {override}")
     if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
-        lines.append(f"it was compared with no champion, and {champion} is Approved")
+        lines.append(f"it was compared with no champion, although {champion} is Approved")
     return lines + [*(_iter_recipe_changes(evidence.recipe, recipe) if recipe is not None else ())]
 
 
 def _iter_parameter_changes(evidence: Evidence) -> Iterator[str]:
-    """Yield changed parameters, except an instance type that is one of the recipe's fallbacks."""
+    """Yield a line for each changed parameter, except an instance type among the fallbacks."""
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.start_parameters:
         # What ``start`` sets is no deviation: an approval compares it with registry and ledger.
         if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
             continue
         if name != TYPE or used[name] not in list_fallbacks(evidence.recipe):
-            yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
+            yield f"parameter {name} was {used[name]}, the pipeline's default is {usual[name]}"
 
 
 def _iter_recipe_changes(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Policies between the accounts of a promotion.
 
 The first part derives the policies that a promotion needs. The second part checks whether the
-existing policies allow anybody else.
+existing policies grant access to anybody else.
 """
 
 import json
@@ -32,7 +32,7 @@ _NO_POLICY = ("NoSuchBucketPolicy",)
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a promotion puts a package."""
+    """The place in the target account to which a promotion copies a package."""
 
     bucket: str
     prefix: str
@@ -45,12 +45,12 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class PromotionRoute:
-    """The two accounts of a promotion, and what they use in each."""
+    """The two accounts of a promotion, and its buckets, keys, groups and roles in them."""
 
     source: str
     """Account in which the package is registered."""
     target: str
-    """Account to which it is promoted."""
+    """Account to which the package is promoted."""
     group: str
     """ARN of the package's group."""
     bucket: str
@@ -68,8 +68,8 @@ class PromotionRoute:
 
 
 def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
-    """Return the policies that let the role ``promoter`` of the target promote, by where to attach
-    them.
+    """Return the policies that let the target's role ``promoter`` promote packages. Each key says
+    to which role, bucket, group or key the policy is attached.
 
     Everyone in the target's account whose own policy allows assuming this role can promote.
 
@@ -78,8 +78,8 @@ def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
     """
     if parse_account(promoter) != way.target:
         raise RecipeError(
-            f"--policies {promoter}: is no role of account {way.target}, which promotes; give one, "
-            f"as {_partition(way.into.group)}:iam::{way.target}:role/promoter"
+            f"--policies {promoter}: is not a role of account {way.target}, which promotes; give "
+            f"one, such as {_partition(way.into.group)}:iam::{way.target}:role/promoter"
         )
     bucket = f"{_partition(way.group)}:s3:::{way.bucket}"
     objects = f"{bucket}/{way.prefix}/*"
@@ -142,7 +142,7 @@ def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
 
 
 def _iter_destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
-    """Yield what the promoter needs in its own account."""
+    """Yield the statements that the promoter needs in its own account."""
     bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
     listing = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
@@ -176,7 +176,7 @@ def _allow(
 
 
 def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> None:
-    """Refuse a promotion if others can change what is promoted.
+    """Refuse a promotion if others can change the package or its objects.
 
     Only the source's account may write to the package's group or bucket. Only the source's and the
     target's account may assume the reader's role.
@@ -211,7 +211,7 @@ def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> 
                 read_policy(label, policy), actions, resources, accounts
             )
         ):
-            raise GateError(f"{label}: its policy {finding}; nothing is promoted on such a way")
+            raise GateError(f"{label}: its policy {finding}; remove that access to promote")
 
 
 def describe_excess_access(
@@ -269,6 +269,7 @@ def _build_request_context(principal: Principal) -> Mapping[str, tuple[str, ...]
 
 
 def _describe_principal(principal: Principal) -> str:
+    """Describe a principal in words, for an error message."""
     if not principal.account:
         return f"{principal.arn}, on behalf of any account,"
     return "everybody" if principal.account == STRANGER else principal.role

@@ -1,4 +1,4 @@
-"""Check what the weights were trained with and started from, by the training's own record."""
+"""Check the code, data and base model of a training against the training's own record."""
 
 import json
 from collections.abc import Mapping
@@ -136,7 +136,7 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
 
 
 def _find_searched(recipe: dict[str, Any], hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters that the recipe searches, if in range."""
+    """Return the hyperparameters that the recipe searches and whose values are in its ranges."""
     if not recipe.get("tune"):
         return {}
     tune = TuneConfig.model_validate(recipe["tune"])
@@ -176,7 +176,7 @@ def is_script(evidence: Evidence) -> bool:
 
 
 def _hash_train_code(evidence: Evidence) -> dict[str, str]:
-    """Return file name to SHA-256 of step Train's code that affects the weights."""
+    """Return the SHA-256 of each file of step Train's code that affects the weights, by name."""
     for uri in evidence.provenance["code"]["Train"]:
         files = evidence.read_folder(uri)
         if is_script(evidence):
@@ -189,18 +189,16 @@ def _hash_train_code(evidence: Evidence) -> dict[str, str]:
 
 
 def check_base_model(evidence: Evidence) -> str:
-    """Check that the base is the recipe's in the evaluation, the record and the
-    customer metadata.
-    """
+    """Check that evaluation, record and customer metadata name the recipe's base model."""
     section, base = evidence.recipe["train"].get("start_from"), _read_base(evidence)
     start = StartFrom.model_validate(section) if section else None
     if start is None or start.checkpoint:
         require_same("the base", base, None, "recipe.json")
-        return "the training began with no model"
-    if base is None:  # its hash is part of the training's identity even so
-        raise UncheckedError("evaluation.json names no base: the version that wrote it did not")
+        return "the training started from no model"
+    if base is None:  # its hash is still part of the training's identity
+        raise UncheckedError("evaluation.json names no base: an older version wrote it")
     require_same("the base", evidence.provenance.get("base"), base, "evaluation.json")
-    require_same("the base's place", base["uri"], start.uri or base["uri"], "recipe.json")
+    require_same("the base's URI", base["uri"], start.uri or base["uri"], "recipe.json")
     require_same("the base's package", base["model_package"], start.model_package, "recipe.json")
     if start.model_sha256:
         require_same("SHA-256 of the base", base["sha256"], start.model_sha256, "recipe.json")
@@ -212,14 +210,14 @@ def check_base_model(evidence: Evidence) -> str:
 
 
 def check_base_unchanged(evidence: Evidence) -> str:
-    """Check that the base model in S3 has its hash: nothing may have changed it."""
+    """Check that the base model in S3 still has the recorded hash."""
     base = _read_base(evidence)
     if base is None:
-        return "the training began with no model"
+        return "the training started from no model"
     try:
         now = _hash_model(evidence, base["uri"])
     except Absent as error:
-        raise UncheckedError(f"{error}: only packages of adapters alone need this base") from None
+        raise UncheckedError(f"{error}: only packages with just adapters need this base") from None
     require_same(f"SHA-256 of {base['uri']}", now, base["sha256"], "evaluation.json")
     return f"{now[:HASH_CHARACTERS]}, {base['uri']}"
 
@@ -228,7 +226,7 @@ def check_parts(evidence: Evidence, parts: Parts) -> None:
     """Check that, by its own record, the training used the recipe's adapters and base model.
 
     Raises:
-        Mismatch: it used something else.
+        Mismatch: the training used others.
     """
     train, base = evidence.recipe["train"], _read_base(evidence)
     tuning = Tuning(adapters=train.get("adapters"), freeze=train.get("freeze") or ())
@@ -236,10 +234,11 @@ def check_parts(evidence: Evidence, parts: Parts) -> None:
     start = parts.start or {}
     sha256 = start.get("hugging_face") or start.get("model")
     if base is not None:
-        require_same("what the training began with", sha256, base["sha256"], "evaluation.json")
+        require_same("SHA-256 of the training's start", sha256, base["sha256"], "evaluation.json")
 
 
 def _read_base(evidence: Evidence) -> Any:
+    """Return evaluation.json's entry about the base model; None if it has none."""
     return evidence.read_json(evidence.find_source("Statistics")["S3Uri"])["model"].get(BASE)
 
 

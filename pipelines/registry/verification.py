@@ -45,6 +45,7 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     """
 
     def check(evidence: Evidence) -> str:
+        """Check the split; return the start of its fingerprint and its number of files."""
         if is_script_evaluation(evidence):
             script_check = {"train": check_training_data, "test": check_test_data}[name]
             return script_check(evidence, deep=deep)
@@ -82,7 +83,7 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
 
 
 def find_dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
-    """Yield what is wrong with the dataset that another engine wrote at ``uri``.
+    """Yield the faults of the dataset that another engine wrote at ``uri``.
 
     This compares its manifests with each other and with the sizes of its files.
 
@@ -100,7 +101,7 @@ def find_dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
             yield str(error)
             continue
         if not len(merged.files):
-            yield f"{folder}: has no sample; write some, since the pipeline needs each split"
+            yield f"{folder}: has no samples; write some, since the pipeline needs every split"
         fields = ", ".join(f"{n} {f.dtype} {f.shape}" for n, f in merged.fields.items())
         samples[name] = f"{fields}, made for {dict(merged.workload)}"
     if len(set(samples.values())) > 1:
@@ -223,7 +224,7 @@ def _check_channels(
     require_same(f"fingerprint of the {split} data", fingerprint,
          evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
     if missing := sorted(channels.keys() - uris.keys()):
-        raise UncheckedError(f"channel {missing[0]} came from no prefix in S3")
+        raise UncheckedError(f"channel {missing[0]} was not read from an S3 prefix")
     files = 0
     for name, channel in channels.items():
         files += _check_channel(evidence, f"channel {name}", uris[name], channel, deep)
@@ -233,7 +234,7 @@ def _check_channels(
 def _check_channel(
     evidence: Evidence, label: str, uri: str, channel_record: Mapping[str, Any], deep: bool
 ) -> int:
-    """Check one channel against its record; return its number of files."""
+    """Check a channel's files, size and hash against its record; return its number of files."""
     objects = evidence.list_input_objects(uri)
     require_same(
         f"number of files of {label} ({uri})", len(objects), channel_record["files"], "its job"
@@ -262,11 +263,13 @@ def _check_channel(
 
 
 def check_artifact_bytes(evidence: Evidence) -> str:
-    """Check every byte of the model, and that the evaluation's job read no other object with it."""
+    """Check every byte of the model, and that no other object's URI begins with the artifact's."""
     uri = evidence.model
     extra_names = [] if uri.endswith("/") else sorted(set(evidence.list_with_prefix(uri)) - {""})
     if extra_names:
-        raise Mismatch(f"{uri}{extra_names[0]} begins with the artifact's name: not in the record")
+        raise Mismatch(
+            f"{uri}{extra_names[0]} begins with the artifact's URI, but is not in the record"
+        )
     digest = evidence.hash_model()
     require_same("SHA-256 of the artifact", digest, evidence.provenance.get("artifact_sha256"),
          "provenance.json")  # fmt: skip
@@ -308,7 +311,7 @@ def check_outputs(evidence: Evidence) -> str:
         record(evidence.provenance, evidence.metadata["provenance_sha256"])
     )
     if evidence.read(f"{gate}/record.json") != expected_text.encode():
-        raise Mismatch("record.json is not what follows from provenance.json")
+        raise Mismatch("record.json does not follow from provenance.json")
     return "4 files"
 
 
@@ -357,7 +360,7 @@ def check_execution(evidence: Evidence) -> str:
 
 
 def request(evidence: Evidence) -> str:
-    """Check that the package's fields are exactly those in the execution's request."""
+    """Check that the package's fields are exactly those in the execution's registration request."""
     [step] = [s for s in evidence.definition_steps.values() if s["Type"] == "RegisterModel"]
     try:
         step_request = evaluate(step["Arguments"], FinishedRun(evidence))
@@ -370,7 +373,7 @@ def request(evidence: Evidence) -> str:
         select_comparable_fields(step_request),
     )
     if mismatch := describe_difference(reference, actual):
-        raise Mismatch(f"the package's {mismatch}; the latter is what the run registered")
+        raise Mismatch(f"package and request differ: {mismatch}; the latter is the run's request")
     return f"{len(reference)} fields"
 
 
@@ -403,7 +406,9 @@ def check_promotion(evidence: PromotedEvidence) -> str:
     if mismatch := describe_difference(
         select_comparable_fields(promotion_request), select_comparable_fields(package)
     ):
-        raise Mismatch(f"the package's {mismatch}; the latter is what the promotion registered")
+        raise Mismatch(
+            f"package and request differ: {mismatch}; the latter is the promotion's request"
+        )
     hops = evidence.record.hops
     require_same(
         "account of the last promotion",
@@ -416,11 +421,11 @@ def check_promotion(evidence: PromotedEvidence) -> str:
 
 
 def check_copies(evidence: PromotedEvidence) -> str:
-    """Check every byte of the copies that a promotion made."""
+    """Check every byte of the objects that a promotion copied."""
     recorded_hashes = evidence.record.objects
     with ThreadPoolExecutor(THREADS) as pool:
         digests = pool.map(
-            # What an earlier check has read to the end is not read again.
+            # An object that an earlier check has read to the end is not read again.
             lambda uri: evidence.read_hashes.get(uri) or evidence.hash_object(uri),
             recorded_hashes,
         )
@@ -571,7 +576,7 @@ def select_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[st
 
 
 def run_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Iterator[Finding]:
-    """Run the checks in order; after a failed one of FOUNDATION, the rest is unchecked."""
+    """Run the checks in order; if a check in FOUNDATION fails, the later ones are unchecked."""
     missing = ""
     for name, check in checks.items():
         if missing:

@@ -9,16 +9,16 @@ from trainyard.validate.rules.job_view import Job
 from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.spot import RUNTIME
 
-LOST_SHARE = 0.1  # of the training: more lost work by an interruption is a warning
+LOST_SHARE = 0.1  # of the training: if an interruption may lose more, it is a warning
 LOST_SECONDS = 3600
 CHECKPOINT_BYTES = 12
-"""Bytes of one parameter in a checkpoint of ours: the weight and two moments, in float32."""
+"""Bytes of one parameter in our checkpoints: the weight and two moments, in float32."""
 
 
 @rule(
     "error",
     select=select_our_trainings,
-    reason="SageMaker copies another folder than the one that the training writes: nothing is kept",
+    reason="SageMaker does not copy the folder to which the training writes: no checkpoint is kept",
     fix=f"set LocalPath to {CHECKPOINTS}, or leave it out",
     source="steps/train/config.py",
 )
@@ -32,8 +32,8 @@ def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_our_trainings,
-    reason="a machine that is gone without notice, or whose save takes more than the two minutes, "
-    "loses the work since the last checkpoint",
+    reason="a machine that is lost without notice, or whose save takes longer than the two-minute "
+    "notice, loses the work since the last checkpoint",
     fix="lower checkpoint_interval",
     source="docs/interruptions.md; sagemaker-training-toolkit#125 #173. How long a step takes is "
     "not known before the run: the bound is the interval's share of MaxRuntimeInSeconds",
@@ -53,7 +53,7 @@ def rare_checkpoints(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="the disk runs full when the checkpoint is written, and the work since the last is lost",
+    reason="the disk fills up while a checkpoint is written, and the work since the last is lost",
     fix="raise VolumeSizeInGB, or lower keep_checkpoints",
     source="training/checkpoint/; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
 )
@@ -75,8 +75,8 @@ def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
 
 
 def _count_fewest_parameters(job: Job) -> int | None:
-    """Return the fewest parameters that the language model may have: those of its blocks' matrices;
-    None if it is not one.
+    """Return the minimum number of parameters of the language model: those of its blocks' matrices;
+    None if the job trains no language model.
     """
     try:
         config = json.loads(job.hyperparameters.get("workload_config", ""))

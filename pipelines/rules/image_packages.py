@@ -1,4 +1,4 @@
-"""Rule about our jobs in AWS's images that cannot run them, according to what AWS publishes."""
+"""Rule about AWS images that cannot run our jobs, according to AWS's published package lists."""
 
 import re
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ def select_our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
 @rule(
     "error",
     select=select_our_jobs,
-    reason="pip installs no package of the lock there, or the job's first import fails: it dies "
-    "as it starts, after the machines were waited for",
-    fix="leave the image out of the recipe, which takes AWS's PyTorch image, or name one with "
+    reason="pip cannot install the locked packages there, or the job's first import fails: it "
+    "fails at its start, after waiting for machines",
+    fix="leave the image out of the recipe, to use AWS's PyTorch image, or name an image with "
     "torch and Python 3.11 or newer",
     source="trainyard/image_packages.yaml: each image's source; pyproject.toml",
 )
@@ -52,7 +52,7 @@ def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
 
 
 def _list_broken(image: Image) -> str:
-    """Return which packages of the lock cannot be installed on the image's Python."""
+    """Return text that names packages of the lock that the image's Python cannot install."""
     lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     package_names = parse_requirement_lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
     broken_packages = [

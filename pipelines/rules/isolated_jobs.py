@@ -10,7 +10,7 @@ from trainyard.validate.rules.rule import Violation, rule
 @rule(
     "error",
     select=select_container_jobs,
-    reason="pip reaches no index from an isolated container: the job dies as it starts",
+    reason="pip cannot reach an index from an isolated container: the job fails at its start",
     fix="turn EnableNetworkIsolation off, set packages.wheelhouse: true, or name an image that "
     "holds the step's requirements.txt",
     source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",

@@ -17,7 +17,7 @@ from trainyard.validate.rules.rule import Violation, rule
 @rule(
     "error",
     select=select_our_trainings,
-    reason="the training refuses its settings as it starts, after the machines were waited for",
+    reason="the training refuses its settings at its start, after waiting for machines",
     fix="correct the hyperparameter",
     source="training/config.py",
 )
@@ -35,7 +35,8 @@ def training_settings(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="the strategy's library is not for these machines: the training dies as it starts",
+    reason="the strategy's library does not support these machines: the training fails at its "
+    "start",
     fix="choose an instance type that the strategy supports, or strategy ddp or fsdp",
     source="steps/train/config.py: AWS's support pages of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988, sagemaker-training-toolkit#192, #3645",
@@ -51,7 +52,7 @@ def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="the image lacks the strategy's library: the training dies as it starts",
+    reason="the image lacks the strategy's library: the training fails at its start",
     fix="choose an image that has it, or strategy ddp or fsdp",
     source="steps/train/config.py: release notes of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988",
@@ -74,9 +75,10 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="the training refuses it as it starts, after the machines were waited for",
-    fix="take an image with a newer PyTorch, or change the setting",
-    source="training/strategy_table.py: the least torch of each strategy, schedule and option",
+    reason="the training refuses this image at its start, after waiting for machines",
+    fix="use an image with a newer PyTorch, or change the setting",
+    source="training/strategy_table.py: the minimum torch version of each strategy, schedule and "
+    "option",
 )
 def image_with_older_torch(job: Job) -> Iterator[Violation]:
     config, version = read_settings(job), parse_torch_version(job.image)
@@ -87,8 +89,8 @@ def image_with_older_torch(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="an image with the SMP library brings an older PyTorch of its own",
-    fix="set strategy to smp, or take AWS's pytorch-training image",
+    reason="an image with the SMP library contains an older PyTorch of its own",
+    fix="set strategy to smp, or use AWS's pytorch-training image",
     source="developer guide, distributed-model-parallel-support-v2: images for SMP v2 alone",
 )
 def smp_image_without_smp(job: Job) -> Iterator[Violation]:
@@ -102,8 +104,8 @@ def smp_image_without_smp(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="the training refuses it as it starts, after the machines were waited for",
-    fix="change the batch, the degrees or the number of machines",
+    reason="the training refuses this layout at its start, after waiting for machines",
+    fix="change the batch, the degrees of parallelism or the number of machines",
     source="training/config.py (TrainConfig.micro_batches)",
 )
 def world_does_not_fit(job: Job) -> Iterator[Violation]:
@@ -136,7 +138,7 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     select=select_our_trainings,
     reason="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor "
     "cores",
-    fix="set precision to float16, which scales the loss, or take a later GPU",
+    fix="set precision to float16, which scales the loss, or use a later GPU",
     source="NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4; "
     "torch.cuda.is_bf16_supported(including_emulation=False)",
 )
@@ -150,9 +152,9 @@ def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_our_trainings,
-    reason="GPUs before compute capability 8.9 have no float8: the training refuses it as it "
-    "starts",
-    fix="set float8 to none, or take a GPU that has it (L4, L40S, H100 and later)",
+    reason="GPUs before compute capability 8.9 have no float8: the training refuses it at its "
+    "start",
+    fix="set float8 to none, or use a GPU that has it (L4, L40S, H100 and later)",
     source="training/strategies/float8.py; NVIDIA Ada GPU Architecture, 2022",
 )
 def float8_without_products(job: Job) -> Iterator[Violation]:
@@ -189,7 +191,7 @@ def uniform_shuffle_over_fastfile(job: Job) -> Iterator[Violation]:
     reason="every rank reads from the whole dataset: on each node the other nodes' shards are "
     "missing",
     fix="set S3DataDistributionType to FullyReplicated",
-    source="training/data: the order of samples is one over all ranks",
+    source="training/data: all ranks share one order of samples",
 )
 def sharded_channel_of_ours(job: Job) -> Iterator[Violation]:
     for index, channel in job.iter_items("InputDataConfig"):

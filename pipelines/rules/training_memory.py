@@ -20,7 +20,7 @@ SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: its error against me
 @rule(
     "warning",
     select=select_our_trainings,
-    reason="the training dies of CUDA out of memory, at its first steps or as it saves",
+    reason="the training runs out of CUDA memory, in its first steps or while it saves",
     fix="change what is kept in memory",
     source=SOURCE,
 )
@@ -31,8 +31,9 @@ def training_runs_out_of_memory(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_our_trainings,
-    reason="it is too close to say whether the training dies of CUDA out of memory",
-    fix="try some steps of it first, or change what is kept in memory",
+    reason="the estimate is too close to the limit to tell whether the training runs out of CUDA "
+    "memory",
+    fix="try a few training steps first, or change what is kept in memory",
     source=SOURCE,
 )
 def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
@@ -42,9 +43,9 @@ def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_our_trainings,
-    reason="whether the training fits, how long it takes and what it costs are not foreseen, "
-    "though its model was traced once",
-    fix="trace it again, as the message says, and commit the file; or delete it",
+    reason="whether the training fits, how long it takes and what it costs cannot be predicted, "
+    "although its model was traced once",
+    fix="trace the model again, as the message says, and commit the file; or delete the file",
     source="pipelines/advice/traced_shapes.py; docs/foresight.md: In the verbs",
 )
 def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
@@ -57,7 +58,7 @@ def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
 
 
 def _check_memory(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
-    """Yield a warning if the memory estimate of the job says ``fits``."""
+    """Yield a warning if the job's memory estimate has the given value of ``fits``."""
     try:
         training = derive_request_training(job)
     except ForesightError:  # there is no estimate

@@ -32,19 +32,19 @@ from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import Steps
 from trainyard.runs.training_speed import format_figure
 
-# The hyperparameter search on an execution's page: each training's objective.
+# The hyperparameter search on an execution's page: the objective of each training job.
 
 MAX_TRIALS = 10
-"""Most trainings in the table; the best ones are shown."""
+"""Maximum number of training jobs in the table; the best ones are shown."""
 
 Trial = Mapping[str, Any]
-"""A training of the search: number from 1, job, values, metric, objective (None if it has none),
-maximize, stopped.
+"""A training job of the search: number from 1, job, values, metric, objective (None if it has
+none), maximize, stopped.
 """
 
 
 def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
-    """Return the trainings of step Tune; None if the execution has no search."""
+    """Return the training jobs of step Tune; None if the execution has no search."""
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
         return None
@@ -52,7 +52,7 @@ def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
 
 
 def parse_trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
-    """Return the trainings in the summaries of ListTrainingJobsForHyperParameterTuningJob."""
+    """Return the training jobs in the summaries of ListTrainingJobsForHyperParameterTuningJob."""
     return [
         {
             "number": number,
@@ -78,9 +78,10 @@ def round_value(value: str) -> str:
 
 
 def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trainings ordered by objective: the best first, those without one last."""
+    """Return the training jobs ordered by objective: the best first, those without one last."""
 
     def place(trial: Trial) -> tuple[bool, float]:
+        """Return the trial's sort key: the better the objective, the smaller."""
         value = trial["objective"]
         return value is None, 0.0 if value is None else -value if trial["maximize"] else value
 
@@ -88,7 +89,7 @@ def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
 
 
 def find_incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
-    """Return (number, best objective so far) after each training that was not stopped early."""
+    """Return (number, best objective so far) after each training job that was not stopped early."""
     best: list[tuple[int, float]] = []
     for trial in search_trials:
         value = trial["objective"]
@@ -103,7 +104,7 @@ def find_incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
 def summarize_seeds(search_trials: Iterable[Trial]) -> str | None:
     """Return mean and 95 % interval (Student's t) of the objective over seeds, as text.
 
-    Return None if anything but seeds was searched, or fewer than two trainings ended.
+    Return None if anything but seeds was searched, or fewer than two training jobs completed.
     """
     complete_trials = [
         trial for trial in search_trials if trial["objective"] is not None and not trial["stopped"]
@@ -116,9 +117,9 @@ def summarize_seeds(search_trials: Iterable[Trial]) -> str | None:
 
 
 def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | None:
-    """Draw each training's objective in the order of their starts, and the best so far.
+    """Draw each training job's objective in the order of their starts, and the best so far.
 
-    Return None if no training has an objective.
+    Return None if no training job has an objective.
 
     ``chosen_job``: name of the training job that was chosen.
     """
@@ -180,6 +181,7 @@ def read_outcome(execution: Execution, steps: Mapping[str, Step]) -> Outcome | N
 
 
 def _render_gate(data: PanelData) -> str:
+    """Return the gate panel's HTML; empty without gate.json."""
     gate, evaluation = data["gate"], data["evaluation"]
     if not gate:
         return ""
@@ -188,6 +190,7 @@ def _render_gate(data: PanelData) -> str:
 
 
 def _search(data: PanelData) -> str:
+    """Return the search panel's HTML; empty without a search."""
     search = data["search"]
     if not search or not search["trials"]:
         return ""
@@ -205,6 +208,7 @@ def _search(data: PanelData) -> str:
 
 
 def _render_training(data: PanelData) -> str:
+    """Return the training panel's HTML; empty without metrics."""
     pictures_by_title = {title: draw(data["training"]) for title, draw in TRAINING_PICTURES.items()}
     metrics = ", ".join(data["metrics"])
     pictures_by_title[f"{metrics} as the script printed it"] = draw_script_metrics(data["metrics"])
@@ -213,7 +217,7 @@ def _render_training(data: PanelData) -> str:
 
 
 def _fill_if_read(name: str) -> Callable[[PanelData], str]:
-    """Return what fills the template ``name`` with the document of that name, if there is one."""
+    """Return a function that renders the template ``name`` with the data of that name, if any."""
     return lambda data: _fill_template(name, **{name: data[name]}) if data[name] else ""
 
 

@@ -47,7 +47,7 @@ def render_figure(draw: Callable[[Figure], None], size: tuple[float, float]) -> 
 
 INTERVAL = 1.96  # standard errors to each side of the mean: 95 % of a normal distribution
 SLICES = 10
-"""Most slices drawn for each metric, worst first."""
+"""Maximum number of slices drawn for each metric, worst first."""
 LINES = ("--", "-.", ":")
 """Line styles of the required improvement, by the kind of check."""
 FARTHEST = 2.0
@@ -126,7 +126,7 @@ def draw_budgets(gate: Gate, evaluation: Evaluation | None = None) -> str | None
     def draw(axes: Axes) -> None:
         _draw_rows(axes, rows)
         axes.axvline(1, color=OTHER, ls="--")
-        axes.set(xlim=(0, FARTHEST * 1.05), xlabel="times what is demanded (left of 1 passes)")
+        axes.set(xlim=(0, FARTHEST * 1.05), xlabel="multiple of the threshold (left of 1 passes)")
 
     return render_plot(draw, (7, 0.9 + 0.3 * len(rows)))
 
@@ -181,6 +181,7 @@ def _list_kinds(name: Picture) -> list[str]:
 
 
 def _list_metrics(gate_checks: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the metrics of the checks, each once."""
     return list(dict.fromkeys(check["metric"] for check in gate_checks))
 
 
@@ -238,6 +239,7 @@ def _divide_by_threshold(check: dict[str, Any]) -> dict[str, float] | None:
         return None
 
     def divide(value: float | None) -> float | None:
+        """Return ``value`` as a multiple of the threshold, at most FARTHEST."""
         if value is None:
             return None
         numerator, denominator = (
@@ -266,7 +268,7 @@ GATE_PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = 
 
 
 History = Sequence[dict[str, float]]
-"""Metric lines of the training job: each is metric name to value, including ``step``."""
+"""Metric lines of the training job: each maps metric names to values, including ``step``."""
 
 
 def draw_loss_curve(history: History) -> str | None:
@@ -328,7 +330,7 @@ TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
     "loss of training and validation against the optimizer step": draw_loss_curve,
     "samples per second against the optimizer step": draw_throughput,
 }
-"""Description to picture, in the order in which the page shows them."""
+"""Pictures by description, in the order in which the page shows them."""
 
 
 STYLE: dict[Any, Any] = {

@@ -1,4 +1,4 @@
-"""Compare a training's pace (time per step) with earlier trainings and its forecast."""
+"""Compare the pace (time per step) of a training job with earlier jobs and its forecast."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ from trainyard.validate.rules.job_view import PROCESSES
 
 PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 LOOK_BACK = 5
-"""Number of earlier executions in which similar trainings are looked for."""
+"""Number of earlier executions that are searched for similar training jobs."""
 
 SPEED = {
     *Layout.model_fields,
@@ -46,13 +46,13 @@ EXCHANGED_APART = ("ddp", "smddp")
 
 
 class Paces:
-    """Paces of training jobs; what is expected of a job is computed only once."""
+    """Paces of training jobs; the expected times of a job are computed only once."""
 
     def __init__(self) -> None:
         self._expectations: dict[str, tuple[ExpectedTime, ...]] = {}
 
     def find_pace(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
-        """Return the job's pace; None if it is not our loop's, or has no metric yet."""
+        """Return the job's pace; None if it does not run our loop, or has no metric yet."""
         step_seconds = read_step_seconds(job)
         if step_seconds is None:
             return None
@@ -69,7 +69,7 @@ class Paces:
         return pace.build_table() if pace else None
 
     def read(self, execution: Execution, steps: Steps) -> Pace | None:
-        """Return the pace of an execution's training; None if nothing is expected of it."""
+        """Return the pace of an execution's training; None if it has no expected times."""
         if "Train" not in steps or (job := steps["Train"].job) is None:
             return None
         if job[0] != "TrainingJob":
@@ -102,7 +102,7 @@ def read_step_seconds(job: Mapping[str, Any]) -> Seconds | None:
 
 
 def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
-    """Yield the expected times: first those of earlier trainings, then the forecast."""
+    """Yield the expected times: first those of earlier training jobs, then the forecast."""
     if (earlier_time := estimate_expected_time(list(_find_similar(execution, job)))) is not None:
         yield earlier_time
     try:
@@ -112,7 +112,7 @@ def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expec
 
 
 def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
-    """Yield the times of earlier trainings with the same work on the same machines."""
+    """Yield the times of earlier training jobs with the same work on the same machines."""
     names = {job["TrainingJobName"]}
     for earlier_run in execution.earlier(LOOK_BACK):
         for step in earlier_run.steps():
@@ -234,8 +234,8 @@ def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
 
 
 def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
-    """Return metric name to its values in the order of the log, for a user's own script; empty for
-    our loop.
+    """Return the values of each metric of a user's own script, by name, in the order of the log;
+    empty for our loop.
     """
     job = steps["Train"].job if "Train" in steps else None
     if job is None:
@@ -252,7 +252,7 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
 
 
 def is_ours(metrics: Iterable[str]) -> bool:
-    """Return whether a training job with such metrics runs Trainyard's loop."""
+    """Return whether a training job with these metrics runs Trainyard's loop."""
     return "train:step" in metrics
 
 
@@ -260,7 +260,7 @@ def parse_history(lines: Iterable[str]) -> list[dict[str, float]]:
     """Return the metric lines in a training job's log, ordered by step: lines that start with
     ``step=``.
 
-    Each is metric name to value.
+    Each maps metric names to values.
     """
     lines_by_step: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
     for line in lines:

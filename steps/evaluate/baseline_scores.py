@@ -53,10 +53,11 @@ class TrainSplit:
 def compute_baselines(
     options: argparse.Namespace, name: str, workload: Workload, train: TrainSplit, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """Return baseline to metric to value; ``name`` is the workload's.
+    """Return each baseline's metrics, {baseline: {metric: value}}; ``name`` is the workload's.
 
-    Scores are written to ``baseline-<baseline>.parquet`` with the same rows as the challenger's.
-    The metrics are computed from these files, like those of the models.
+    If the workload scores baselines, also write the scores to ``baseline-<baseline>.parquet``, with
+    the same rows as the challenger's. The metrics are computed from these files, like those of the
+    models.
     """
     workload_spec, limit = load_spec(name), options.baseline_units
     if not workload_spec.baselines_scored:
@@ -78,7 +79,7 @@ def score_baseline(
     sha256: str | None = None,
     train: str | None = None,
 ) -> dict[str, float]:
-    """Write a baseline's scores; return metric to value, computed from the file.
+    """Write a baseline's scores to a file; return its metrics, {metric: value}, computed from it.
 
     Args:
         name: name of the workload.

@@ -45,14 +45,14 @@ class EvaluationScript(Section):
     """Arguments of the script: ``floor: 0.01`` gives it ``--floor 0.01``."""
 
     channels: dict[str, S3Uri] = Field(default_factory=dict, max_length=6)
-    """Name to S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. If the
-    recipe has a data section, the shards are additional channels train and test. The channel train
-    is not tested on.
+    """Mapping of name to S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>.
+    If the recipe has a data section, the shards are additional channels train and test. The model
+    is not tested on the channel train.
     """
 
     metrics: dict[str, Literal["lower", "higher"]] = Field(default_factory=dict, max_length=20)
-    """Metric that the script reports, to which values are better; the first one is the primary
-    metric.
+    """Metrics that the script reports, each with the direction in which values are better; the
+    first one is the primary metric.
     """
 
     baselines: tuple[str, ...] = ()
@@ -85,8 +85,9 @@ class EvaluationScript(Section):
         for name in metrics:
             if not re.fullmatch(METRIC, name) or name in COLUMNS:
                 raise ValueError(
-                    f"{name!r} is not a metric's name: letters, digits and _ up to 63, the first "
-                    f"a letter, and not {', '.join(COLUMNS)}, which are columns of their own"
+                    f"{name!r} is not a metric's name; expected up to 63 letters, digits and _, "
+                    f"the first a letter, and not {', '.join(COLUMNS)}, which are columns of "
+                    "their own"
                 )
         return metrics
 

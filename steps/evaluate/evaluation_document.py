@@ -46,7 +46,7 @@ class Channel(TypedDict):
     files: int
     bytes: int
     sha256: str
-    """Hash of a JSON object: name of each file to its size and SHA-256."""
+    """Hash of a JSON object, {name of the file: [its size, its SHA-256]}."""
 
 
 class Dataset(TypedDict):
@@ -131,13 +131,13 @@ class Evaluation(TypedDict):
     metrics: dict[str, Metric]
     champion: Champion
     baselines: dict[str, dict[str, float | None]]
-    """Baseline to metric to value."""
+    """Metrics of each baseline, {baseline: {metric: value}}."""
     dataset: Dataset
     leakage: Leakage
     latency: Latency | None
     artifact: Artifact
     scores: dict[str, Artifact]
-    """Table of scores to its size and hash."""
+    """Size and hash of each table of scores, by its file's name."""
     model: Model
 
 

@@ -16,7 +16,7 @@ def measure_latency(seconds: Callable[[int], float], device: str, threads: int) 
     Other load on the machine makes it longer, never shorter.
 
     Args:
-        seconds: runs the request of that number, and returns how long it took.
+        seconds: function that runs the request with a given number and returns its seconds.
     """
     durations = [seconds(number) for number in range(WARM + REQUESTS)][WARM:]
     shares = quantiles(durations, n=100, method="inclusive")

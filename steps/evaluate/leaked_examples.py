@@ -65,7 +65,7 @@ def _spill_ids(folder: Path, blocks: Iterable[Block]) -> None:
 
 
 def _count_overlap(sides: dict[str, Path], kind: str) -> list[int]:
-    """Return test counts: rows, rows in train, distinct ids, distinct ids in train."""
+    """Return the test split's rows, rows in train, distinct ids, and distinct ids in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
         ids = np.fromfile(_build_part_path(sides["test"], kind, part), np.int64)

@@ -48,7 +48,7 @@ class Source:
     base: Path | None = None
     """Folder with the model to which its adapters belong, if the files are only adapters."""
     uri: str | None = None
-    """URI of the base model from which a training started; None for a trained model."""
+    """URI of a base model, from which a training run started; None for a trained model."""
 
     def load_model(self, workload: Workload, name: str) -> nn.Module:
         """Return the model in evaluation mode, on the CPU; ``name`` is the workload's.
@@ -102,7 +102,7 @@ def _check_workload(path: Path, workload: str) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: is missing or damaged: {error!r}") from None
     if name != workload:
-        raise DataError(f"it is of workload {name!r}; expected {workload!r}")
+        raise DataError(f"the model is of workload {name!r}; expected {workload!r}")
 
 
 # The champion comes from outside this execution: an error in it becomes a reason for the gate to
@@ -138,7 +138,8 @@ def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> T
     own_packing, champion_packing = challenger.workload.packing, champion.workload.packing
     if (own_packing.fields, own_packing.info) != (champion_packing.fields, champion_packing.info):
         raise DataError(
-            f"it takes samples {_format_fields(champion_packing)}; the test split holds samples "
+            f"the model takes samples {_format_fields(champion_packing)}; the test split contains "
+            "samples "
             f"{_format_fields(own_packing)}"
         )
     return champion
@@ -173,14 +174,14 @@ The products of a small model are too short to be shared by threads, which would
 each other.
 """
 WORTH, WORTH_GPU = 10**11, 10**12
-"""Number of operations from which another process is worth its start: per thread on CPUs (about
+"""Number of operations above which starting another process pays off: per thread on CPUs (about
 three seconds of a core), and on a GPU, which takes longer to start.
 """
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Description of a scoring from which another process can rebuild it."""
+    """All that another process needs in order to score one model."""
 
     name: str
     """Name of the table of scores."""
@@ -213,7 +214,9 @@ def compute_rows(
     """
     workload = challenger.workload
     if not takes_share(workload):
-        log.info("%s: one process, since scores() of its workload takes no share", scoring.name)
+        log.info(
+            "%s: one process, because the workload's scores() cannot compute a share", scoring.name
+        )
         yield from workload.scores(place_model(model()), test, scoring.slices)
         return
     count = process_count or choose_process_count(challenger.model, test)
@@ -349,10 +352,10 @@ class _Process:
 
 
 def _explain_death(end: str) -> str:
-    """Return the error text about a process that ended with ``end``."""
+    """Return the error message about a process that died; ``end``: how, such as ``SIGKILL``."""
     return (
-        f"died ({end}). SIGKILL most often means out of memory: take an instance type with more of "
-        "it, or lower evaluate.processes"
+        f"died ({end}). SIGKILL most often means out of memory: use an instance type with more "
+        "memory, or lower evaluate.processes"
     )
 
 

@@ -42,7 +42,7 @@ def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> Non
         groups = _group_rows(blocks)
         first = next(groups, None)
         if first is None:
-            raise DataError(f"{path.name}: the test split gave no example to score")
+            raise DataError(f"{path.name}: the test split contains no example to score")
         columns = first.schema.names
         metrics = {m: better for m, better in header["metrics"].items() if f"{m}.sum" in columns}
         metadata = json.dumps({"format": FORMAT, **header, "metrics": metrics}).encode()
@@ -89,8 +89,8 @@ def read_part(path: Path) -> Iterator[Block]:
 
 
 def list_tables(folder: Path) -> dict[str, Artifact]:
-    """Return name of each table of scores to its ``bytes`` and ``sha256``, which the gate's record
-    contains.
+    """Return the ``bytes`` and ``sha256`` of each table of scores by its file's name; the gate's
+    record contains them.
     """
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
@@ -152,7 +152,7 @@ def _join_batches(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _build_column(name: str, values: np.ndarray) -> pa.Array:
-    """Return the column as Arrow array; slices, which repeat, are dictionary-encoded."""
+    """Return the column as an Arrow array; slices, which repeat, are dictionary-encoded."""
     array = _to_arrow(name, values)
     return array.dictionary_encode() if name.startswith("slice.") else array
 

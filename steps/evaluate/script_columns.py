@@ -1,7 +1,8 @@
 """Check the columns of the scores that a user's script writes, and convert them to the gate's.
 
-``example``           a string or an integer; ``hash_example_ids`` turns it into 64 bits; one row
-each ``group``             likewise: examples of one group depend on each other; optional
+``example``           a string or an integer; ``hash_example_ids`` turns it into 64 bits; one
+                      row each
+``group``             likewise: examples of one group depend on each other; optional
 ``slice.<name>``      a string, an integer, true, false or null
 ``<metric>``          a number, or true and false: its weight is 1
 ``<metric>.sum``      a number, and
@@ -34,7 +35,7 @@ from trainyard.common.errors import DataError, suggest_nearest
 # columns.
 
 ROWS = 32_768
-"""Most rows in a piece."""
+"""Maximum rows in a piece."""
 INDEX = re.compile(r"__index_level_\d+__")
 """Pattern of a column that pandas adds to Parquet on its own."""
 SUFFIXES = (".jsonl", ".parquet")
@@ -70,7 +71,7 @@ def find_rows_file(folder: Path, name: str) -> Path | None:
     """
     paths = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
     if len(paths) > 1:
-        raise DataError(f"{' and '.join(path.name for path in paths)}: both are there; write one")
+        raise DataError(f"{' and '.join(path.name for path in paths)}: both exist; write only one")
     return paths[0] if paths else None
 
 
@@ -132,13 +133,13 @@ def _make_columns_error(
     texts += [f"has {', '.join(more)}"] * bool(more)
     return DataError(
         f"{path.name}: line {number}: {' and '.join(texts)}, unlike the lines before; every row "
-        "has the same columns"
+        "must have the same columns"
     )
 
 
 def _read_row_groups(path: Path) -> Iterator[Piece]:
-    """Read the file row group by row group, because pyarrow 25 keeps all of the file in memory if
-    it reads it as a whole.
+    """Yield the rows of a Parquet file as pieces, read row group by row group, because pyarrow 25
+    keeps all of the file in memory if it reads it as a whole.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -184,7 +185,8 @@ def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -
         slices: slices that the piece must have.
 
     Raises:
-        DataError: names file, row, column, value and what was expected.
+        DataError: a column or value is invalid; names file, row, column, value and what was
+            expected.
     """
     names = list(piece.columns)
     _check_names(piece, metrics, slices)
@@ -230,7 +232,7 @@ def build_id_columns(piece: Piece) -> dict[str, np.ndarray]:
 
 
 def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> None:
-    """Raise DataError for an unknown, a missing, or an incomplete set of columns."""
+    """Raise DataError for an unknown or a missing column, or an incomplete pair of columns."""
     names, file = piece.columns.keys(), piece.path.name
     parts = [f"{metric}.{part}" for metric in metrics for part in ("sum", "weight")]
     known = ["example", "group", *metrics, *parts, *PREDICTIONS]
@@ -239,8 +241,7 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
             raise DataError(
                 f"{file}: unknown column {name}; "
                 f"{suggest_nearest(name, [*known, *(f'{SLICE}{n}' for n in slices)])}; a metric "
-                "has to "
-                "stand in evaluate.metrics"
+                "must be listed in evaluate.metrics"
             )
     for metric in metrics:
         pair = [part for part in (f"{metric}.sum", f"{metric}.weight") if part in names]
@@ -257,7 +258,7 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
                 f"{suggest_nearest(f'{SLICE}{name}', list(names))}"
             )
     if len([name for name in PREDICTIONS if name in names]) == 1:
-        raise DataError(f"{file}: of probability and label only one is there; write both, or none")
+        raise DataError(f"{file}: only one of probability and label exists; write both, or neither")
 
 
 def _hash_column_ids(piece: Piece, name: str) -> np.ndarray:

@@ -43,7 +43,7 @@ def summarize_channel(name: str, folder: Path) -> Channel:
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     files = {name: path for name, path in files.items() if path.is_file()}
     if not files:
-        raise DataError(f"channel {name}: {folder} holds no file; is evaluate.channels right?")
+        raise DataError(f"channel {name}: {folder} contains no files; check evaluate.channels")
     contents = {name: (files[name].stat().st_size, file_sha256(files[name])) for name in files}
     return {
         "files": len(contents),
@@ -194,15 +194,23 @@ def _build_model_entry(description: dict[str, Any]) -> Model:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--script", required=True, help="its name in the input script")
+    parser.add_argument(
+        "--script", required=True, help="name of its file in the input named script"
+    )
     parser.add_argument("--metrics", nargs="+", required=True, metavar="NAME=lower|higher")
-    parser.add_argument("--channels", nargs="+", required=True, help="inputs that it gets")
-    parser.add_argument("--arguments", nargs="*", default=[], help="JSON, cut anywhere")
+    parser.add_argument(
+        "--channels", nargs="+", required=True, help="names of the inputs that it may read"
+    )
+    parser.add_argument(
+        "--arguments", nargs="*", default=[], help="its arguments as JSON, in pieces"
+    )
     parser.add_argument("--slices", nargs="*", default=[])
     parser.add_argument("--baselines", nargs="*", default=[])
     parser.add_argument("--leaks", nargs="*", default=[], choices=["examples", "groups"])
     parser.add_argument("--request", nargs=3, metavar=("FILE", "CONTENT_TYPE", "ACCEPT"))
-    parser.add_argument("--champion", default=UNRESOLVED_ARN, help="its ARN, none, or unresolved")
+    parser.add_argument(
+        "--champion", default=UNRESOLVED_ARN, help="the champion's ARN, none, or unresolved"
+    )
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.metrics = dict(pair.split("=") for pair in options.metrics)

@@ -21,7 +21,7 @@ from trainyard.common.errors import DataError
 LAST = 20
 """Number of a failed script's last lines that its error shows."""
 LONGEST = 900
-"""Most characters of these lines: SageMaker cuts a failure reason at 1,024."""
+"""Maximum characters of these lines: SageMaker cuts a failure reason at 1,024."""
 
 
 HERE = Path(__file__).parents[2]
@@ -54,15 +54,15 @@ class Script:
             DataError: the script is missing or failed; contains its last lines.
         """
         if not (self.folder / self.entry).is_file():
-            raise DataError(f"evaluate.script: {self.folder} holds no {self.entry}")
+            raise DataError(f"evaluate.script: {self.folder} does not contain {self.entry}")
         output.mkdir(parents=True)
         self._run_python(
             self.entry, [self.entry, *self.arguments], self._build_environment(model, output)
         )
 
     def answer(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
-        """Time the inference script in the archive that is unpacked in ``model``; return its
-        latency.
+        """Time the inference script of the model in folder ``model``; return the latency, which is
+        also written to ``out``.
 
         Raises:
             DataError: the script is missing or failed; contains its last lines.
@@ -123,6 +123,7 @@ class Script:
 
 
 def _describe_end(status: int) -> str:
+    """Return how the process ended: by an exit status or by a signal."""
     if status > 0:
         return f"ended with exit status {status}"
     name = signal.Signals(-status).name

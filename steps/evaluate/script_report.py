@@ -31,7 +31,8 @@ def read_metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
     for name in values:
         if name not in wanted:
             raise DataError(
-                f"{file.name}: {name} is not a metric of evaluate.metrics that the rows lack; "
+                f"{file.name}: {name} is not listed in evaluate.metrics, or is already a column "
+                "of the rows; "
                 f"{suggest_nearest(name, list(wanted))}"
             )
     return {
@@ -95,6 +96,7 @@ def _read_json_object(file: Path) -> dict[str, Any]:
 
 
 def _check_number(where: str, value: Any) -> float:
+    """Return the value as a float; raise DataError if it is not a finite number."""
     right = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         if right and math.isfinite(value):

@@ -130,7 +130,7 @@ class Scoring:
     """Folder of the job, /opt/ml."""
     script: Script
     metrics: Mapping[str, str]
-    """Metric to which values are better."""
+    """Mapping of metric to ``lower`` or ``higher``, whichever values are better."""
     slices: Sequence[str]
     """Slices that the rows must have."""
     champion: str | None
@@ -156,7 +156,7 @@ class Scoring:
         source = find_rows_file(output, "scores")
         if source is None:
             raise DataError(
-                f"{self.script.entry}: left no scores.jsonl and no scores.parquet in "
+                f"{self.script.entry}: wrote neither scores.jsonl nor scores.parquet to "
                 "$SM_OUTPUT_DATA_DIR; write one, with a row per example"
             )
         columns = _list_columns(source)
@@ -182,8 +182,8 @@ class Scoring:
     def compute_baselines(
         self, challenger: Scored, names: Iterable[str]
     ) -> dict[str, dict[str, float | None]]:
-        """Return baseline to metric to value, for the baselines that the script wrote with the
-        challenger's rows.
+        """Return the metrics, {baseline: {metric: value}}, of the baselines that the script wrote
+        with the challenger's rows; write their tables of scores.
 
         Raises:
             DataError: a baseline of ``names`` is missing, or a metric is missing from its rows.
@@ -193,8 +193,8 @@ class Scoring:
             source = find_rows_file(challenger.output, f"{BASELINE}.{name}")
             if source is None:
                 raise DataError(
-                    f"{self.script.entry}: left no {BASELINE}.{name}.jsonl or .parquet in "
-                    "$SM_OUTPUT_DATA_DIR, and evaluate.baselines lists it; write one like "
+                    f"{self.script.entry}: wrote no {BASELINE}.{name}.jsonl or .parquet to "
+                    "$SM_OUTPUT_DATA_DIR, but evaluate.baselines lists it; write one like "
                     "scores.jsonl, or remove it there and in gate.below_baseline"
                 )
             means = {column.removesuffix(".sum") for column in _list_columns(source)}
@@ -252,7 +252,7 @@ def _list_columns(source: Path) -> list[str]:
     """Return the names of the file's columns; raise DataError if it has no row."""
     first = next(read_pieces(source), None)
     if first is None:
-        raise DataError(f"{source.name}: holds no row; the test data gave no example to score")
+        raise DataError(f"{source.name}: contains no rows; the test data has no example to score")
     return list(first.columns)
 
 

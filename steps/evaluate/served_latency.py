@@ -30,6 +30,7 @@ def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict
     body = request.decode() if text else request
 
     def answer(number: int) -> float:
+        """Send one request; return the seconds that it took."""
         began = time.perf_counter()
         script.answer(body, content_type, accept)
         return time.perf_counter() - began
@@ -70,7 +71,7 @@ class ServedScript:
         self._model = call(self.script.model_fn, str(model))
 
     def answer(self, body: str | bytes, content_type: str, accept: str) -> Any:
-        """Return the script's answer."""
+        """Send one request to the script; return its response."""
         script = self.script
         if hasattr(script, "transform_fn"):
             return call(script.transform_fn, self._model, body, content_type, accept)

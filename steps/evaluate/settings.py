@@ -12,7 +12,8 @@ class EvaluateSettings(Settings):
     """Settings in the recipe's section ``evaluate`` that are also arguments of the job."""
 
     baseline_units: int = Field(default=50_000_000, ge=1)
-    """Most units (tokens, rows) of the train split on which the baselines are fitted."""
+    """Maximum number of units (tokens, rows) of the train split on which the baselines are fitted.
+    """
 
     processes: int | None = Field(default=None, ge=1)
     """Number of processes that score the test split, each a share of it, with a copy of the model

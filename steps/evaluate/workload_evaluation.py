@@ -96,6 +96,7 @@ def _score_models(
     champion, reason = open_champion(folder, options.champion, challenger, base)
 
     def score(name: str, trained: TrainedModel) -> Metrics:
+        """Write the table of scores ``<name>.parquet`` of a model; return its metrics."""
         # The challenger's workload is used for both, because it defines the slices.
         model, slices = lambda: trained.model, options.slices
         rows = _score_rows(options, name, challenger, trained.source, model, test, slices)
@@ -142,7 +143,9 @@ def _score_rows(
 def _score_base(
     options: argparse.Namespace, base: Path, challenger: TrainedModel, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of the model from which the training started, on the same rows."""
+    """Score the model from which the training started, on the same rows; return {BASE_MODEL: its
+    metrics}, and write its table of scores.
+    """
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(base, uri=options.base)
     model = partial(source.load_model, workload, name)
@@ -193,8 +196,10 @@ def _build_dataset_entry(train: Dataset, test: Dataset) -> dict[str, Any]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--champion", default=UNRESOLVED_ARN, help="its ARN, none, or unresolved")
-    parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
+    parser.add_argument(
+        "--champion", default=UNRESOLVED_ARN, help="the champion's ARN, none, or unresolved"
+    )
+    parser.add_argument(f"--{BASE}", help="URI of the model from which the training started")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return parse_typed(parser, arguments, EvaluateSettings)
 

@@ -73,12 +73,14 @@ class GateConfig(DeclaredFields):
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return ``max_<metric>`` or ``min_<metric>`` to the threshold, in the recipe's order."""
+        """Return the thresholds, {``max_<metric>`` or ``min_<metric>``: value}, in the recipe's
+        order.
+        """
         return dict(self.__pydantic_extra__)
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return field of the table of checks to the recipe's value."""
+        """Return the recipe's value for each field of the table of checks."""
         return {
             f.name: self.thresholds if f.form == "thresholds" else getattr(self, f.name)
             for f in list_fields()
@@ -86,7 +88,7 @@ class GateConfig(DeclaredFields):
 
     @property
     def comparisons(self) -> dict[str, dict[str, float]]:
-        """Return, for each declared comparison of two models, its field to metric to margin."""
+        """Return the margins of the declared comparisons, {field: {metric: margin}}."""
         margin_fields = (check.margins for check in select_declared(self.values))
         return {f.name: getattr(self, f.name) for f in margin_fields if f}
 

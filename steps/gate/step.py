@@ -32,7 +32,7 @@ def make_gate_step(
 
     Args:
         provenance: S3 URI of the record with which the definition was compiled.
-        directions: metric to ``lower`` or ``higher``, whichever values are better.
+        directions: {metric: ``lower`` or ``higher``}, whichever values are better.
     """
     inputs = [make_input("evaluation", build_output_uri(evaluate, "evaluation"))]
     if config.reads_scores:

@@ -14,14 +14,15 @@ SERVING = {
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Environment variables of a package whose handler answers whole batches
-(``training.export.inference``): the most requests in a batch, and how long the first one waits for
-others. TorchServe then runs one worker; SAGEMAKER_TS_MIN_WORKERS and _MAX_WORKERS change that.
-Torch's threads wait passively, because otherwise they take the core from TorchServe's front end.
+(``training.export.inference``): the maximum number of requests in a batch, and how long the first
+one waits for others. TorchServe then runs one worker; SAGEMAKER_TS_MIN_WORKERS and _MAX_WORKERS
+change that. Torch's threads wait passively, because otherwise they take the core from TorchServe's
+front end.
 """
 
 
 class CardConfig(Section):
-    """People's statements about the model in its model card; everything else is filled in
+    """Statements in the model card that people have to write; everything else is filled in
     automatically.
     """
 

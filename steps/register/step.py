@@ -168,6 +168,7 @@ class Builder(ModelBuilder):
     """
 
     def _script_mode_env_vars(self) -> dict[str, str]:
+        """Return ModelBuilder's variables without the empty ones."""
         return {name: value for name, value in super()._script_mode_env_vars().items() if value}
 
 
@@ -282,13 +283,15 @@ def _check_metadata(count: int, root_uri: str) -> None:
     """Check the customer metadata now, so that an error does not appear only after the training."""
     if count > MOST_METADATA:
         raise DefinitionError(
-            f"step Register: {count} customer metadata, the service accepts {MOST_METADATA}: the "
+            f"step Register: {count} customer metadata entries, but the service accepts "
+            f"{MOST_METADATA}: the "
             "workload has too many metrics"
         )
     longest = f"{root_uri}/runs/{'x' * EXECUTION_ID}/gate/gate/provenance.json"
     if len(longest) > LONGEST_METADATA:
         raise DefinitionError(
-            f"step Register: {longest} has {len(longest)} characters, customer metadata may have "
+            f"step Register: {longest} has {len(longest)} characters, but customer metadata may "
+            "have "
             f"{LONGEST_METADATA}: shorten pipeline.name or aws.prefix"
         )
 

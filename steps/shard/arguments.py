@@ -36,7 +36,7 @@ def parse(arguments: list[str], description: str | None = None) -> argparse.Name
         nargs="+",
         default=[],
         metavar="NAME",
-        help="the folders of the raw data; no sample holds records of two",
+        help="the folders of the raw data; no sample contains records of two of them",
     )
     parser.add_argument(
         "--summary",
@@ -88,8 +88,8 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
     # Otherwise a second run of the job would take the shards for raw data.
     if plan.output.resolve().is_relative_to(find_input_folder(options).resolve()):
         raise DataError(
-            f"{plan.output}: lies in the input {find_input_folder(options)}; name an output "
-            "elsewhere"
+            f"{plan.output}: is inside the input folder {find_input_folder(options)}; choose an "
+            "output folder outside it"
         )
     return plan
 
@@ -123,7 +123,8 @@ def check_inputs(corpus_survey: Survey, inputs: Sequence[str]) -> None:
     for name in inputs:
         if not corpus_survey.bytes.get(name):
             raise DataError(
-                f"input {name}: none of its records stays: its files are empty, or each record is "
-                "in another input as well, or is quarantined; leave it out of data.inputs, or set "
+                f"input {name}: none of its records is kept: its files are empty, or each record "
+                "is also in another input, or is quarantined; leave it out of data.inputs, or "
+                "set "
                 "shard.unique"
             )

@@ -38,7 +38,7 @@ def main(
 
 
 def open_splits(folder: Path) -> dict[str, Dataset]:
-    """Return split name to its dataset.
+    """Return the dataset of each split, by the split's name.
 
     Raises:
         DataError: there is no dataset, or one is damaged.
@@ -49,7 +49,7 @@ def open_splits(folder: Path) -> dict[str, Dataset]:
     folders = sorted({path.parent for path in folder.glob("*/manifest-*.json")})
     if not folders:
         raise DataError(
-            f"{folder}: neither it nor a folder in it holds a manifest-*.json; "
+            f"{folder}: neither it nor a folder in it contains a manifest-*.json; "
             "name the output folder of a finished shard step"
         )
     datasets = sorted(map(Dataset, folders), key=len, reverse=True)
@@ -101,7 +101,7 @@ def verify_split(name: str, dataset: Dataset) -> bool:
     for damage in damages:
         console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
     if not damages:
-        console.print(f"{name}: {dataset.manifests.bytes.size:,} files, every hash is right")
+        console.print(f"{name}: {dataset.manifests.bytes.size:,} files, every hash matches")
     return not damages
 
 

@@ -9,7 +9,7 @@ python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset
 
 Several instances form a Ray cluster: each reads its part of the files, and packs its part of the
 units into which the distinct records are divided. On a Ray cluster of your own, whose nodes share
-the folders, it runs with ``--address``:
+the folders, the job runs with ``--address``:
 
 python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset --address auto
 

@@ -113,8 +113,8 @@ def _build(
 def build_file_contents(
     manifests: Mapping[str, Manifest], plan: Plan, host: str
 ) -> dict[Path, bytes]:
-    """Return path to content of the files that must exist at the end, in the order in which they
-    must be written.
+    """Return the content of the files that must exist at the end, by path, in the order in which
+    they must be written.
     """
     out = {}
     # The manifests come last: if a manifest exists, every file that it lists does, too.
@@ -128,6 +128,7 @@ def build_file_contents(
 
 
 def write(file_contents: Mapping[Path, bytes]) -> None:
+    """Write each file atomically, in the mapping's order."""
     for path, content in file_contents.items():
         atomic_file.write(path, content)
 
@@ -167,12 +168,12 @@ if TYPE_CHECKING:
     from steps.shard.readers import Bad
 
 EARLY = 10_000  # records after which a file that is mostly bad is refused
-MAX_OBJECTS = 10  # most files that a message names
+MAX_OBJECTS = 10  # maximum number of files that a message names
 REASONS = 3  # number of reasons kept for each file, the first ones
 
 
 class Quarantine:
-    """Writes the bad records of one raw object to ``<folder>/<unit>.jsonl``, as they come.
+    """Writes the bad records of one raw object to ``<folder>/<unit>.jsonl``, as they are found.
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
     no file. ``source`` is the name of the raw object, or of one of its files if each file is a
@@ -200,7 +201,7 @@ class Quarantine:
             source = self._source if isinstance(self._source, str) else f"{self._source[0]} …"
             raise DataError(
                 f"{source}: {self.count:,} of its first {records:,} records are bad "
-                f"({'; '.join(self.reasons)}); is it of the kind that its name says?"
+                f"({'; '.join(self.reasons)}); does its content match its suffix?"
             )
 
     def _write(self, bad_record: "Bad") -> None:

@@ -48,6 +48,7 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
         raise DataError(f"{unit.name}: {error}") from None
 
     def finish() -> None:
+        """Wait for the shards; then write the unit's summary, if any, and its progress record."""
         parts = {split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)}
         if plan.summary:
             parts |= split_summary.write_summary(
@@ -106,6 +107,7 @@ class _Outlet:
         self._records = 0
 
     def add(self, records: pa.RecordBatch) -> None:
+        """Pack the records, and start to write the shards that are full."""
         if len(records):
             self._records += len(records)
             self._writer.add(self._packer.add(records))

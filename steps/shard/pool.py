@@ -74,6 +74,7 @@ class Pace:
         self.log_if_due()
 
     def log_if_due(self) -> None:
+        """Log the progress if INTERVAL has passed since the last line."""
         if time.monotonic() - self._log_time >= INTERVAL:
             self.log()
 
@@ -105,7 +106,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Pool:
-    """Worker processes that do tasks. They stay for further calls until the context ends."""
+    """Worker processes that do tasks. They are kept for further calls until the context ends."""
 
     def __init__(self, plan: Plan, processes: int) -> None:
         self._plan, self.processes = plan, processes
@@ -255,6 +256,7 @@ class _Worker:
 
     @property
     def busy(self) -> bool:
+        """Return whether the worker has a task to do, or one whose files it still writes."""
         return bool(self.task or self.writing_task)
 
     def give(self, task: Task | None) -> None:
@@ -292,8 +294,8 @@ class _Worker:
         assert task is not None  # messages are only received from busy workers
         return (
             f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died while working on it "
-            f"({end}). SIGKILL most often means out of memory: take an instance type with more "
-            "of it for each core, or lower shard.processes"
+            f"({end}). SIGKILL most often means out of memory: use an instance type with more "
+            "memory for each core, or lower shard.processes"
         )
 
 
@@ -331,7 +333,7 @@ TaskKind = TypeVar("TaskKind", bound=Task)
 
 
 def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[Read]:
-    """Read the raw objects. Raises as ``_run_tasks``."""
+    """Read the raw objects; return their progress records. Raises as ``_run_tasks``."""
     stems = {raw: raw.unit for raw in objects}
     return [*_run_tasks("raw objects", Read, stems, plan, pool).values()]
 
@@ -339,14 +341,15 @@ def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[R
 def pack_units(
     units: Sequence[ShardObject], plan: Plan, pool: Pool
 ) -> dict[ShardObject, PackedUnit]:
-    """Pack the units. Raises as ``_run_tasks``."""
+    """Pack the units; return their progress records. Raises as ``_run_tasks``."""
     return _run_tasks("units", PackedUnit, {unit: unit.stem for unit in units}, plan, pool)
 
 
 def _run_tasks(
     task_word: str, kind: type[Kind], stems: Mapping[TaskKind, str], plan: Plan, pool: Pool
 ) -> dict[TaskKind, Kind]:
-    """Return each task's record, of which ``stems`` has the stem.
+    """Run the tasks; return their progress records. ``stems``: name of each record's file, without
+    suffix.
 
     Raises:
         DataError: objects cannot be read, or values are out of range; names up to MAX_OBJECTS.
@@ -357,12 +360,12 @@ def _run_tasks(
 
 
 def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
-    """Return the record of finished work. Raises: TrainyardError: it is missing, or damaged."""
+    """Return a finished task's record. Raises: TrainyardError: it is missing, or damaged."""
     record = shard_progress.read(kind, stem, plan.progress)
     if record is None:
         raise TrainyardError(
-            f"{plan.progress / stem}.json: the record of finished work is missing or damaged; "
-            "look at the disk, and run the step again"
+            f"{plan.progress / stem}.json: the progress record of a finished task is missing or "
+            "damaged; check the disk, and run the step again"
         )
     return record
 

@@ -59,7 +59,7 @@ class RawObject:
 
     @property
     def folder(self) -> str:
-        """Return the first part of the name's path."""
+        """Return the first folder in the name, or the name itself if it contains none."""
         return self.name.split("/")[0]
 
 
@@ -164,7 +164,9 @@ def _iter_entries(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Pat
         elif path.is_dir():
             real = path.resolve()
             if real in parents:
-                raise DataError(f"{path}: is a link to {real}, in which it lies; delete it")
+                raise DataError(
+                    f"{path}: is a link to {real}, a folder that contains it; delete it"
+                )
             yield from _iter_entries(path, (*parents, real))
         elif path.is_file():
             yield path, False
@@ -208,6 +210,7 @@ def divide_objects(all_objects: Iterable[RawObject], count: int) -> list[list[Ra
 
 
 def _make_file(name: str, path: Path) -> File:
+    """Return the file with its size and time; raise DataError if its name is not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -194,7 +194,7 @@ class Node:
         while self.is_alive() or (self._node is None and time.monotonic() - start < STARTING):
             if self._stopped.wait(LOOK_SECONDS):
                 return
-        what = "has died here" if self._node else f"was not there after {STARTING} s"
+        what = "has died here" if self._node else f"did not start within {STARTING} s"
         # The main thread usually notices the death too, and its error is more specific. So give it
         # time to end this process first.
         if self._stopped.wait(GRACE if self._node else 0):
@@ -202,7 +202,8 @@ class Node:
         job_main.report(
             TrainyardError(
                 f"{self.instances.host}: a process of Ray {what}; SIGKILL most often means out of "
-                "memory: take an instance type with more; or see the first instance's log, and run "
+                "memory: use an instance type with more memory; or see the first instance's log, "
+                "and run "
                 "the step again"
             ),
             self._message,
@@ -295,5 +296,5 @@ def store() -> tuple[int, Path | None]:
     room = shutil.disk_usage(SHARED).free * 4 // 5 if SHARED.is_dir() else 0
     if room >= LEAST_STORE:
         return max(LEAST_STORE, min(memory, room)), SHARED
-    log.warning("%s: has room for %.0f MB, so objects lie on the disk", SHARED, room / 1e6)
+    log.warning("%s: has room for %.0f MB, so objects are stored on the disk", SHARED, room / 1e6)
     return max(LEAST_STORE, memory), None

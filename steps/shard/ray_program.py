@@ -32,8 +32,9 @@ from trainyard.common.errors import DataError, TrainyardError
 log = logging.getLogger(__name__)
 
 COPIES = 2
-"""Times an instance's share of the raw data that it holds as records: what it has read, and what it
-has pulled from the others."""
+"""Number of copies of its share of the raw data that an instance stores as records: those that it
+has read, and those that it has pulled from the others.
+"""
 WAVE_BYTES = 256 * 10**6
 """Bytes of content that each instance sends in one wave. Two waves are sent at the same time."""
 LOST_LOOK_SECONDS = 5
@@ -103,7 +104,7 @@ def translate_error(error: Exception) -> TrainyardError:
         return TrainyardError(str(error))
     if isinstance(error, RayError):
         advice = (
-            "take an instance type with more memory for each core, or lower shard.processes"
+            "use an instance type with more memory for each core, or lower shard.processes"
             if isinstance(error, OutOfMemoryError)
             else "see the logs of the instances, and run the step again"
         )

@@ -100,11 +100,12 @@ def read(place: Place, raw: RawObject) -> Read | str:
 
 @ray.remote
 def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
-    """Pack a unit; return the record, or what is wrong with its data."""
+    """Pack a unit; return its progress record, or the error in its data."""
     return _run_task(unit, PackedUnit, unit.stem, _plan(place))
 
 
 def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
+    """Run the task; return its progress record, or the error in its data as text."""
     try:
         with disk_full_errors(plan.output):
             pool.begin(task, plan, lambda size: None)()
@@ -200,7 +201,7 @@ def gather(
 
     ``pieces`` are the results of ``cut``: those of the first span from each instance, then those of
     the next span. They are arguments of the task so that Ray starts it when they have arrived. If
-    the task itself waited for them, Ray would start another worker in its stead.
+    the task itself waited for them, Ray would start another worker in the meantime.
     """
     plan = _plan(place)
     folder, limit = plan.scratch / GATHERED, min(RUN_BYTES, plan.shard_bytes)

@@ -54,6 +54,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         raise DataError(str(error).replace(source, "" if raw.files else raw.name)) from None
 
     def finish() -> None:
+        """Wait for the quarantine file; then write the object's progress record."""
         quarantine.close()
         progress_record = Read(
             source=raw.name,

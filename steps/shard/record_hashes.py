@@ -53,6 +53,7 @@ def hash_column(column: pa.Array) -> np.ndarray:
 
 
 def _hash_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
+    """Set the hashes of missing values to NULL, in place; return the hashes."""
     hashes[column.is_null().to_numpy(zero_copy_only=False)] = NULL
     return hashes
 

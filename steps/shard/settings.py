@@ -34,8 +34,8 @@ class ShardSettings(Settings):
     """Raw objects, or units of records, that an instance processes at once. None: one per core."""
 
     unique: tuple[str, ...] | None = None
-    """Columns in which two duplicates are equal; one of them stays across all raw objects. None:
-    the workload's default. []: duplicates stay."""
+    """Columns in which two duplicates are equal; one of them is kept across all raw objects. None:
+    the workload's default. []: duplicates are kept."""
 
     by_folder: bool = False
     """True if the first folder below data.input is a part of a record, so that no sample contains

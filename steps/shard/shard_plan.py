@@ -66,7 +66,6 @@ class Plan:
         """Return the packing of records into samples.
 
         Raises:
-            TrainingError: the workload does not exist, or a setting of it is wrong.
             TrainingError: the workload does not exist, or one of its settings is wrong.
         """
         return load_packing(self.workload, self.config, self.assets)

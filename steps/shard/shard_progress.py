@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Record(BaseModel):
-    """A record of any kind, or a part of one."""
+    """A progress record, or a part of one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ class Part(Record):
 
 
 class PackedUnit(Record):
-    """What one unit wrote."""
+    """Output of one unit to each split."""
 
     splits: dict[str, Part]
 
@@ -76,7 +76,7 @@ def write(record: Record, stem: str, folder: Path) -> None:
 
 
 def read(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
-    """Return the record; None unless it exists and is whole."""
+    """Return the record; None if it is missing, incomplete or damaged."""
     try:
         return parse_record(kind, (folder / f"{stem}.json").read_bytes())
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def read(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
 
 
 def parse_record(kind: type[Kind], content: bytes) -> Kind | None:
-    """Return the record that a file holds; None unless it is whole."""
+    """Return the record in a file's content; None if it is incomplete or damaged."""
     seal, _, body = content.partition(b"\n")
     if seal != _compute_checksum(body).encode():
         return None

@@ -63,6 +63,7 @@ class _Unit(Folder):
         )
 
     def manifests(self) -> dict[str, bytes]:
+        """Return the manifest of this unit alone, instead of the folder's."""
         return {"manifest-unit.json": format_manifest(self._manifest)}
 
 

@@ -134,7 +134,7 @@ class Corpus:
 
 
 def survey_corpus(corpus: Corpus, plan: Plan) -> Survey:
-    """Survey the records of a job with a single instance."""
+    """Find the duplicates in a job with a single instance; return the survey of its records."""
     sorted_runs.open_run.cache_clear()  # earlier calls may have opened other files of these names
     duplicates = Duplicates()
     if plan.identity:

@@ -37,7 +37,7 @@ class TrainStepConfig(ScriptSettings):
     """SageMaker instance type of every node."""
 
     fallback_instance_types: tuple[InstanceType, ...] = Field(default=(), max_length=8)
-    """Instance types to try in this order when there is no capacity for the type before:
+    """Instance types to try in this order when there is no capacity for the previous type:
     ``pipelines.start --wait`` starts the training again, on as many nodes, and reuses the results
     of earlier steps. Each must meet the same requirements as ``instance_type``."""
 
@@ -72,7 +72,9 @@ class TrainStepConfig(ScriptSettings):
     """Managed spot training: cheaper, may be interrupted, resumes from the last checkpoint."""
 
     max_wait_minutes: int | None = Field(default=None, ge=1)
-    """Minutes of waiting for capacity and of running together, with spot; at least the run time."""
+    """With spot: maximum minutes of waiting for capacity plus running; at least
+    max_runtime_minutes.
+    """
 
     keep_alive_minutes: int = Field(default=0, ge=0, le=60)
     """Minutes for which the machines are kept for the next job of the same shape (warm pool); 0 to
@@ -94,9 +96,10 @@ class TrainStepConfig(ScriptSettings):
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
 
     start_from: StartFrom | None = None
-    """Model whose weights the training starts from: another training's checkpoint, a registered
-    model, or a Hugging Face folder. None: fresh weights, or the checkpoints of this same
-    training."""
+    """Model whose weights the training starts from: a checkpoint of another training run, a
+    registered model, or a Hugging Face folder. None: fresh weights, or the checkpoints of this same
+    training run.
+    """
 
     adapters: Adapters | None = None
     """Train LoRA adapters for the frozen weights of ``start_from``'s model, and save only them;
@@ -211,6 +214,7 @@ class TrainStepConfig(ScriptSettings):
     @model_validator(mode="before")
     @classmethod
     def _scripts_default(cls, values: Any) -> Any:
+        """Set ``max_restarts`` to 0 for a script, unless the recipe sets it."""
         if isinstance(values, dict) and values.get("script"):
             # A value in the recipe takes precedence over this default.
             return {"max_restarts": 0, **values}
@@ -249,7 +253,8 @@ class TrainStepConfig(ScriptSettings):
         if self.spot and self.keep_alive_minutes:
             raise ValueError(
                 f"keep_alive_minutes {self.keep_alive_minutes} cannot be combined with spot: "
-                "SageMaker keeps no warm pool of spot instances; set one of the two to off"
+                "SageMaker keeps no warm pool of spot instances; set keep_alive_minutes to 0, or "
+                "spot to false"
             )
         if self.launcher == "mpi" and self.instance_count > 1 and not self.processes_per_node:
             raise ValueError(
@@ -270,12 +275,15 @@ class TrainStepConfig(ScriptSettings):
         types = (self.instance_type, *self.fallback_instance_types)
         for name in self.fallback_instance_types:
             if types.count(name) > 1:
-                raise ValueError(f"fallback_instance_types: {name} is listed or used twice")
+                raise ValueError(
+                    f"fallback_instance_types: {name} is listed twice, or is also instance_type"
+                )
             if self.loop and (refusal := refuse_machines(self.loop.strategy, self.launcher, name)):
                 raise ValueError(f"fallback_instance_types: {refusal}")
         return self
 
     def _check_loop(self, loop: TrainConfig) -> None:
+        """Raise ValueError if another field does not fit the training loop."""
         script_fields = [
             name
             for name, field in type(self).model_fields.items()
@@ -297,6 +305,7 @@ class TrainStepConfig(ScriptSettings):
                 raise ValueError(f"loop: {error}") from None
 
     def _check_script(self, script: str) -> None:
+        """Raise ValueError if another field does not fit the script."""
         if self.start_from:
             raise ValueError(
                 "start_from is for the training loop; give the script its initial model as a "
@@ -340,19 +349,21 @@ INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
     "smp": (*P4, "ml.p5.48xlarge", "ml.p5e.48xlarge"),
     "deepspeed": ("ml.p", "ml.g"),
 }
-"""Strategy to the instance types, or their prefixes, that it needs. Other strategies run on any."""
+"""Instance types, or their prefixes, that a strategy needs. Other strategies run on any type."""
 
 LAUNCHERS = {"smddp": "torchrun", "smp": "torchrun"}
-"""Strategy to the only launcher that can start it. Any launcher can start the other strategies."""
+"""The only launcher that can start a strategy. Any launcher can start the other strategies."""
 
 SMP_IMAGES = {"2.4.1": "cu121", "2.5.1": "cu124"}
-"""PyTorch version to CUDA version of AWS's SMP images, which also contain SMDDP. The SMP image of
-PyTorch 2.3.1 is left out, and so is the framework image of 2.3.0, the last with SMDDP: the loop
-does not run with them, because torch.nn.RMSNorm is new in 2.4."""
+"""Mapping of PyTorch version to CUDA version of AWS's SMP images, which also contain SMDDP. The SMP
+image of PyTorch 2.3.1 is left out, and so is the framework image of 2.3.0, the last with SMDDP: the
+loop does not run with them, because torch.nn.RMSNorm is new in 2.4.
+"""
 
 REQUIREMENTS = {"deepspeed": ("deepspeed",), "mpi": ("mpi4py", "paramiko")}
-"""Strategy or launcher to the packages that the container installs for it, as locked. AWS's MPI
-driver imports both of its packages."""
+"""Packages that the container installs for a strategy or launcher, in the locked versions. AWS's
+MPI driver imports both of its packages.
+"""
 
 
 def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:

@@ -156,8 +156,8 @@ def _end_process() -> None:
     """End the process with status 0, without tearing the interpreter down.
 
     If one of torch's threads needs Python's lock during the teardown, it aborts the process
-    ("terminate called without an active exception"). This was seen at the end of a training whose
-    model had already been written.
+    ("terminate called without an active exception"). This was seen at the end of a training job
+    whose model had already been written.
     """
     if "mpi4py.MPI" in sys.modules:
         return  # because mpirun fails a job whose processes do not finalize MPI

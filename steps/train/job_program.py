@@ -95,7 +95,7 @@ DRIVERS = {
     "mpi": "mpi_driver.py",
     "none": "basic_script_driver.py",
 }
-"""Launcher to AWS's driver (SDK 3.27), a file in container_drivers/distributed_drivers."""
+"""AWS's driver (SDK 3.27) for each launcher, a file in container_drivers/distributed_drivers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,12 @@ class OwnDriver:
 
     @property
     def driver_dir(self) -> str:
+        """Return the folder whose files the SDK sends as the driver."""
         return str(Path(__file__).parent / "driver")
 
     @property
     def driver_script(self) -> str:
+        """Return the file in ``driver_dir`` that the SDK's script starts."""
         return "script_driver.py"
 
 

@@ -35,14 +35,14 @@ COMMAND = f"chmod +x {SCRIPT} && exec /bin/bash {SCRIPT}"
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """The best training that a tuning job has found."""
+    """The best training job that a tuning job has found."""
 
     training_job: PipelineVariable
     """Name of the best training job."""
     values: Mapping[str, PipelineVariable]
-    """Hyperparameter to its value in that job."""
+    """Value of each searched hyperparameter in that job."""
     trial_count: PipelineVariable
-    """Number of completed trainings, of which it is the best."""
+    """Number of completed training jobs, of which this one is the best."""
 
     @property
     def about(self) -> dict[str, str | PipelineVariable]:

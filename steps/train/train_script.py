@@ -63,7 +63,7 @@ class Project:
     """A folder that is sent to a job, and the names of those of its files that have a role."""
 
     files: Mapping[str, bytes] = field(repr=False)
-    """Name with forward slashes to content."""
+    """Content of each file, by its relative path with forward slashes."""
 
     script: str
     """Name of the script in it."""
@@ -123,15 +123,14 @@ class ScriptSettings(Section):
 
     @property
     def sources(self) -> dict[str, str | FileSystem]:
-        """Return channel to the source of its files: an S3 prefix, or a file system."""
+        """Return the source of each channel's files: an S3 prefix, or a file system."""
         return {**self.channels, **self.file_systems}
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
         if shared_names := sorted({*self.channels} & {*self.file_systems}):
             raise ValueError(
-                f"file_systems.{shared_names[0]}: is a channel of channels, too; choose another "
-                "name"
+                f"file_systems.{shared_names[0]}: is also a name in channels; choose another name"
             )
         return self
 
@@ -145,8 +144,8 @@ class ScriptSettings(Section):
                 raise ValueError(f"{name} is null; leave it out, or give it a value")
             if len(format_hyperparameter(value)) > LONGEST_VALUE:
                 raise ValueError(
-                    f"{name} has more than {LONGEST_VALUE} characters, the most that a "
-                    "hyperparameter may have; put it into a file of the folder"
+                    f"{name} has more than {LONGEST_VALUE} characters, the maximum for a "
+                    "hyperparameter; put it into a file of the folder"
                 )
         return arguments
 
@@ -204,8 +203,8 @@ def check_channel_name(name: str) -> None:
     """
     if not re.fullmatch(CHANNEL_NAME, name) or name in RESERVED_CHANNELS:
         raise ValueError(
-            f"{name!r} is not a name of a channel: letters, digits and ._- up to 64, and not "
-            f"{' or '.join(RESERVED_CHANNELS)}, which carry the script"
+            f"{name!r} is not a channel's name; expected up to 64 letters, digits and ._-, and "
+            f"not {' or '.join(RESERVED_CHANNELS)}, which carry the script"
         )
 
 

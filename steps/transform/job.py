@@ -200,7 +200,7 @@ def _load_scoring(options: argparse.Namespace) -> Scoring:
     workload = served_model.workload
     if not hasattr(workload, "request"):
         name = type(workload).__module__.rpartition(".")[0]
-        raise DataError(f"workload {name} asks for no record: give its Workload a request()")
+        raise DataError(f"workload {name} cannot score records: give its Workload a request()")
     return Scoring(
         served_model=served_model,
         columns=workload.request_columns,

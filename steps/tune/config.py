@@ -29,7 +29,7 @@ class Range(Section):
     @model_validator(mode="after")
     def _from_low_to_high(self) -> Self:
         if self.min >= self.max:
-            raise ValueError(f"min {self.min} is not below max {self.max}; exchange them")
+            raise ValueError(f"min {self.min} is not below max {self.max}; swap them")
         if self.scale == "log" and self.min <= 0:
             raise ValueError(f"min {self.min} has no logarithm; set it above 0, or scale to linear")
         return self
@@ -52,29 +52,32 @@ class TuneConfig(Section):
     own value must be in the range."""
 
     strategy: Literal["bayesian", "random", "hyperband", "grid"] = "bayesian"
-    """How values are chosen. hyperband: at random, and trainings that fall behind are stopped.
+    """How values are chosen. hyperband: at random, and training jobs that fall behind are stopped.
     grid: every combination of the lists. bayesian: AWS's own method; a run on the laptop uses
     another Bayesian search."""
 
     trainings: int = Field(default=10, ge=2, le=MOST_TRAININGS)
-    """Largest number of trainings; grid: their exact number."""
+    """Maximum number of training jobs; grid: their exact number."""
 
     parallel: int = Field(default=1, ge=1, le=MOST_PARALLEL)
-    """Trainings at a time. A Bayesian search learns more if there are fewer at a time."""
+    """Training jobs at a time. A Bayesian search learns more if there are fewer at a time."""
 
     max_hours: float | None = Field(default=None, gt=0, le=720)
-    """Hours after which the search ends, and its running trainings are stopped; null: no limit."""
+    """Hours after which the search ends and its running training jobs are stopped; null: no limit.
+    """
 
     stop_early: bool = False
-    """Stop a training whose validation loss is worse than the median of the earlier ones' average
-    at the same point (SageMaker's Auto); hyperband stops by itself."""
+    """Stop a training job whose validation loss is worse than the median of the earlier ones'
+    average at the same point (SageMaker's Auto); hyperband stops by itself.
+    """
 
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of the search."""
 
     metric: str | None = None
-    """Name in ``train.metrics`` by which a script's trainings are compared. The loop's trainings
-    are compared by the validation loss."""
+    """Name in ``train.metrics`` by which a script's training jobs are compared. The loop's are
+    compared by the validation loss.
+    """
 
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether a lower or a higher ``metric`` is better."""
@@ -88,7 +91,10 @@ class TuneConfig(Section):
             elif not 1 <= len(values) <= MOST_VALUES or len({*map(str, values)}) != len(values):
                 raise ValueError(f"ranges.{name}: expected 1 to {MOST_VALUES} different values")
         if self.strategy == "grid" and (count := self.combinations) != self.trainings:
-            raise ValueError(f"trainings: is {self.trainings}, and the grid has {count}; set that")
+            raise ValueError(
+                f"trainings: is {self.trainings}, but the grid has {count} "
+                f"combinations; set trainings to {count}"
+            )
         if self.strategy == "hyperband" and self.stop_early:
             raise ValueError("stop_early: strategy hyperband stops trainings itself; remove it")
         if self.parallel > self.trainings:

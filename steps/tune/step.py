@@ -1,8 +1,8 @@
-"""Declare the tune step: a tuning job whose trainings are like the train step's.
+"""Declare the tune step: a tuning job that starts training jobs like the train step's.
 
 Its request is derived from the train step's. The SDK's HyperparameterTuner is not used, because it
-drops volume keys, isolation and encryption, and puts a time into the code's key (reference: SDK
-3.27, train/tuner.py).
+drops volume keys, isolation and encryption, and puts a timestamp into the code's key (reference:
+SDK 3.27, train/tuner.py).
 """
 
 import json
@@ -48,7 +48,8 @@ class TuneStep(ConfigurableRetryStep):
         Args:
             request: request of CreateHyperParameterTuningJob.
             context: context whose retry policies the step gets.
-            train: step whose trainings it starts; its dependencies and cache settings are used.
+            train: step whose request the search's training jobs share; its dependencies and cache
+                settings are used, too.
             about: display_name and description.
         """
         super().__init__(
@@ -94,7 +95,8 @@ def make_tune_step(
     hyperparameters = request["HyperParameters"]
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
     metric_definitions = algorithm.get("MetricDefinitions", ())
-    # A tuning job takes fewer of them than a training job: the objective comes first, and stays.
+    # A tuning job takes fewer of them than a training job: the objective comes first, so that it is
+    # kept.
     metrics = sorted(metric_definitions, key=lambda metric: metric["Name"] != objective)
     metrics = metrics[:MOST_METRICS]
     toolkit = {"sagemaker_program": STARTER, "sagemaker_submit_directory": DRIVERS}
@@ -142,7 +144,9 @@ def find_best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
 def _add_starter(
     channel: dict[str, Any], extend_folder: Callable[[str, dict[str, bytes]], str]
 ) -> dict[str, Any]:
-    """Return the channel. The drivers' channel gets the program that starts them added."""
+    """Return the channel; in the drivers' channel, the folder also contains the program that starts
+    them.
+    """
     if channel["ChannelName"] != Path(DRIVERS).name:
         return channel
     source = channel["DataSource"]["S3DataSource"]

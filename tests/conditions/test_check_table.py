@@ -123,10 +123,12 @@ def test_every_field_is_one_of_the_recipe_with_its_words_and_entries_agree_with_
 
 
 def test_a_check_that_nothing_could_reject_is_refused():
-    with pytest.raises(GateError, match="toy: needs scores, has no expected"):
+    with pytest.raises(GateError, match="toy: needs scores but has no expected_rows"):
         GateCheck(kind="toy", judge=lambda *_: [], needs=frozenset({"scores"}))
     evidence, demands = Evidence(evaluation={}), Demands(values={})
-    with pytest.raises(GateError, match=r"toy: returned rows of kinds \[\]; expected its own"):
+    with pytest.raises(
+        GateError, match=r"toy: returned rows of kinds \[\]; expected rows of kind toy"
+    ):
         GateCheck(kind="toy", judge=lambda *_: []).compute_rows(evidence, demands)
     other = GateCheck(kind="toy", judge=lambda *_: [check_maximum(**ROW)])
     with pytest.raises(GateError, match="kinds \\['other'\\]"):

@@ -112,7 +112,7 @@ def of_policy(edited: dict, name: str) -> dict:
     [
         (lambda t: t["Resources"].pop("EventsRole"), "has no resource EventsRole"),
         (lambda t: of_policy(t, "JobRole").update(ManagedPolicyArns=["x"]),
-         "JobRole: has ManagedPolicyArns, and what those allow stands elsewhere"),
+         "JobRole: has ManagedPolicyArns, whose permissions are not in the file"),
         (lambda t: t["Parameters"]["ArtifactBucket"].pop("Default"),
          "${ArtifactBucket} has no value before it is deployed"),
         (lambda t: of_policy(t, "CiPolicy")["PolicyDocument"]["Statement"][0].update(
@@ -135,7 +135,7 @@ def test_an_edited_template_is_told_by_role_and_one_role_for_both_makes_none(pro
     assert told == ["excess Read: s3:GetObject on *"]
     assert not compare(derive(prod, "pipeline"), given["pipeline"])
     alone = Subject(name="p", region="us-east-1", role=prod.role, document={"Steps": []})
-    with pytest.raises(DefinitionError, match=r"set aws\.job_role to another role than aws\.role"):
+    with pytest.raises(DefinitionError, match=r"set aws\.job_role to a role other than aws\.role"):
         build_template(alone, {})
 
 

@@ -43,7 +43,7 @@ def test_what_the_recipe_has_to_do_with_it_is_said():
         "misses the deadline",
         "train.loop.global_batch 1024 stays",
         "interruptions, a save every",
-        "layouts our loop refuses, such as: ",
+        "layouts are refused by our loop; one reason: ",
         "assumed: a vocabulary of 50,304",
     ):
         assert part in done.stdout
@@ -72,8 +72,8 @@ def test_fallbacks_are_advised_too_and_do_not_stand_twice(tmp_path: Path):
 
 def test_a_script_cannot_be_foreseen_and_the_language_model_needs_no_tracing():
     for words, said in (
-        (("--recipe", "examples/trainer.yaml"), "nobody knows what"),
-        (("--recipe", str(PROD), "--trace"), "foreseen by formula"),
+        (("--recipe", "examples/trainer.yaml"), "the computation of"),
+        (("--recipe", str(PROD), "--trace"), "predicted by formula"),
     ):
         done = advise(*words)
         assert done.returncode == 1 and said in " ".join(done.stderr.split())

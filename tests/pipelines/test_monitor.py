@@ -125,7 +125,10 @@ def test_records_of_files_are_a_baseline_and_a_column_that_is_gone_is_told(aws, 
     assert json.loads(message["Body"])["Subject"] == "flights: features that drifted: 1"
     [violation] = written(s3, "constraint_violations")["violations"]
     assert violation["constraint_check_type"] == "missing_column_check"
-    assert "do not retrain yet: first look why gate are missing" in capsys.readouterr().out
+    assert (
+        "do not retrain yet: first find out why values of gate are missing"
+        in capsys.readouterr().out
+    )
     with pytest.raises(RecipeError, match="no column 'distanc'; nearest valid name: distance"):
         main(FLIGHTS, [*SETS, base, "monitor.features=[distanc]"], until=END.replace(tzinfo=None))
 
@@ -134,7 +137,9 @@ def test_what_a_monitor_lacks_is_named(aws):
     truths = [*SETS, f"monitor.truths=s3://{BUCKET}/truths/"]
     with pytest.raises(DataError, match="no requests from 2026-11-21 00:00 to 2026-11-28 00:00"):
         main(FLIGHTS, SETS, until=END.replace(tzinfo=None))
-    with pytest.raises(RecipeError, match=r"auc is not computed .* valid names: log_loss, brier"):
+    with pytest.raises(
+        RecipeError, match=r"auc cannot be computed .* valid names: log_loss, brier"
+    ):
         main(FLIGHTS, [*truths, "monitor.metric=auc"])
     with pytest.raises(DataError, match="endpoint flights: serves no model package"):
         main(FLIGHTS, truths)

@@ -55,7 +55,9 @@ def test_nothing_is_said_while_an_execution_runs(aws):
     body = json.dumps({"Version": "2020-12-01", "Steps": [step]})
     sagemaker.create_pipeline(PipelineName="waits", PipelineDefinition=body, RoleArn=ROLE)
     arn = sagemaker.start_pipeline_execution(PipelineName="waits")["PipelineExecutionArn"]
-    with pytest.raises(PlanError, match=r"waits: execution arn.* is Executing: wait for its end"):
+    with pytest.raises(
+        PlanError, match=r"waits: execution arn.* is Executing: wait until it has ended"
+    ):
         list_leftovers("waits", *WHAT[1:])
     sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn)
 

@@ -165,7 +165,7 @@ def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
             sagemaker.update_pipeline(**definition("9").state.request())
 
     boto3.DEFAULT_SESSION._session.register("before-call.s3.PutObject", meddle)
-    with pytest.raises(PlanError, match="changed it at .* while this upsert began"):
+    with pytest.raises(PlanError, match="changed it at .* while this upsert was starting"):
         upsert(definition("2"))
     assert state(sagemaker).request() == definition("9").state.request()
     found = upsert_lock.list_records(s3, PLACE)

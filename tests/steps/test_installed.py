@@ -23,16 +23,16 @@ HASH = "--hash=sha256:" + "0" * 64
         ("numpy\npydantic>=2.7,<3  # both are here\n", []),
         (f"numpy=={NUMPY} \\\n    {HASH} \\\n    {HASH}\n    # via scipy\n", []),
         ("numpy==999; python_version < '3'", []),
-        ("numpy==999", [f"numpy {NUMPY} is installed, wanted is ==999"]),
+        ("numpy==999", [f"numpy {NUMPY} is installed, required is ==999"]),
         (f"numpy==999 ; python_version > '3' \\\n    {HASH}",
-         [f"numpy {NUMPY} is installed, wanted is ==999"]),
-        ("no-such-package-of-ours", ["no-such-package-of-ours is not installed, wanted is any"]),
-        ("numpy\nno-such-package==1", ["no-such-package is not installed, wanted is ==1"]),
-        ("numpy[extra]", ["numpy[extra] is for pip to resolve"]),  # pip knows what it brings
+         [f"numpy {NUMPY} is installed, required is ==999"]),
+        ("no-such-package-of-ours", ["no-such-package-of-ours is not installed, required is any"]),
+        ("numpy\nno-such-package==1", ["no-such-package is not installed, required is ==1"]),
+        ("numpy[extra]", ["only pip can resolve numpy[extra]"]),  # pip knows what it brings
         ("numpy @ https://example.com/numpy.whl",
-         ["numpy@ https://example.com/numpy.whl is for pip to resolve"]),
-        ("-r other.txt", ["-r other.txt is for pip to read"]),
-        ("--no-deps", ["--no-deps is for pip to read"]),
+         ["only pip can resolve numpy@ https://example.com/numpy.whl"]),
+        ("-r other.txt", ["only pip can parse -r other.txt"]),
+        ("--no-deps", ["only pip can parse --no-deps"]),
     ],
 )  # fmt: skip
 def test_pip_is_spared_only_when_everything_is_there(tmp_path: Path, lines: str, expected: list):
@@ -61,5 +61,5 @@ def test_a_container_runs_with_what_the_lock_says_or_names_what_is_not(
     )  # fmt: skip
     assert done.returncode == (1 if changed else 0), done.stderr
     assert ("usage:" in done.stdout) is not changed
-    said = [f"packages: numpy {NUMPY} is installed, wanted is ==2.3.99", "make .venv/installed"]
+    said = [f"packages: numpy {NUMPY} is installed, required is ==2.3.99", "make .venv/installed"]
     assert [words in done.stderr for words in said] == [changed, changed]

@@ -65,7 +65,7 @@ FSDP, TENSOR = {"strategy": "fsdp"}, {"tensor_parallel": "2"}
         (FSDP | {"reshard_after_forward": "4"}, 4,
          "reshard_after_forward 4: weights are sharded over 4 ranks; choose a divisor"),
         ({"pipeline_parallel": "4", "micro_batch": "2"}, 8,
-         r"4 ranks need as many micro-batches .* 8 / \(micro_batch 2 × 2 data.*\) = 2: lower"),
+         r"4 ranks need at least as many .* 8 / \(micro_batch 2 × 2 data.*\) = 2: lower"),
         ({"pipeline_parallel": "8"}, 12, "12 ranks cannot be .*pipeline_parallel 8 = 8: choose"),
     ],
 )  # fmt: skip

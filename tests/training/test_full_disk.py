@@ -65,7 +65,7 @@ def test_the_reason_of_the_failure_says_which_file_and_what_to_do(
     sizes = (r"[\d,]+ bytes are needed, " if needed else "") + r"[\d,]+ are free"
     assert re.search(
         rf"{root}/{file}: cannot be written: No space left on device: {sizes}; "
-        r"delete what is not needed there, or take a larger volume \(a recipe's volume_gb\)",
+        r"delete what is not needed there, or use a larger volume \(a recipe's volume_gb\)",
         reason,
     ), reason
 

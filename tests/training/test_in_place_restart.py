@@ -98,5 +98,5 @@ def test_a_rank_that_dies_after_the_training_has_ended_costs_nothing(root: Path,
         for node in nodes:
             node.kill()
     assert "exitcode: -6" in logs[1].read_text()
-    assert "every rank had ended well" in logs[1].read_text()
+    assert "every rank had finished successfully" in logs[1].read_text()
     assert (root / "model/model.safetensors").is_file()

@@ -170,4 +170,4 @@ def test_an_input_that_has_no_sample_ends_the_job_before_its_first_step(root, tr
     with pytest.raises(SystemExit):
         train(root, mixture=told)
     said = (root / "output/failure").read_text()
-    assert "has no sample of input 'absent', but of code, tiny, web; it is too small" in said
+    assert "has no sample of input 'absent', only of code, tiny, web; it is too small" in said

@@ -90,7 +90,7 @@ def test_a_rank_killed_on_either_node_costs_a_restart_and_not_the_job(aws: Cloud
     text = log(aws, "killed")
     assert done["TrainingJobStatus"] == "Completed", (done, text[-4000:])
     reasons = re.findall(
-        r"restart (\d) of 3: (.*); going on from the checkpoint of step (\d+)", text
+        r"restart (\d) of 3: (.*); continuing from the checkpoint of step (\d+)", text
     )
     assert [number for number, _, _ in reasons] == ["1", "2"]
     assert re.search(r"rank 1 \(pid \d+ on algo-2, local rank 0\)", reasons[0][1])

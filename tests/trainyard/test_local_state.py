@@ -54,7 +54,7 @@ def here(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_verb_that_looks_shows_what_was_left_and_one_that_changes_does_not(here, monkeypatch):
     done = called("trainyard.commands.why")
     assert "the data are from May" in done.stdout
-    assert "no AWS is configured" in done.stderr and str(STATE) in done.stderr
+    assert "AWS is not configured" in done.stderr and str(STATE) in done.stderr
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     done = called("trainyard.commands.start", "--from", "Stop")

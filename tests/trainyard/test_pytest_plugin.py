@@ -33,7 +33,7 @@ def test_runs(sagemaker_endpoint):
         ended = sagemaker_endpoint.wait(execution)
         assert ended["PipelineExecutionStatus"] == "Succeeded", ended
     for wrong in (None, dict(), sagemaker_endpoint):
-        with pytest.raises(EmulatorError, match="is no execution; give its ARN"):
+        with pytest.raises(EmulatorError, match="is not an execution; give its ARN"):
             sagemaker_endpoint.wait(wrong)
 
 def test_the_environment_is_as_before():

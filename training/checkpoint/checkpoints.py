@@ -6,9 +6,9 @@
                                            complete.json               last: what is in which file
 
 A save pauses the training only for a copy in memory, which another process writes to the disk. A
-tensor that several ranks hold is written by one of them. A training with another number of ranks or
-another strategy reads only the slices that it needs, and verifies these. So the work of a rank
-grows with its part of the model, not with the whole model.
+tensor that several ranks hold is written by one of them. A training run with another number of
+ranks or another strategy reads only the slices that it needs, and verifies these. So the work of a
+rank grows with its part of the model, not with the whole model.
 
 SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
 its hashes have to match the files in the same folder. A machine that was not restarted has only the
@@ -44,7 +44,7 @@ equal numbers name the same object.
 
 
 class Checkpoints:
-    """Save and resume the checkpoints of one training.
+    """Save and resume the checkpoints of one training run.
 
     Args:
         folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
@@ -122,8 +122,9 @@ class Checkpoints:
             before, now = ({*mapping.items()} for mapping in (self._share.parts, parts))
             name = min(name for name, _ in before ^ now)
             raise TrainingError(
-                f"{name}: has another type or shape than at the first checkpoint, or was not there "
-                "then, so none could be resumed; let Workload.model create each weight and buffer "
+                f"{name}: has another type or shape than at the first checkpoint, or did not "
+                "exist then, so no checkpoint could be resumed; let Workload.model create each "
+                "weight and buffer "
                 "with the shape that it keeps"
             )
         share = self._share
@@ -152,8 +153,8 @@ class Checkpoints:
             if isinstance(failure, LostRankError) or is_lost_peer(failure):
                 raise failure
             raise TrainingError(
-                f"{self._folder}: a checkpoint could not be written: {failure}; what it was before "
-                "is intact, and a job with the same code, settings and data goes on from it"
+                f"{self._folder}: a checkpoint could not be written: {failure}; the previous one "
+                "is intact, and a job with the same code, settings and data continues from it"
             ) from failure
 
     def collect_metrics(self, step: int) -> dict[str, float]:
@@ -168,7 +169,8 @@ class Checkpoints:
 
         Without one, begin with the recipe's ``start_from`` checkpoint; return None if there is none
         either. Collective: call it on every rank; all load the same checkpoint. ``state`` is called
-        only if there is a checkpoint to load.
+        only if there is a checkpoint to load. Shards in its folder that its marker does not list
+        are deleted.
         """
         meeting, tensors = self._meeting, None
         entries = find_files.survey_checkpoints(self._folder) if self._leads else []
@@ -184,7 +186,9 @@ class Checkpoints:
                 self._load(folder, metadata, tensors)
             except Torn as torn:
                 self._log_warning(
-                    "checkpoint %s is torn: %s: not resumed, looking for an older one", folder, torn
+                    "checkpoint %s is damaged: %s: not resumed, looking for an older one",
+                    folder,
+                    torn,
                 )
                 continue
             # SageMaker restores deleted files from S3, so remove what the marker does not list.
@@ -202,7 +206,7 @@ class Checkpoints:
         from a model.
 
         Raises:
-            TrainingError: a file is torn, or the state belongs to another model or optimizer.
+            TrainingError: a file is damaged, or the state belongs to another model or optimizer.
         """
         if start.metadata is None:
             return None
@@ -224,14 +228,15 @@ class Checkpoints:
             raise
         except TrainingError as error:
             raise TrainingError(
-                f"{setting}: does not fit this model and optimizer: {error}; set the model and the "
-                "optimizer as they were there, or begin with its weights alone: start_from.model"
+                f"{setting}: does not fit this model and optimizer: {error}; use the model and "
+                "optimizer settings with which it was trained, or start from its weights only: "
+                "start_from.model"
             ) from error
         self._adopt_checkpoint(start.metadata.step, start.metadata)
         return start.metadata.step
 
     def _is_foreign(self, step: int, metadata: Marker) -> bool:
-        """Return whether the checkpoint belongs to another training, and log it if so."""
+        """Return whether the checkpoint belongs to another training run; warn if it does."""
         if self.lineage is None:
             return False
         if metadata.lineage is None:
@@ -245,6 +250,7 @@ class Checkpoints:
         return True
 
     def _log_warning(self, message: str, *args: object) -> None:
+        """Log the warning on rank 0 only."""
         if self._ranks.rank == 0:
             log.warning(message, *args)
 
@@ -311,6 +317,7 @@ class Checkpoints:
 
 
 def _meeting(ranks: Ranks, patience_seconds: float) -> StoreExchange | LoneRank:
+    """Return the exchange between the ranks, over a new connection to the job's store."""
     if ranks.world == 1:
         return LoneRank()
     # The agent's store survives a restart of the ranks, so each attempt uses its own keys.

@@ -58,7 +58,10 @@ class Server:
         self._open = connections = set[socket.socket]()
 
         class Answer(socketserver.StreamRequestHandler):
+            """Handler of one client's connection."""
+
             def setup(self) -> None:
+                """Register the connection, so that ``close`` can shut it down."""
                 super().setup()
                 connections.add(self.connection)
 
@@ -67,6 +70,9 @@ class Server:
                 super().finish()
 
             def handle(self) -> None:
+                """Check the secret word, then send the requested bytes until the client
+                disconnects.
+                """
                 self.connection.settimeout(SILENCE)
                 # Compare in constant time, which does not reveal how much of a guessed word is
                 # right.
@@ -165,6 +171,7 @@ class RemoteFile:
             self._connection = None
 
     def _ask(self, begin: int, into: memoryview) -> None:
+        """Fill ``into`` from the first machine in the list; connect to it if necessary."""
         if self._connection is None:
             self._connection = socket.create_connection(self._addresses[0], SILENCE)
             self._connection.sendall(self._word.encode())
@@ -296,7 +303,7 @@ class Files:
         first = self.rank % len(holders)
         # Start at another machine on each rank, to spread the load.
         order = holders[first:] + holders[:first]
-        log.info("%s: comes from rank %d", self.folder / name, order[0])
+        log.info("%s: is read from rank %d", self.folder / name, order[0])
         return RemoteFile(name, [self.addresses[n] for n in order], self.word)
 
     def close(self) -> None:

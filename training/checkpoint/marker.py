@@ -18,7 +18,7 @@ from trainyard.common.hashes import json_sha256
 # The lineage records how a checkpoint, and finally the model, was really trained, as a sequence of
 # stretches (``Stretch``).
 #
-# An interrupted training continues in another process, perhaps with other ranks. Its earlier
+# An interrupted training run continues in another process, perhaps with other ranks. Its earlier
 # stretches are then copied from the resumed checkpoint, never derived from the present settings.
 
 
@@ -38,7 +38,7 @@ class Stretch(BaseModel):
 
 
 class Lineage(BaseModel):
-    """How the weights were made: the parts of this training's identity, and all stretches so
+    """How the weights were made: the parts of this training run's identity, and all stretches so
     far.
     """
 
@@ -49,7 +49,7 @@ class Lineage(BaseModel):
 
     @classmethod
     def begin(cls, parts: Parts, strategy: str, world_size: int) -> "Lineage":
-        """Return the lineage of a training that has not made any step."""
+        """Return the lineage of a training run that has not made any step."""
         stretch = Stretch(
             since=0,
             identity=parts.name,
@@ -61,7 +61,7 @@ class Lineage(BaseModel):
         return cls(parts=parts, stretches=(stretch,))
 
     def resume_at(self, step: int, before: "Lineage") -> "Lineage":
-        """Return this training's lineage when it resumes at ``step`` a checkpoint with lineage
+        """Return this run's lineage after it has resumed, at ``step``, a checkpoint with lineage
         ``before``.
         """
         latest = self.stretches[-1].model_copy(update={"since": step})
@@ -126,6 +126,7 @@ class Marker(BaseModel):
         return self.sha256 == self._hash()
 
     def _hash(self) -> str:
+        """Return the hash of ``files`` and ``table``."""
         return json_sha256(self.model_dump(mode="json", include={"files", "table"}))
 
     @property
@@ -163,8 +164,9 @@ def find_unfinished(folder: Path) -> list[int]:
 
 
 def _parse_steps(folders: Iterator[Path]) -> list[int]:
+    """Return the steps in the folders' names, ascending; ignore names without a number."""
     numbers = (path.name.removeprefix(PREFIX) for path in folders)
-    # ``int`` alone would also accept signs, blanks and the digits of other scripts.
+    # ``int`` alone would also accept signs, spaces and the digits of other scripts.
     values = {int(number) for number in numbers if number.isascii() and number.isdecimal()}
     return sorted(values)
 
@@ -182,7 +184,7 @@ def parse_marker(content: bytes) -> Marker:
     except ValueError:
         document = None  # the model's validation says what is wrong with it
     if isinstance(document, dict) and (form := document.get("format", 1)) != FORMAT:
-        raise DamagedMarkerError(f"{NAME} is of form {form}; this version reads {FORMAT}")
+        raise DamagedMarkerError(f"{NAME} has format {form}; this version reads format {FORMAT}")
     try:
         marker = Marker.model_validate_json(content)
     except ValidationError as error:
@@ -196,7 +198,7 @@ def parse_marker(content: bytes) -> Marker:
         raise DamagedMarkerError(f"{NAME} names a file that is not a shard")
     if not marker.is_sealed:
         raise DamagedMarkerError(
-            f"{NAME} is not as it was written: what it says of the files has another hash"
+            f"{NAME} was changed since it was written: the hash of its list of files does not match"
         )
     return marker
 
@@ -242,7 +244,7 @@ def explain_damage(folder: Path, name: str, entry: CheckpointFile) -> str | None
                 else f"{file_path.name} is missing"
             )
         if (actual_size := file_path.stat().st_size) != size:
-            return f"{file_path.name} has {actual_size} bytes, {size} were written"
+            return f"{file_path.name} has {actual_size} bytes, expected {size}"
     return None
 
 
@@ -252,7 +254,7 @@ def list_unlisted_files(folder: Path, marker: Marker) -> list[str]:
 
 
 def describe_foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
-    """Yield a sentence for each other training with checkpoints next to the folder
+    """Yield a sentence for each other training run with checkpoints next to the folder
     ``own_folder``.
     """
     for folder in sorted(
@@ -262,6 +264,6 @@ def describe_foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
         for newest in [marker.lineage for marker in markers if marker and marker.lineage][-1:]:
             differs = "; ".join(parts.describe_differences(newest.parts).values())
             yield (
-                f"{folder}: holds checkpoints of another training: {differs}; they are not "
-                f"resumed, this training begins in {own_folder}"
+                f"{folder}: contains checkpoints of another training: {differs}; they are not "
+                f"resumed, and this training begins in {own_folder}"
             )

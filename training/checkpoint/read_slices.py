@@ -2,7 +2,7 @@
 
 Which parts of which files a rank needs is computed once for all tensors with the same layout. What
 was read is kept in memory (as much as this rank's part of the state) until every rank has found its
-own slices intact: so a torn file changes no rank's weights.
+own slices intact: so a damaged file changes no rank's weights.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from trainyard.common.errors import TrainingError
 if TYPE_CHECKING:
     from training.checkpoint.find_files import Files
 
-MOST = 16 * 2**20  # bytes that are read at once, at most
+MOST = 16 * 2**20  # maximum bytes that are read at once
 # If the contiguous pieces of a slice are at least this long, the gaps between them are skipped.
 RUN = 8 * BLOCK
 
@@ -85,11 +85,11 @@ def find_slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Sli
     overlaps_by_key: dict[tuple[int, Part], list[tuple]] = {}
     for name, part in parts.items():
         if name not in table.tensors:
-            raise TrainingError(f"{place}: holds no {name}, which this training has")
+            raise TrainingError(f"{place}: contains no {name}, which this training has")
         layout = table.layouts[table.tensors[name][1]]
         if part.shape != layout.shape:
             raise TrainingError(
-                f"{place}: {name} has shape {list(layout.shape)} there, and {list(part.shape)} here"
+                f"{place}: {name} has shape {list(layout.shape)} there, but {list(part.shape)} here"
             )
         key = table.tensors[name][1], part
         if key not in overlaps_by_key:
@@ -162,7 +162,7 @@ class File:
             source.read(0, memoryview(hashes))
         advance(len(hashes))
         if hashlib.sha256(hashes).hexdigest() != entry.sha256:
-            raise Torn(f"{build_hashes_path(Path(name))} is not as it was written")
+            raise Torn(f"{build_hashes_path(Path(name))} was changed since it was written")
         self._content = VerifiedReader(name, open_file(name), entry.bytes, bytes(hashes), advance)
         self._header, self._data = parse_header(self._content.read)
 
@@ -189,7 +189,7 @@ class File:
         """Yield (begin and end in the file, start in the slice, lengths) of each piece to read."""
         header = self._header.get(region.name)
         if header is None or tuple(header["shape"]) != region.sizes:
-            raise Torn(f"{self._name} does not hold what the marker says of {region.name}")
+            raise Torn(f"{self._name} does not contain {region.name} as the marker describes it")
         width, strides = WIDTHS[header["dtype"]], _compute_strides(region.sizes)
         base = self._data + header["data_offsets"][0]
         for start, lengths in _cut((0,) * len(region.lengths), region.lengths, strides, width):
@@ -271,7 +271,7 @@ def build_part(name: str, tensor: Tensor) -> Part:
         TrainingError: safetensors has no such type, or the tensor's layout is unknown.
     """
     if tensor.dtype not in DTYPES:
-        raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
+        raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; use another")
     try:
         ranges = find_local_part(tensor)
     except TrainingError as error:
@@ -282,7 +282,7 @@ def build_part(name: str, tensor: Tensor) -> Part:
         raise TrainingError(
             f"{name}: this rank has {list(to_local_tensor(tensor).shape)} of it, expected "
             f"{list(sizes)}; "
-            "take an image with torch 2.8 or newer"
+            "use an image with torch 2.8 or newer"
         )
     return Part(DTYPES[tensor.dtype], tuple(tensor.shape), offsets, sizes)
 
@@ -348,6 +348,7 @@ class Image:
         torch.cuda.current_stream().wait_event(copy_event)
 
         def wait() -> None:
+            """Wait for the copies, then release their sources."""
             copy_event.synchronize()
             # Kept until now, so that the memory of a temporary source is not reused during the
             # copy.

@@ -100,7 +100,7 @@ class StoreExchange:
 
         Raises:
             TrainingError: ``choose`` raised it on rank 0; with the same message on every rank.
-            LostRankError: a rank does not come, and none makes progress.
+            LostRankError: a rank does not join the round, and no rank makes progress.
         """
         name = self._publish_value(value)
         if self.rank == 0:
@@ -115,6 +115,7 @@ class StoreExchange:
         name = self._publish_value(value)
 
         def choose_parts(values: Sequence[Any]) -> dict[str, Any]:
+            """Return each rank's choice by its key in the store."""
             choices = choose(values)
             return {f"{name}/answer/{rank}": choice for rank, choice in enumerate(choices)}
 
@@ -195,7 +196,7 @@ class StoreExchange:
         while not self._store.check([key]):
             if self._given_up:
                 raise LostRankError(
-                    f"{self._describe_missing_ranks(name)} did not come for a checkpoint"
+                    f"{self._describe_missing_ranks(name)} did not join the checkpoint"
                 )
             time.sleep(min(pause, self._poll_seconds))
             pause, now = min(2 * pause, LONGEST_PAUSE), time.monotonic()
@@ -207,13 +208,12 @@ class StoreExchange:
                 since, last = now, pulses
             elif now - since > self._patience:
                 raise LostRankError(
-                    f"{self._describe_missing_ranks(name)} did not come for a checkpoint, and "
-                    "nobody has got on "
-                    f"for {self._patience:g} s (collective_timeout_seconds)"
+                    f"{self._describe_missing_ranks(name)} did not join the checkpoint, and no "
+                    f"rank has made progress for {self._patience:g} s (collective_timeout_seconds)"
                 )
 
     def _describe_missing_ranks(self, name: str) -> str:
-        """Return which ranks do not come."""
+        """Return a text that names the ranks that have not joined the round."""
         keys = ((rank, f"{name}/{rank}") for rank in range(self.world))
         absent = [*islice((rank for rank, key in keys if not self._store.check([key])), MOST_NAMED)]
         if not absent:

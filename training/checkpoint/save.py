@@ -90,6 +90,7 @@ def agree_shares(
     meeting.store_offer(f"names/{report.digest}", report.names)
 
     def assign_parts(reports: Sequence[Any]) -> list[list[str]]:
+        """Assign the parts and set ``table``, on rank 0; return the names not to write by rank."""
         nonlocal table
         names = {digest: meeting.get_offer(f"names/{digest}") for digest in {d for d, _ in reports}}
         shares = assign_shares(names, reports)
@@ -130,15 +131,18 @@ def write(
     """
 
     def clear_folder() -> None:
+        """Create an empty folder for the checkpoint, if this rank manages it."""
         if leads:
             with atomic_file.storage_errors(target):
                 make_anew(target)
 
     def write_share() -> Any:
+        """Write this rank's file; return its size and hash, or None if it has none."""
         entry = share.write(target / name_of(meeting.rank), meeting.report_progress)
         return entry and entry.model_dump()
 
     def write_marker() -> None:
+        """Write the marker and delete old checkpoints, if this rank manages the folder."""
         if leads:
             atomic_file.write(target / marker.NAME, text)
             prune(target.parent, keep)
@@ -156,7 +160,7 @@ def _run_on_all(
     choose: Callable[[list[Any]], Any],
     needs_result: bool = False,
 ) -> Any:
-    """Run ``act`` on every rank, and return what ``choose`` makes of all results on rank 0.
+    """Run ``act`` on every rank; return what ``choose`` returns on rank 0 for all results.
 
     Args:
         needs_result: whether this rank needs the choice; if not, None is returned.
@@ -170,6 +174,7 @@ def _run_on_all(
         own_outcome = {"error": str(error)}
 
     def choose_result(outcomes: Sequence[dict[str, Any]]) -> Any:
+        """Return the choice, or raise the error of the first rank that failed."""
         for rank, outcome in enumerate(outcomes):
             if "error" in outcome:
                 prefix = f"rank {rank}: " if len(outcomes) > 1 else ""
@@ -247,7 +252,7 @@ class Writer:
         """Start the process; ``image``: file descriptor of the ``size`` bytes that it writes."""
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
-        # The process inherits the blocked signals: a stop must not tear the file that is being
+        # The process inherits the blocked signals: a stop must not truncate the file that is being
         # written.
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
@@ -289,7 +294,7 @@ class Writer:
         status = self._process.wait()
         raise TrainingError(
             f"{path}: the process that writes it ended with status {status}; was it killed for "
-            "want of memory?"
+            "lack of memory?"
         )
 
     def close(self) -> None:

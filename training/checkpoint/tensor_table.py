@@ -3,7 +3,7 @@ that markers are read without it.
 
 What several ranks hold (everything with DDP, a shard's copies with a hybrid, norms under tensor
 parallelism) is written by the rank with the least to write so far, as in torch's own
-``dedup_save_plans``. Rank 0 decides, once for a training. What it receives grows little with the
+``dedup_save_plans``. Rank 0 decides, once per training run. What it receives grows little with the
 number of tensors: most tensors share shape and layout, so a rank names its few layouts and, for
 each tensor, one of these; and ranks with the same tensors send their names only once.
 """
@@ -146,7 +146,7 @@ def assign_shares(
 def _find_spread(
     key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]
 ) -> tuple[Any, Spread]:
-    """Return the shape and the parts, with their ranks, of the tensors that are held in this way.
+    """Return the shape and the parts, with their ranks, of the tensors that these reports have.
 
     Args:
         key: (digest of a report, index of a layout in it) for each report that has the tensor.
@@ -178,8 +178,8 @@ def _assign_parts(
         expected_count = math.prod(shape)
         if held_count != expected_count:
             raise TrainingError(
-                f"{name}: the ranks hold {held_count} elements of it, its shape {list(shape)} has "
-                f"{expected_count}; a checkpoint of it cannot be written"
+                f"{name}: the ranks hold {held_count} elements of it, but its shape {list(shape)} "
+                f"has {expected_count}; it cannot be written to a checkpoint"
             )
         pieces = _assign_pieces(name, WIDTHS[types[name]], spread, loads, shares.not_written)
         number = layouts.setdefault((shape, pieces), len(layouts))
@@ -218,7 +218,7 @@ LONGEST = 2**30  # bytes; longer than the header of any real file
 def build_part_header(
     parts: Mapping[str, Part], order: Sequence[str]
 ) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a checkpoint's file, and where each tensor lies behind it."""
+    """Return the header of a checkpoint's file, and each tensor's offset after it in bytes."""
     offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
     metadata = {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
     rows = [(name, parts[name].dtype, parts[name].sizes, parts[name].bytes) for name in order]
@@ -228,7 +228,7 @@ def build_part_header(
 def build_file_header(
     metadata: Mapping[str, str], rows: Iterable[tuple[str, str, Sequence[int], int]]
 ) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a safetensors file, and where each tensor lies behind it.
+    """Return the header of a safetensors file, and each tensor's offset after it in bytes.
 
     Args:
         rows: name, type, shape and bytes of each tensor, in the order of the file.
@@ -248,7 +248,7 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
     """Return a safetensors file's header, and the offset at which its data begin.
 
     Args:
-        read: returns the bytes from one offset to another.
+        read: function that returns the bytes from one offset to another.
 
     Raises:
         Torn: the header is not valid.
@@ -256,7 +256,7 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
     length = int.from_bytes(read(0, 8), "little")
     # A damaged length could otherwise request any amount of memory.
     if length > LONGEST:
-        raise Torn(f"a header of {length} bytes is not one of safetensors'")
+        raise Torn(f"a header of {length} bytes is too long for safetensors")
     try:
         return json.loads(bytes(read(8, 8 + length))), 8 + length
     except ValueError:
@@ -274,7 +274,7 @@ BLOCK = 16 * 2**10
 HASH = 32  # bytes
 
 
-class Torn(Exception):  # noqa: N818 (a finding: the search goes on with an older one)
+class Torn(Exception):  # noqa: N818 (a finding: the search continues with an older one)
     """A file of a checkpoint is missing or not as it was written; the message names it."""
 
 
@@ -389,6 +389,6 @@ class VerifiedReader:
         )
         offset = (number + wrong // HASH) * BLOCK
         raise Torn(
-            f"{self._name} is not as it was written: bytes {offset} to "
-            f"{min(offset + BLOCK, self._size)} have another hash"
+            f"{self._name} was changed since it was written: the hash of bytes {offset} to "
+            f"{min(offset + BLOCK, self._size)} does not match"
         )

@@ -114,8 +114,7 @@ class Dataset:
         """Read the manifests.
 
         Args:
-            folder: a folder, ``s3://bucket/prefix``, or another ``Place``, the storage of the
-                shards.
+            folder: a folder, ``s3://bucket/prefix``, or another ``ShardStorage``.
             in_memory: read whole shards into memory, from front to back, instead of mapping them;
                 shards on S3 are always read so. Meant for an order that needs few shards at once.
 
@@ -138,7 +137,7 @@ class Dataset:
         self.tables = ShardCache(storage, self.manifests, self.starts)
         if not len(self):
             raise DataError(
-                f"{folder}: 0 samples; the raw data gave too little for this split "
+                f"{folder}: 0 samples; the raw data contains too little for this split "
                 "(data.input, shard.validation_share and shard.test_share decide)"
             )
 
@@ -290,7 +289,7 @@ class Dataset:
         values = open_shards.read_pieces(column, *pieces) if inside else None
         if values is None or len(values) != offsets[-1]:
             raise DataError(
-                f"{self.folder}: a sample's {name} lies outside its file; "
+                f"{self.folder}: a sample's {name} is outside its file; "
                 "python -m steps.shard.inspect --verify finds the damage"
             )
         samples[name], samples[f"{name}_offsets"] = values, offsets

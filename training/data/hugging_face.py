@@ -27,7 +27,7 @@ STATE = "trainer_state.json"
 
 
 class KeepPosition(TrainerCallback):
-    """Count the samples trained on, so that a resumed training continues with the next sample.
+    """Count the samples trained on, so that a resumed run continues with the next sample.
 
     The position is stored in the checkpoint's trainer_state.json, so every checkpoint has it.
     """
@@ -55,12 +55,12 @@ class KeepPosition(TrainerCallback):
         )  # a dict at this point, contrary to its annotation
         if state.global_step and KEY not in callbacks:
             raise TrainingError(
-                f"the checkpoint of step {state.global_step} does not say where in the data it "
-                "was: it was saved without KeepPosition; start afresh, or set "
+                f"the checkpoint of step {state.global_step} does not contain its position in the "
+                "data: it was saved without KeepPosition; start from the beginning, or set "
                 "ignore_data_skip=False and leave KeepPosition out"
             )
         self.train.load_state_dict(callbacks.get(KEY, {"position": 0}))
-        # A resumed training begins one more pass over the data than an uninterrupted one. Without a
+        # A resumed run begins one more pass over the data than an uninterrupted one. Without a
         # generator of its own, each pass would draw from the random state that Trainer restores,
         # and the next dropout would differ.
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
@@ -70,11 +70,13 @@ class KeepPosition(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        """Count the step's samples, and store the position in the Trainer's state."""
         self.train.advance(global_batch(args))
         callbacks: Any = state.stateful_callbacks
         callbacks[KEY] = self.train.state_dict()
 
     def _check(self, args: TrainingArguments) -> None:
+        """Raise TrainingError if an argument would shuffle, skip or cut off samples."""
         requirements = {"train_sampling_strategy": "sequential", "ignore_data_skip": True}
         for name, value in requirements.items():
             if getattr(args, name) != value:

@@ -41,7 +41,7 @@ Prepare = Callable[[Sample, int | None], Sample]
 
 
 class Preparation:
-    """Run ``prepare`` in threads, for one training, evaluation or endpoint.
+    """Run ``prepare`` in threads, for a training run, an evaluation or an endpoint.
 
     Args:
         prepare: the workload's method; None to pass samples on as they are stored.
@@ -91,6 +91,7 @@ class Preparation:
         _put(views, 0, first)
 
         def make(number: int) -> None:
+            """Prepare one sample, and write it into the batch."""
             assert self.prepare
             _put(views, number, self.prepare(rows[number], seeds[number]))
 
@@ -117,7 +118,7 @@ def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
     expected_layout = {name: (view.shape[1:], view.dtype) for name, view in views.items()}
     if layout != expected_layout:
         raise TrainingError(
-            f"the workload's prepare gave {layout} for one sample and {expected_layout} for "
+            f"the workload's prepare returned {layout} for one sample and {expected_layout} for "
             "another of the same batch; give every sample the same fields, shapes and types"
         )
     for name, value in sample.items():
@@ -196,7 +197,7 @@ PREFETCH_CHUNKS = 3
 """Number of chunks read before they are requested."""
 
 INDICES = 1 << 14
-"""Largest number of samples whose place in the order is computed at once: this costs less than
+"""Maximum number of samples whose indices are computed at once: this costs less than
 20 ns each instead of 2 µs.
 """
 
@@ -213,7 +214,7 @@ class Loader:
         global_batch: samples that all ranks take in one optimizer step.
         micro_batch: samples in one dict; ``global_batch`` is a multiple of ``world`` times that.
         position: samples that all ranks together have taken: where the first global batch begins.
-        preparation: prepares stored samples; if None, they stay as they are.
+        preparation: prepares stored samples; if None, they are passed on as stored.
     """
 
     def __init__(

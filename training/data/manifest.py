@@ -25,7 +25,7 @@ SUFFIX = ".npy"
 BLANK = " "
 """Separator between file names."""
 
-NAME = re.compile(r"[!-.0-\[\]-~]+\.npy")  # ASCII without blanks, slashes and backslashes
+NAME = re.compile(r"[!-.0-\[\]-~]+\.npy")  # ASCII without spaces, slashes and backslashes
 
 Samples = dict[str, np.ndarray]
 """n samples by field, shape (n, *shape). A variable-width field has the values of all samples

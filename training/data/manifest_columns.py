@@ -16,7 +16,7 @@ Number = Annotated[int, Constraint(ge=0, lt=2**63)]
 
 
 class _Table(BaseModel):
-    """A table of a manifest, a list per column; no value is taken for one of another type."""
+    """A table of a manifest, a list per column; values are not converted from other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -86,7 +86,7 @@ class Columns(ShardTable):
 
 
 class _WrongValueError(ValueError):
-    """A value in a manifest is not what it has to be. The message names the field and both."""
+    """A value in a manifest is wrong; the message names field, value and expectation."""
 
     def __init__(self, field: str, value: object, expectation: str) -> None:
         text = repr(value)
@@ -115,7 +115,8 @@ def _build_columns(document: _Document) -> Columns:
     """Return a parsed manifest as columns.
 
     Raises:
-        _WrongValueError: a table's columns do not fit each other, or a text holds no list.
+        _WrongValueError: the columns of a table do not fit each other, or a text cannot be parsed
+            as a list.
     """
     shards, variable = document.shards, [n for n, f in document.fields.items() if f.shape is None]
     if {*shards.values} != {*variable}:
@@ -168,14 +169,14 @@ def _parse_hashes(place: str, text: str, count: int) -> np.ndarray:
 
 
 def _parse_names(text: str) -> np.ndarray:
-    """Parse shards' names separated by blanks: bytes, shape (n,).
+    """Parse the space-separated names of shards: bytes, shape (n,).
 
     A file has to be in the manifest's own folder, so a name with a slash or backslash is wrong.
     """
     names = text.split(BLANK) if text else []
     for name in names:
         if not NAME.fullmatch(name):
-            expectation = f"names like 0123-00000{SUFFIX} with a blank between them, no folder"
+            expectation = f"names like 0123-00000{SUFFIX} with a space between them, no folder"
             raise _WrongValueError("shards.file", name, expectation)
     return np.array(names, "S")
 
@@ -183,5 +184,5 @@ def _parse_names(text: str) -> np.ndarray:
 def _check_length(place: str, column: Sequence[Any], count: int) -> None:
     if len(column) != count:
         raise _WrongValueError(
-            place, f"{len(column)} values", f"{count}: a table's columns are of one length"
+            place, f"{len(column)} values", f"{count}: all columns of a table have the same length"
         )

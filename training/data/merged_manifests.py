@@ -98,7 +98,7 @@ def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, 
     """Check that the manifests are of the same run of the shard step, and that none is missing.
 
     Raises:
-        DataError: they are not.
+        DataError: they disagree, or one is missing.
     """
     names = sources["name"]
     first_rows: dict[str, int] = {}
@@ -169,7 +169,7 @@ def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
             rows.append(row)
         elif hash_by_file[file] != sha256:
             raise DataError(
-                f"{place}: two manifests name {file} with different hashes, so they are of two "
+                f"{place}: two manifests name {file} with different hashes, so they come from two "
                 "different runs; empty the folder and shard the data again"
             )
     return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)

@@ -73,7 +73,7 @@ def select_inputs(
     missing = [name for name in names if name not in available or not available[name].samples]
     if missing:
         raise DataError(
-            f"{place}: has no sample of input {missing[0]!r}, but of "
+            f"{place}: has no sample of input {missing[0]!r}, only of "
             f"{', '.join(available) or 'none'}; "
             "it is too small for a sample of this split, or other inputs hold all of its records: "
             "leave it out of data.inputs, or give it more data"
@@ -106,7 +106,8 @@ class Phase:
 
 
 class MixtureOrder(Order):
-    """Order over several inputs with shares that may change at given positions; see the module.
+    """Order over several inputs with shares that may change at given positions (see the module's
+    docstring).
 
     Args:
         inputs: inputs, numbered in this order.
@@ -145,6 +146,7 @@ class MixtureOrder(Order):
         return out
 
     def find_next_shards(self, position: int) -> np.ndarray | None:
+        """Return the next shards of all inputs, or None if every input needs all of its own."""
         counts = self.count_samples(position).tolist()
         shards_by_input = [
             order.find_next_shards(n) for order, n in zip(self._orders, counts, strict=True)

@@ -22,7 +22,7 @@ MAPS = 16_384
 Fewer if the process may not open twice as many files: Python's mmap keeps the file open."""
 
 MEMORY = 1 << 30
-"""Largest number of bytes of shards in memory, unless ``Tables.hold`` set which shards are
+"""Largest number of bytes of shards in memory, unless ``ShardCache.hold`` set which shards are
 needed.
 """
 
@@ -41,7 +41,7 @@ class OpenShards:
     origins: np.ndarray
     """By shard: the address that the sample with global index 0 would have in it, or NOT_OPEN."""
     dtypes: Sequence[np.dtype]
-    """As ``Tables.dtypes``."""
+    """As ``ShardCache.dtypes``."""
     values: dict[int, list[np.ndarray]] = field(default_factory=dict)
     """Mapping of a shard to the values of each variable-width field."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class ShardCache:
             self._limit = max(self._least, int(self._weights[shards].sum()))
 
     def close(self) -> None:
-        """Unmap every file. Shards in memory stay: ``hold`` and the limit decide about those."""
+        """Unmap every file. Shards in memory are kept; ``hold`` and the limit drop them."""
         if not self._place.in_memory:
             with self._lock:
                 self._open_shards = self._open_none()
@@ -163,6 +163,7 @@ class ShardCache:
         return OpenShards(np.full(len(self._manifests.names), NOT_OPEN), self.dtypes)
 
     def _find_closed(self, shards: np.ndarray) -> np.ndarray:
+        """Return those of the shards that are not open, each once, ascending."""
         closed_shards = shards[self._open_shards.origins[shards] == NOT_OPEN]
         # np.unique is not used: its first call imports numpy.ma, 12 ms of every start and resume.
         return (
@@ -209,7 +210,7 @@ class ShardCache:
                 raise ValueError(f"it holds {stored_dtype}, its manifest says {dtype}")
             count, remainder = divmod(len(content) - offset, dtype.itemsize)
             if remainder:
-                raise ValueError(f"{remainder} bytes are left behind its elements")
+                raise ValueError(f"{remainder} bytes are left after its elements")
         except (ValueError, IndexError, TokenError) as error:  # numpy does not catch TokenError
             raise DataError(
                 f"{self._place}/{name}: is not the .npy file that was written: {error}; "
@@ -226,10 +227,11 @@ class ShardCache:
         if size != expected_size:
             raise DataError(
                 f"{self._place}/{name}: has {size} bytes, its manifest says {expected_size}; "
-                "it was cut off or changed: copy it again"
+                "it was truncated or changed: copy it again"
             )
 
     def _check_memory(self, shards: np.ndarray) -> None:
+        """Raise DataError if the shards take more than half of this machine's memory."""
         needed_bytes = int(self._weights[shards].sum())
         available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed_bytes > available_bytes // 2:

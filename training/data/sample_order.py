@@ -2,7 +2,7 @@
 
 A position counts the samples that all ranks together have taken since the start of the training.
 The order of positions does not depend on ranks or batches: position ``p`` is the same sample
-however many ranks share a batch and however large it is. So a training can continue from any
+however many ranks share a batch and however large it is. So a training run can continue from any
 position with other ranks and another batch size, and every strategy gets the same global batches.
 
 A permutation is identified by a name, a text; the same name gives the same permutation on every
@@ -100,6 +100,7 @@ class Feistel:
         return out
 
     def _encrypt_values(self, values: np.ndarray) -> np.ndarray:
+        """Return the values after all rounds; some may still be ``size`` or larger."""
         low, high = self._sizes
         half, other = values % low, values // low
         modulus, next_modulus = low, high
@@ -161,6 +162,7 @@ def create_uniform_order(fingerprint: str, seed: int, samples: int) -> Order:
     """Return an order whose epochs are uniform permutations of the dataset, in constant memory."""
 
     def name(epoch: int) -> str:
+        """Return the name of an epoch's permutation."""
         return f"{fingerprint} {seed} {epoch}"
 
     if samples <= FEW:

@@ -82,6 +82,7 @@ class Folder:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
 
     def _read(self, name: str) -> np.ndarray:
+        """Return the file's content as a read-only map."""
         with (self._path / name).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
@@ -96,13 +97,14 @@ class LoadedFolder(Folder):
     in_memory = True
 
     def _read(self, name: str) -> np.ndarray:
+        """Return the file's content, read into memory from front to back."""
         return np.fromfile(f"{self._path}/{name}", np.uint8)
 
 
 class Bucket:
     """An S3 prefix, read by pyarrow.
 
-    Credentials, region and endpoint come from AWS's usual environment variables.
+    Credentials, region and endpoint come from AWS's standard environment variables.
     """
 
     in_memory = True

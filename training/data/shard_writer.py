@@ -105,7 +105,7 @@ class ShardWriter:
                 self._cut()
 
     def finish(self) -> None:
-        """Begin to write what is left, without waiting, so that several writers overlap.
+        """Begin to write the remaining samples, without waiting, so that several writers overlap.
 
         Do not call ``add`` afterwards.
         """
@@ -118,7 +118,7 @@ class ShardWriter:
                     self._write(slice_parts(waiting, self._fields, start, stop))
 
     def close(self) -> Shards:
-        """Write what is left; return the table of all shards, whose column ``source`` is 0
+        """Write the remaining samples; return the table of all shards, whose column ``source`` is 0
         everywhere.
         """
         self.finish()
@@ -241,7 +241,7 @@ def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
                 )
             counts.add(len(samples[name]))
         if not np.can_cast(samples[name].dtype, field.dtype, "same_kind"):
-            raise ValueError(f"{name}: {samples[name].dtype} does not go into {field.dtype}")
+            raise ValueError(f"{name}: {samples[name].dtype} cannot be converted to {field.dtype}")
     if len(counts) > 1:
         raise ValueError(f"the fields hold different numbers of samples: {sorted(counts)}")
     return counts.pop()

@@ -71,8 +71,8 @@ class ReadAhead:
     distances.
 
     A loader without workers, one of several ranks, and each worker of a loader request batches in
-    this way. What is then not requested was read in vain, so the first batch is read alone, and
-    reads double from there. It is safe to use from several threads.
+    this way. Batches that are then not requested were read for nothing, so the first batch is read
+    alone, and reads double from there. It is safe to use from several threads.
 
     Args:
         read: function that returns the samples at given positions.
@@ -119,14 +119,14 @@ def _step(before: np.ndarray, after: np.ndarray) -> int:
 
 
 class ShardDataset(TorchDataset[Sample]):
-    """A split's samples in the order of a training, from any position on.
+    """A split's samples in the order of a training run, from any position on.
 
     The order is that of our own loop, a function of (the data's fingerprint, seed, position). It
     has no end: epoch follows epoch, each shuffled differently. Its whole state is ``position``, the
     number of samples that all ranks together have trained on. A loader reads ahead, so the loop
     must count: call ``advance`` after each optimizer step. With another number of ranks or
-    DataLoader workers, or with another batch size, a training continues from there with the very
-    next sample.
+    DataLoader workers, or with another batch size, a training run continues from there with the
+    very next sample.
 
     Batches that follow each other are views of one read of up to 4 MB; keeping one batch keeps the
     memory of the whole read.
@@ -180,7 +180,7 @@ class ShardDataset(TorchDataset[Sample]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Return a batch at once; PyTorch's loaders call this method if it exists.
+        """Return a batch, read as a whole; PyTorch's loaders call this method if it exists.
 
         Raises:
             DataError: the indices do not ascend, so they were shuffled or wrapped around; or a
@@ -195,6 +195,7 @@ class ShardDataset(TorchDataset[Sample]):
         self.position += samples
 
     def state_dict(self) -> dict[str, int]:
+        """Return the position, for the loop's checkpoint."""
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -215,7 +216,7 @@ class ShardDataset(TorchDataset[Sample]):
         # Without shuffling, as in an evaluation, every pass is meant to give the same samples.
         if is_next_pass and self.position == self._begin and self.shuffle:
             raise DataError(
-                f"{self.folder}: pass {epoch} would give the samples of the one before again; call "
+                f"{self.folder}: pass {epoch} would repeat the samples of the previous one; call "
                 "advance(global batch) after each optimizer step"
             )
         self._begin, self._pass = self.position, epoch
@@ -273,6 +274,7 @@ class OpenSplit:
         self.read_ahead = ReadAhead(self._read, chunk)
 
     def _read(self, positions: np.ndarray) -> Sample:
+        """Return the samples at these positions; raise DataError if they do not ascend."""
         if self._order is None:
             arrays = self.data.read(positions)
         else:
@@ -311,6 +313,7 @@ def collate(samples: Sequence[Sample]) -> Sample:
 
 
 def _collate_items(samples: Sequence[Sample], *, collate_fn_map: Any) -> Sample:
+    """Call ``collate``; the signature is that of PyTorch's collate functions."""
     return collate(samples)
 
 

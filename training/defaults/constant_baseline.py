@@ -48,6 +48,7 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     solver = torch.optim.LBFGS([outputs], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
+        """Return the loss per unit and compute its gradient; L-BFGS calls this repeatedly."""
         solver.zero_grad()
         total = torch.zeros(())
         for batch in batches:
@@ -60,8 +61,8 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     solver.step(closure)
     if not torch.isfinite(outputs).all():
         raise TrainingError(
-            f"{type(workload).__module__}: baseline constant: no finite outputs have the least "
-            "loss; look at the loss, or leave the baseline out (fitted = ())"
+            f"{type(workload).__module__}: baseline constant: no finite outputs minimize the "
+            "loss; check the loss, or leave the baseline out (fitted = ())"
         )
     return outputs.detach()
 

@@ -118,6 +118,7 @@ class Batches:
         self._preparation, self._device = Preparation.from_workload(workload), device
 
     def make_batch(self, samples: Samples) -> dict[str, Tensor]:
+        """Return the prepared samples as a batch on the device."""
         # An arrow column that is used as it is stored is read-only, of which torch would warn.
         writable = {name: np.require(array, requirements="W") for name, array in samples.items()}
         batch = self._preparation.make_batch(writable)

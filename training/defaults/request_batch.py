@@ -147,6 +147,7 @@ def to_json_values(column: Column, values: pa.Array) -> list[Any]:
 
 
 def _convert_number(value: Any, column: Column) -> float:
+    """Return the number in the column's type; raise TypeError or ValueError if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
     if pa.types.is_integer(choose_number_type(column.dtype)):
@@ -157,6 +158,7 @@ def _convert_number(value: Any, column: Column) -> float:
 
 
 def _convert_text(value: Any, column: Column) -> str:
+    """Return a string, integer or boolean as text; raise TypeError for any other value."""
     if not isinstance(value, str | int):  # a boolean is an integer, too, and is allowed
         raise TypeError
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,7 +6,7 @@ model.safetensors   weights, under the names that Workload.export gives them; ab
 adapter/            adapters, in peft's format (``training.weights.finetuning.lora``)
 config.json         what other libraries load the weights with; workload, settings, how it was
                     trained
-history.jsonl       the metric lines of the training, since its beginning
+history.jsonl       the metric lines of the training run, from its first step on
 tokenizer.json      if the workload has one
 packages.txt        packages installed where it was trained, as ``name==version`` lines
 code/               the code that serves it (``training.export.inference``)
@@ -201,13 +201,13 @@ def _fill_adapted(
     base = base or (Path(os.environ[BASE]) if BASE in os.environ else None)
     if base is None:
         raise DataError(
-            f"{folder}: holds adapters alone; their base {base_record['uri']} has to be in a "
+            f"{folder}: contains only adapters; their base {base_record['uri']} has to be in a "
             f"folder that the environment variable {BASE} names, or train with train.adapters.merge"
         )
     if (digest := hugging_face_folder.hash_model_files(base)) != base_record["sha256"]:
         raise DataError(
-            f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), and the "
-            f"one that is given is {digest}: give that one, or train with train.adapters.merge"
+            f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), but the "
+            f"given base is {digest}: give the former, or train with train.adapters.merge"
         )
     tensors = base_model.read(workload, description["workload"], base, base_record["uri"])
     fill(model, workload, lora.add_adapters(tensors, *lora.read(folder)))
@@ -338,8 +338,8 @@ def group_export_names(workload: Workload, names: Sequence[str]) -> list[Sequenc
 
 
 def _find_definition_depth(workload: Workload, method: str) -> int:
-    """Return how many classes up the method is defined; 0 for an attribute of the workload
-    itself.
+    """Return how many classes up the inheritance order the method is defined; 0 for an attribute of
+    the workload itself.
     """
     homes = [workload, *type(workload).__mro__]
     return next((level for level, home in enumerate(homes) if method in vars(home)), len(homes))
@@ -390,7 +390,7 @@ def _plan_parts(
     """Return the groups of weights that are exported together, with the outputs that are written.
 
     Raises:
-        TrainingError: exporting the parts gives something else than exporting all weights together.
+        TrainingError: exporting the parts gives other tensors than exporting all weights together.
     """
     part_exports: dict[str, Tensor] = {}
     parts = []
@@ -408,8 +408,8 @@ def _plan_parts(
         raise TrainingError(
             f"Workload.export of the parts that export_parts names gives {differ[0]} as "
             f"{_describe_tensor(part_exports.get(differ[0]))}, of all weights as "
-            f"{_describe_tensor(exports.get(differ[0]))}: let "
-            "each part hold all that its exported weights are made of"
+            f"{_describe_tensor(exports.get(differ[0]))}: make each part contain all weights from "
+            "which its exported weights are computed"
         )
     return parts
 
@@ -448,6 +448,7 @@ def _stream(
     writing = Writing(folder, files, [file for file in files if writers[file] == rank])
 
     def write(part: Part, state: Mapping[str, Tensor]) -> None:
+        """Export a part, and start to write those of its weights whose files this rank writes."""
         exports, _ = run({name: state[first[plain[name]]] for name in part.names})
         for name in part.outputs:
             if writers[file_of[name]] == rank:
@@ -517,6 +518,7 @@ class Writing:
             atomic_file.write(self._folder / INDEX, index(self._files))
 
     def _wait_for_pending(self) -> None:
+        """Wait for the weight that is being written; keep an error for ``end``."""
         try:
             self._pending.result()
         except (OSError, ValueError) as error:

@@ -74,7 +74,7 @@ class ServedModel:
             }
             record |= {name: [0.0] * length for name, length in lists.items()}
             request = self.workload.request(record)
-        except Exception:  # noqa: BLE001 - a workload of one's own need not know a record
+        except Exception:  # noqa: BLE001 - a custom workload may not accept such a record
             return
         for _ in range(WARM):
             self.answers([request])
@@ -88,7 +88,7 @@ class ServedModel:
         """
         try:
             return self._together(requests)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others have to be answered
+        except Exception as error:  # noqa: BLE001 - whatever failed, the others have to be answered
             if len(requests) < 2:
                 return [error] * len(requests)
         half = len(requests) // 2
@@ -96,12 +96,13 @@ class ServedModel:
 
     @torch.inference_mode()
     def _together(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
+        """Check the requests, and return their responses, computed in one pass of the model."""
         for request in requests:
             if not isinstance(request, Mapping):
                 raise DataError(f"the request is {str(request)[:60]!r}; expected a JSON object")
         if not hasattr(self.workload, "answers"):
             name = type(self.workload).__module__.rpartition(".")[0]
-            raise DataError(f"workload {name} answers no requests: give its Workload an answers()")
+            raise DataError(f"workload {name} cannot answer requests: implement Workload.answers()")
         return [*self.workload.answers(self.model, requests)]
 
 

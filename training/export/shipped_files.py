@@ -3,7 +3,7 @@ affect weights.
 
 The pipeline definition fills a step's folder according to these lists, the artifact includes what
 inference imports, and the training's identity counts files by them. A file that is not listed is
-not shipped, so that a change of it does not make a step miss its cache or restart a training.
+not shipped, so changing it neither invalidates a step's cache nor restarts a training run.
 
 A room is a folder of the checkout; its name ends with a slash.
 """
@@ -51,14 +51,14 @@ STAYING = frozenset(
         *(f"steps/{step}/step.py" for step in ROOMS),
         *(f"steps/{step}/config.py" for step in ROOMS),
         "conditions/step.py",
-        "steps/shard/inspect.py",  # a command for people to look at shards
+        "steps/shard/inspect.py",  # a command with which users inspect shards
         "training/tools/",
     }
 )
 """Files and rooms that are not shipped: they declare a step to the pipeline, or people run them."""
 
 TRAINYARD_ROOMS = ("training/", "steps/", "trainyard/", "requirements.txt")
-"""Parts of a training's folder that belong to Trainyard and not to the user."""
+"""Parts of a training job's folder that belong to Trainyard and not to the user."""
 
 WITHOUT_EFFECT = frozenset(
     f"training/{name}"
@@ -69,8 +69,8 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
-them. Everything else in training/ counts for its identity, so a new file counts until it is
-listed here.
+them. Everything else in training/ is part of a training run's identity, and so is a new file until
+it is listed here.
 """
 
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
@@ -80,7 +80,7 @@ def iter_step_files(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
     """Yield (name in the shipped folder, file) of everything that step ``step`` ships.
 
     Raises:
-        FileNotFoundError: a room is missing in the checkout.
+        FileNotFoundError: a room is missing from the checkout.
     """
     for name, path in iter_room_files(
         checkout, (*EVERY_STEP, f"steps/{step}/job.py", *ROOMS[step])

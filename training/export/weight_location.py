@@ -201,7 +201,7 @@ class SafeFile:
         """Write a tensor that is on the CPU at its offset.
 
         Raises:
-            ValueError: its type or shape is not the announced one.
+            ValueError: its type or shape differs from that given in ``meta_tensors``.
             StorageError: there is no space for it; what was written is removed.
         """
         meta_tensor = self._meta_tensors.pop(name)
@@ -223,7 +223,7 @@ class SafeFile:
         """Check that the file is complete, and give it its final name.
 
         Raises:
-            ValueError: a tensor was not put.
+            ValueError: a tensor was not written.
         """
         if self._meta_tensors:
             self.discard()

@@ -42,6 +42,7 @@ def create_selective_contexts() -> tuple[AbstractContextManager, AbstractContext
     counts = {False: 0, True: 0}
 
     def choose_policy(context: Any, operator: Any, *inputs: Any, **kwargs: Any) -> CheckpointPolicy:
+        """Return whether to keep the result of this operator; torch calls it for each one."""
         keep = operator in kept_operators
         if operator in products:
             # Each pass has its own count, so that the second pass chooses the same products.
@@ -53,7 +54,7 @@ def create_selective_contexts() -> tuple[AbstractContextManager, AbstractContext
 
 
 def _find_operators(names: tuple[str, ...]) -> set[Any]:
-    """Return torch's operators of these names that exist."""
+    """Return those of torch's operators with these names that exist."""
     operators = set()
     for name in names:
         operator: Any = torch.ops
@@ -95,7 +96,7 @@ def recompute(block: nn.Module, *, selective: bool = False) -> None:
     """Make ``block`` keep only its inputs, and compute the rest again in the backward pass.
 
     Args:
-        selective: keep also the results of ``KEPT_OPERATORS`` and of every second product.
+        selective: also keep the results of ``KEPT_OPERATORS`` and of every second product.
     """
     from torch.utils.checkpoint import checkpoint
 

@@ -88,15 +88,15 @@ class DeepSpeed(Strategy):
         if frozen and self.config.zero_stage == 3:
             raise TrainingError(
                 f"strategy deepspeed, zero_stage 3: {frozen[0]} is frozen, and a checkpoint of "
-                "such a model cannot be put together; set zero_stage to 2, or strategy to fsdp"
+                "such a model cannot be assembled; set zero_stage to 2, or strategy to fsdp"
             )
         if scalar_names := [
             name for name, parameter in model.named_parameters() if not parameter.dim()
         ]:
             raise TrainingError(
                 f"strategy deepspeed: the weight {scalar_names[0]} has no dimensions, and "
-                "DeepSpeed sends "
-                "none such; let Workload.model make it of shape (1,), or set strategy to fsdp"
+                "DeepSpeed cannot "
+                "send it; give it shape (1,) in Workload.model, or set strategy to fsdp"
             )
         super().prepare(model)
         options = build_settings(self.config, self.ranks.world)
@@ -140,6 +140,7 @@ class DeepSpeed(Strategy):
         return combine_grad_norm_groups(self._zero._get_norm_groups())
 
     def update(self, rate: float, finite: Tensor) -> None:
+        """Take the engine's step; ``finite`` is always true, because the loop has checked it."""
         for group in self._zero.param_groups:
             group["lr"] = rate
         self.engine.step()

@@ -1,4 +1,4 @@
-"""Matrix products of linear layers in float8, by the library torchao.
+"""Matrix products of linear layers in float8, with the library torchao.
 
 For each ``nn.Linear`` in the model's blocks, both factors of its three products (output, gradient
 of the input, gradient of the weight) are cast to 8 bits, scaled by their largest element: that of
@@ -62,8 +62,8 @@ class Linear(Float8Linear):
             return functional.linear(input, self.weight, self.bias)
         if (rows := input.numel() // self.in_features) % MULTIPLE:
             raise TrainingError(
-                f"float8: a micro-batch gives a layer {rows} rows, which a product in float8 takes "
-                f"in multiples of {MULTIPLE} only: change micro_batch, or set float8 to none"
+                f"float8: a micro-batch gives a layer {rows} rows, and a product in float8 needs a "
+                f"multiple of {MULTIPLE}: change micro_batch, or set float8 to none"
             )
         kind = input.device.type
         if torch.is_autocast_enabled(kind):  # torchao checks only a GPU's autocast
@@ -100,8 +100,8 @@ def convert(
         if any(size % (MULTIPLE * config.tensor_parallel) for size in width):
             raise TrainingError(
                 f"float8: {name}, {width[0]} × {width[1]}, cannot be shared by tensor_parallel "
-                f"{config.tensor_parallel} ranks in multiples of {MULTIPLE}: lower it, or set "
-                "float8 to none"
+                f"{config.tensor_parallel} ranks in multiples of {MULTIPLE}: lower "
+                "tensor_parallel, or set float8 to none"
             )
         _convert_layer(layer, settings)
         count += 1
@@ -112,7 +112,7 @@ def convert(
             "float8: no linear layer of the model's blocks (Workload.blocks) has widths that are "
             f"multiples of {MULTIPLE}; theirs are: {width_list}. Set float8 to none"
         )
-    how = ", emulated: exact in its roundings, and slow" if emulate else ""
+    how = ", emulated: rounded as on a GPU, but slow" if emulate else ""
     log.info("float8 %s: %d linear layers%s", config.float8, count, how)
 
 

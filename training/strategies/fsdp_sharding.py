@@ -136,8 +136,8 @@ def _check_types(unit: nn.Module) -> None:
     if len(types) > 1:
         message = " and ".join(f"{name} is {str(kind)[6:]}" for kind, name in types.items())
         raise TrainingError(
-            f"{message}: weights that are sharded together have one type; let Workload.model keep "
-            "all in float32 (precision: float64 makes them wider), or set strategy to ddp"
+            f"{message}: weights that are sharded together must have one type; keep all in float32 "
+            "in Workload.model (precision: float64 makes them wider), or set strategy to ddp"
         )
 
 
@@ -206,7 +206,7 @@ def _schedule_prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> Non
     """Make each unit request the weights of the units that compute after it, before they need
     them.
     """
-    # All of them are; this narrows the type.
+    # All of them are FSDP modules; this narrows the type.
     units = [module for module in modules if isinstance(module, FSDPModule)]
     for number, unit in enumerate(units):
         if prefetch_count := config.forward_prefetch:

@@ -75,8 +75,8 @@ def clip(
 
 
 def align_gradient(parameter: nn.Parameter) -> Tensor | None:
-    """Return the gradient with the parameter's placements; autograd may leave a DTensor's in
-    others.
+    """Give the gradient its parameter's placements, if autograd left it in others, and return
+    it.
     """
     gradient = parameter.grad
     if (
@@ -138,8 +138,8 @@ def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> N
     if missing:
         raise TrainingError(
             f"context_parallel {mesh.size()}: the workload has no {' and no '.join(missing)}, "
-            "which say how a sequence is shared; set context_parallel to 1, or write them as "
-            "training.workloads.Workload describes them"
+            "which define how a sequence is shared; set context_parallel to 1, or implement them "
+            "as training.workloads.Workload describes"
         )
     positions = workload.context_parallel(model, mesh)
     for module in model.modules():
@@ -256,11 +256,12 @@ class Mesh(Strategy):
             self.scales.update()
 
     def find_saved_name(self, name: str) -> str:
-        # The model is then a list of parts, whose index precedes the name.
+        # With several stages the model is a list of parts, whose index precedes the name.
         several = len(self.parts) > 1
         return super().find_saved_name(name.partition(".")[2] if several else name)
 
     def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
+        """Copy loaded values to the other stages of this rank that have the same parameter."""
         if self.pipeline is None:
             return
         parameters = dict(self.model.named_parameters())
@@ -285,6 +286,7 @@ class Mesh(Strategy):
         return self.data_world * self.contexts
 
     def take_local_slice(self, batch: Batch) -> Batch:
+        """Return the batch, or this rank's part of each sequence."""
         batch = super().take_local_slice(batch)
         if self.contexts == 1:
             return batch
@@ -297,10 +299,12 @@ class Mesh(Strategy):
             return self.pipeline.backward(batches, self.compute_loss_factor(units))
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of outputs that may be sharded over tensor-parallel ranks."""
         loss = partial(super().score, batch=batch)
         return tensor_parallel.score(self.workload, loss, outputs)
 
     def autocast(self) -> AbstractContextManager:
+        """Context with autocast, or without it if the model follows the type of its weights."""
         is_gathered = self.gradient_world > 1 and follows_weights(self.config, self.workload)
         return nullcontext() if is_gathered else super().autocast()
 

@@ -48,14 +48,14 @@ def describe_tensors(tensors: Sequence[Tensor], *, requires_grad: bool) -> list[
     for tensor in tensors:
         if not isinstance(tensor, Tensor) or tensor.dtype not in TYPES:
             raise TrainingError(
-                f"a pipeline stage gives {getattr(tensor, 'dtype', type(tensor).__name__)}: let "
-                f"Workload.stage make one that gives tensors of {', '.join(map(str, TYPES))}"
+                f"a pipeline stage returns {getattr(tensor, 'dtype', type(tensor).__name__)}: make "
+                f"those of Workload.stage return tensors of {', '.join(map(str, TYPES))}"
             )
         numbers += [1 + TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
     if len(numbers) > HEADER:
         raise TrainingError(
-            f"a pipeline stage gives {len(tensors)} tensors, whose shapes take {len(numbers)} "
-            f"numbers; {HEADER} fit: let Workload.stage make one that gives fewer"
+            f"a pipeline stage returns {len(tensors)} tensors, whose shapes take {len(numbers)} "
+            f"numbers; at most {HEADER} fit: make those of Workload.stage return fewer"
         )
     return numbers + [0] * (HEADER - len(numbers))
 
@@ -81,8 +81,9 @@ def make_sendable(output: Any) -> Any:
         return tuple(make_sendable(element) for element in output)
     if isinstance(output, DTensor):
         raise TrainingError(
-            f"a pipeline stage gives a DTensor ({output.placements}): let Workload.tensor_parallel "
-            "end the stage with use_local_output=True, so that each rank sends what it has"
+            f"a pipeline stage returns a DTensor ({output.placements}): in "
+            "Workload.tensor_parallel, end the stage with use_local_output=True, so that each rank "
+            "sends what it has"
         )
     return output.contiguous() if isinstance(output, Tensor) else output
 
@@ -249,8 +250,8 @@ class Pipeline:
         if other := sorted(shapes - {self._shape}):
             raise TrainingError(
                 f"pipeline_parallel {self.group.size()}: a micro-batch has inputs {other[0]}, the "
-                f"first one had {self._shape}, and what stages send has one shape: let "
-                "Workload.inputs give each sample as much, or set pipeline_parallel to 1"
+                f"first one had {self._shape}, and stages can send only one shape: make "
+                "Workload.inputs return one shape for all samples, or set pipeline_parallel to 1"
             )
         return self._schedule
 
@@ -345,6 +346,7 @@ class Stage(PipelineStage):
         )
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward pass of one micro-batch; called by the schedule."""
         self._pipeline.begin(fwd_chunk_id, self.stage_index)
         output = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
         if self.output_chunks:  # logits of all micro-batches; torch before 2.9 always keeps them
@@ -352,6 +354,7 @@ class Stage(PipelineStage):
         return output
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module; make its output sendable unless this is the last stage."""
         output = super().forward_maybe_with_nosync(*args, **kwargs)
         return output if self.is_last else make_sendable(output)
 

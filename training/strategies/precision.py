@@ -1,7 +1,7 @@
 """``precision: auto``: choose the type of the matrix products that suits the machines.
 
 It is chosen once the ranks have met, because all of them must multiply in the same type. It is part
-of the training's identity: a training that continues on other machines keeps the precision that it
+of the training's identity: a run that continues on other machines keeps the precision that it
 began with.
 """
 
@@ -47,11 +47,11 @@ def choose_precision(
             config, [precision, *shared_types] if precision else shared_types
         )
         if ranks.rank == 0:
-            since = ", as its checkpoint was trained in" if precision else ""
+            since = ", the precision of its checkpoint" if precision else ""
             log.info("precision auto is %s%s", config.precision, since)
     if ranks.rank == 0 and config.half and config.precision not in native:
         log.warning(
-            "precision %s is slow on this %s, which only emulates it: auto would take %s",
+            "precision %s is slow on this %s, which only emulates it: auto would choose %s",
             config.precision,
             "GPU" if ranks.device.type == "cuda" else "processor",
             native[0],

@@ -84,7 +84,7 @@ def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> N
     if local_ranks and machines and int(local_ranks) * int(machines) != world:
         raise TrainingError(
             f"mpirun started {world} ranks, {local_ranks} of them on this machine, but the job has "
-            f"{machines} machines: train.instance_count is not what the pipeline was defined with"
+            f"{machines} machines: train.instance_count is not that of the pipeline definition"
         )
 
 
@@ -101,7 +101,7 @@ def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
         if variable in environment:
             return environment[variable]
     raise TrainingError(
-        f"{name} is not set: start the job with torchrun, or name rank 0's machine and a free port "
+        f"{name} is not set: start the job with torchrun, or pass rank 0's machine and a free port "
         "to mpirun: -x MASTER_ADDR=... -x MASTER_PORT=..."
     )
 

@@ -33,7 +33,7 @@ class Strategy:
         forward: the module to call for a forward pass in training.
         names: mapping of every name in the whole model's state to the name under which it is saved.
         initial: mapping of name to initial value, for a model on meta, until ``materialize``.
-        from_base: names of weights that are those of the base model, so checkpoints omit them.
+        from_base: names of the weights taken unchanged from the base model; checkpoints omit them.
         optimizer: optimizer of these weights.
         data_rank, data_world: the part of the global batch that this rank takes. Ranks that share a
             model (tensor, pipeline) or each sequence (context) take the same samples.
@@ -63,7 +63,9 @@ class Strategy:
 
     @staticmethod
     def register_backend() -> str | None:
-        """Register and return the process group's backend; None for gloo, or nccl with GPUs."""
+        """Register the process group's backend if needed, and return its name; None for the
+        default: gloo, or nccl with GPUs.
+        """
         return None
 
     def prepare(self, model: nn.Module) -> None:
@@ -87,7 +89,7 @@ class Strategy:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise TrainingError(
                 "all weights of the model are frozen (requires_grad=False), so there is nothing to "
-                "train: let Workload.model leave those that are to be trained unfrozen"
+                "train: leave those that are to be trained unfrozen in Workload.model"
             )
         self.names, self.initial = find_first_names(model), find_initial_values(model)
         self._shapes = {name: (t.shape, t.dtype) for name, t in model.state_dict().items()}
@@ -145,7 +147,7 @@ class Strategy:
     def list_data_groups(self) -> Sequence[dist.ProcessGroup]:
         """Return process groups that together span the data-parallel ranks.
 
-        A reduction over all of them is one group after the other.
+        To reduce over all of them, reduce over one group after the other.
         """
         world = dist.group.WORLD
         return [world] if world is not None and self.data_world > 1 else []
@@ -308,8 +310,8 @@ class Strategy:
         return self.names.get(name, name)
 
     def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
-        """React to values that were loaded into ``collect_state``'s tensors and into these averages
-        (tensors by name).
+        """Update what depends on the values that were loaded into ``collect_state``'s tensors and
+        into these averages (tensors by name); by default nothing does.
         """
 
     def make_meta_tensors(self) -> dict[str, Tensor]:
@@ -384,9 +386,9 @@ def check(model: nn.Module, names: Mapping[str, str]) -> None:
     """
     for first, name in _find_untied(model, names):
         raise TrainingError(
-            f"{first} and {name} are one weight, but two after the strategy has split the model, "
-            "and would be trained apart: let Workload.tensor_parallel split both alike, let "
-            "Workload.blocks have both in one block or in none, or set strategy to ddp"
+            f"{first} and {name} are one weight, but became two when the strategy split the model, "
+            "and would be trained separately: split both alike in Workload.tensor_parallel, have "
+            "both in one block or in none in Workload.blocks, or set strategy to ddp"
         )
 
 

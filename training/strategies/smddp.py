@@ -14,6 +14,7 @@ class Smddp(Ddp):
 
     @staticmethod
     def register_backend() -> str:
+        """Register SMDDP's backend by importing it, and return its name."""
         try:
             import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401  registers smddp
         except ModuleNotFoundError as error:

@@ -51,6 +51,7 @@ def _is_free(operator: Any) -> bool:
 
 
 def _count_flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+    """Return an operator call's floating-point operations; 0 if it is not a product."""
     packet = getattr(operator, "overloadpacket", None)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result))
@@ -170,6 +171,7 @@ class Parts(TorchDispatchMode):
         return result
 
     def _count(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], result: Any) -> None:
+        """Count a call for the current part, and track the storages of its results."""
         self.parts[self.current].add(operator, args, kwargs, result)
         read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         for tensor in read:
@@ -323,7 +325,10 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
     """Context in which ``counter`` is told which block is running."""
 
     def begin(number: int) -> Callable:
+        """Return the hook that runs before block ``number``."""
+
         def start_block(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            """Make the block the current part, and assign its inputs to it."""
             counter.current = number
             input_bytes = counter.take(tree_leaves((args, kwargs)), number)
             if number == 1:
@@ -332,6 +337,7 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
         return start_block
 
     def end_block(module: nn.Module, args: tuple, output: Any) -> None:
+        """Hook that runs after each block."""
         tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
         counter.parts[counter.current].output = sum(
             _find_storage(tensor).nbytes() for tensor in tensors
@@ -418,8 +424,8 @@ class FusedRmsNorm(torch.autograd.Function):
     """Imitates CUDA's ``aten::_fused_rms_norm``, which keeps its input, its weight and one float32
     per row.
 
-    The CPU composes the norm of five operations, some in float32, and keeps what each of them
-    needs.
+    On the CPU the norm is composed of five operations, some in float32, and what each of them needs
+    is kept.
     """
 
     @staticmethod

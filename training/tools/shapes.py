@@ -72,12 +72,12 @@ def load_batch(workload: Workload, data: Path | None, samples: int) -> dict[str,
     ragged_names = [name for name, field in fields.items() if field.shape is None]
     if ragged_names or hasattr(workload, "prepare"):
         reason = (
-            f"{', '.join(ragged_names)} is of any width"
+            f"{', '.join(ragged_names)} has no fixed width"
             if ragged_names
             else "it prepares its samples"
         )
         raise TrainingError(
-            f"the workload's samples have no one shape: {reason}; give --data FOLDER"
+            f"the workload's samples have no fixed shape: {reason}; give --data FOLDER"
         )
     return {
         name: torch.zeros(samples, *(field.shape or ()), dtype=getattr(torch, field.dtype))
@@ -131,6 +131,7 @@ def trace_shapes(
 
 
 def _name(number: int, count: int) -> str:
+    """Return the name of part ``number`` of ``count``: model, embedding, block or head."""
     if count == 1:
         return "model"
     return "embedding" if number == 0 else "head" if number == count - 1 else "block"

@@ -1,4 +1,4 @@
-"""Watch a training that has its own loop, by the lines that it prints.
+"""Watch a training script that has its own loop, through the lines that it prints.
 
 python train.py | python -m training.watching
 python -m training.watching train.log --watch '{"stalled_rank": {"action": "stop"}}' --max-steps 90
@@ -39,11 +39,13 @@ lines.
 def main(
     log: Annotated[Path | None, typer.Argument(help="Log file; default: standard input.")] = None,
     watch: Annotated[str, typer.Option(help="A recipe's train.watch, as JSON.")] = "",
-    max_steps: Annotated[int, typer.Option(help="Steps of the whole training.")] = 0,
+    max_steps: Annotated[int, typer.Option(help="Total number of training steps.")] = 0,
     warmup_steps: Annotated[int, typer.Option(help="Steps in which the learning rate rises.")] = 0,
     fine_tuning: Annotated[
         bool,
-        typer.Option("--fine-tuning", help="It starts from a model, maybe at its lowest loss."),
+        typer.Option(
+            "--fine-tuning", help="Training starts from a model, perhaps at its lowest loss."
+        ),
     ] = False,
 ) -> None:
     plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)

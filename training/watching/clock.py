@@ -4,7 +4,7 @@
     forward_backward  the model's own work, and communication that runs concurrently
     communication     waiting for the other ranks, see below
     optimizer         clipping (with the norm's collective if weights are sharded) and the update
-    checkpoint        the copy for which a save stops the training
+    checkpoint        the copy for which a save pauses the training
 
 The rest of a step is the loop's own work (a metric line, the learning rate).
 
@@ -32,7 +32,7 @@ from trainyard.common.atomic_file import storage_errors
 class Trace:
     """Record every operator, kernel and collective of steps ``first`` … ``first + count - 1``.
 
-    A training that is resumed after ``first`` records nothing. With ``count`` 0 it costs nothing.
+    A run that is resumed after ``first`` records nothing. With ``count`` 0 it costs nothing.
     """
 
     def __init__(self, folder: Path, first: int, count: int) -> None:

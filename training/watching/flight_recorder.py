@@ -37,7 +37,7 @@ steps of a model of 80 blocks.
 
 BUFFER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PLACE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Present name of the variable, and its name before torch 2.9; newer versions warn of the old
+"""Current name of the variable, and its name before torch 2.9; newer versions warn of the old
 one.
 """
 
@@ -163,8 +163,8 @@ def _find_record_function() -> str:
 
 
 def dump(folder: Path, rank: int) -> Path | None:
-    """Write this rank's last collectives; return the readable file, or None if torch has no
-    recorder.
+    """Write this rank's last collectives, with NCCL also as a trace; return the readable file,
+    or None if torch has no recorder.
     """
     content = _read_record()
     if content is None:

@@ -40,7 +40,7 @@ ADVICE = {
     "data": "its loader is late: look at that machine's disk, network and cores, and at "
     "train.loop.loader_threads",
     "forward_backward": "its device or host is slow: look there at nvidia-smi -q -d "
-    "PERFORMANCE,TEMPERATURE, and at other processes; use another instance if it stays so",
+    "PERFORMANCE,TEMPERATURE, and at other processes; use another instance if that persists",
     "optimizer": "its host or device is slow: look there at other processes, and at cores and "
     "memory where weights are offloaded (cpu_offload)",
 }
@@ -82,7 +82,7 @@ class Stragglers:
 
     def add(self, table: Table) -> list[int]:
         """Add a line; return the ranks that are now persistently slow. A rank is named again only
-        after ``OF`` lines in which it was not slow.
+        after ``RECENT_LINES`` lines in which it was not slow.
         """
         rank_ratios = compute_ratios(table, self._stages)
         self._slow.append({rank for rank, ratio in enumerate(rank_ratios) if ratio >= RATIO})
@@ -94,7 +94,7 @@ class Stragglers:
 
 
 def format_straggler_line(table: Table, rank: int, host: str, steps: int, stages: int = 1) -> str:
-    """Return the log line: the rank beside its stage's median, and the part in which it is slow.
+    """Return the log line that compares a rank with its stage's median, and names its slow part.
 
     Args:
         steps: number of steps in the metric line that names it.
@@ -158,11 +158,11 @@ class Progress:
         self._began += seconds
 
     def step(self) -> None:
-        """Count a step that has begun."""
+        """Count one more step."""
         self._steps += 1
 
     def count(self, units: float) -> None:
-        """Count ``units`` more units."""
+        """Add ``units`` to the number of units since the last metric line."""
         self._units += units
 
     def measure_own(self) -> list[float]:
@@ -172,10 +172,10 @@ class Progress:
     def collect_metrics(
         self, numbers: Step, rate: float, stall_seconds: float, order: Order | None
     ) -> dict[str, float]:
-        """Return the metrics since the last line, from what all ranks sent.
+        """Return the metrics since the last line, from what all ranks sent, and restart the counts.
 
         Args:
-            numbers: each rank sent ``measure_own`` and ``weight_updates.measured``.
+            numbers: each rank sent ``measure_own`` and ``measure_updates``.
             stall_seconds: seconds that this rank has waited for the loader since the beginning.
         """
         now, world = time.perf_counter(), self._ranks.world
@@ -203,8 +203,8 @@ class Progress:
         return metrics
 
     def _compute_gradient_metrics(self, numbers: Step) -> dict[str, float]:
-        """Return the gradient's norm and the updates that it caused (none if the step was left
-        out); with float16 also the loss scale and the number of steps left out so far.
+        """Return the gradient's norm and the updates that it caused (none if the step was
+        skipped); with float16 also the loss scale and the number of steps skipped so far.
         """
         ratios = [row[-1] for row in numbers.by_rank]
         counts = {"grad_norm": numbers.norm, **update_metrics(ratios)}
@@ -216,7 +216,7 @@ class Progress:
         rank's own work in a step; a persistently slow rank is logged.
         """
         stages = self._config.pipeline_parallel
-        # Each rank is a stage by itself, and there is none to compare it with.
+        # Each rank is a stage of its own, so there is no other rank to compare it with.
         if self._ranks.world == stages:
             return {}
         for rank in self._stragglers.add(table):
@@ -237,7 +237,7 @@ class Progress:
 
 
 def _count_samples(order: Order | None, position: int) -> dict[str, float]:
-    """Return the samples taken so far of each input of a mixture, and their epochs."""
+    """Return the number of samples and of epochs taken so far from each input of a mixture."""
     if not isinstance(order, MixtureOrder):
         return {}
     counts: dict[str, float] = {}
@@ -267,7 +267,7 @@ PEAKS: tuple[tuple[str, float], ...] = (
 
 Where a sheet gives the figure "with sparsity" (H100, H200, L4, L40S, B200, B300), it is half of
 that; of the RTX PRO, whose sheets do not say, too. ``trainyard/foresight/gpus.csv`` has the same
-peaks, and does not travel into the container; the tests hold the two together.
+peaks, but is not shipped into the container; the tests check that both agree.
 """
 
 

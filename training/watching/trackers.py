@@ -183,7 +183,7 @@ class MLflow:
             self._client.set_terminated(self._run, "FAILED" if has_failed else "FINISHED")
         except MlflowException as error:
             log.warning(
-                "MLflow at %s did not take all metrics: %s; the model's history.jsonl has them",
+                "MLflow at %s did not accept all metrics: %s; the model's history.jsonl has them",
                 self._uri,
                 error,
             )
@@ -203,7 +203,7 @@ class MLflow:
         return run.info.run_id
 
 
-# Output of a training: metric lines, their history, and the trackers that receive them.
+# Output of a training run: metric lines, their history, and the trackers that receive them.
 
 
 class Reports:
@@ -266,6 +266,7 @@ class Reports:
             atomic_file.write(self._path, lines)
 
     def _add(self, text: str, metrics: Mapping[str, float]) -> None:
+        """Print a line, add it to the history, and pass it to the trackers."""
         print(text, flush=True)
         self.history.append(dict(metrics))
         for tracker in self._open_trackers:

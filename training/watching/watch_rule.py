@@ -1,4 +1,4 @@
-"""Definition of a rule: settings with an action, and a pure function of a training's history."""
+"""Definition of a rule: settings with an action, and a pure function of a run's history."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

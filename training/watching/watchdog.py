@@ -192,11 +192,13 @@ class Watch:
                 return
 
     def _publish_beat(self) -> None:
+        """Write this rank's process, host, step and the time into the store."""
         me = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time(),
               "local_rank": self._ranks.local_rank, "step": self.step()}  # fmt: skip
         self._store.set(f"{self._attempt.number}/rank-{self._ranks.rank}", json.dumps(me))
 
     def _publish_end(self, reason: str, *, lost: bool = False) -> None:
+        """Write into the store how this rank ended; ``lost``: because of another rank."""
         end = json.dumps({"reason": reason, "lost": lost})
         with suppress(dist.DistError):  # rank 0 may already be gone, and the store with it
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)

@@ -1,6 +1,6 @@
-"""Weights that a training begins with: fresh ones, those of a base model, or those of a checkpoint.
+"""Weights that training begins with: fresh ones, those of a base model, or those of a checkpoint.
 
 ``initial/`` builds a model on meta and computes its initial values, ``finetuning/`` has base models
-and adapters, ``starting_weights.py`` reads what the recipe names. Every byte of this code counts
-for the training's identity.
+and adapters, ``starting_weights.py`` reads what the recipe names. Every byte of this code affects
+a training run's identity.
 """

@@ -1,6 +1,6 @@
-"""Start a training from weights that are not fresh; this is always an explicit setting.
+"""Start training from weights that are not fresh; this is always an explicit setting.
 
-Without that setting a training resumes only its own checkpoints (``training.identity``). To
+Without that setting a training run resumes only its own checkpoints (``training.identity``). To
 continue from other code, with another schedule or on other data, or to begin with a registered
 model, the recipe sets ``train.start_from``. No torch here, because recipes are checked with this
 module.
@@ -23,7 +23,7 @@ from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
 BASE, BASE_MODEL = "base", "base_model"
-"""Input channels of the evaluation: the model that a training started from, and the baseline
+"""Input channels of the evaluation: the model that a training run started from, and the baseline
 model that was made from it.
 """
 DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
@@ -41,8 +41,8 @@ class StartFrom(BaseModel):
     checkpoint: str | None = Field(
         default=None, pattern=URI + r"/?$", examples=["s3://my-bucket/run/checkpoints"]
     )
-    """S3 URI of another training's checkpoint (…/checkpoints/<key>/<identity>/step-00000500), or of
-    its folder, of which the newest is used. The training goes on at its step, with weights,
+    """S3 URI of another training run's checkpoint (…/checkpoints/<key>/<identity>/step-00000500),
+    or of its folder, of which the newest is used. The training continues at its step, with weights,
     optimizer state and averages, by the schedule that the settings give now."""
 
     may_differ: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class StartFrom(BaseModel):
         default=None, pattern=URI + r"/?$", examples=["s3://my-bucket/run/model.tar.gz"]
     )
     """S3 URI of the model's model.tar.gz, or of the folder with its files, if the registry need not
-    be asked or does not hold the model."""
+    be queried or does not contain the model."""
 
     hugging_face: str | None = Field(
         default=None, pattern=URI + r"/?$", examples=["s3://my-bucket/llama-3-8b"]
@@ -95,7 +95,7 @@ class StartFrom(BaseModel):
             package = f"model package {self.model_package}" if self.model_package else self.uri
             return f"begins at step 1 with the weights of {package}{hash_note}"
         differ = ", ".join(self.may_differ) or "nothing"
-        return f"goes on from checkpoint {self.checkpoint}, which may differ in {differ}"
+        return f"continues from checkpoint {self.checkpoint}, from which it may differ in {differ}"
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -111,8 +111,8 @@ class StartFrom(BaseModel):
             )
         if model and self.may_differ:
             raise ValueError(
-                f"may_differ {', '.join(self.may_differ)} is for checkpoint: a training that "
-                "begins with a model begins at step 1, and may differ in anything"
+                f"may_differ {', '.join(self.may_differ)} is for checkpoint: a run that "
+                "starts from a model begins at step 1, and may differ in anything"
             )
         if self.model_sha256 and not model:
             raise ValueError(
@@ -168,7 +168,7 @@ class Start:
 
 
 def read_start(text: str) -> StartFrom | None:
-    """Parse the hyperparameter ``start_from``; empty for fresh weights."""
+    """Parse the hyperparameter ``start_from``; return None if it is empty: fresh weights."""
     return parse_hyperparameter(StartFrom, "start_from", text) if text else None
 
 
@@ -187,6 +187,7 @@ def open_start(start_from: StartFrom, channel: Path) -> Start:
 
 
 def _open_model(start_from: StartFrom, channel: Path) -> Start:
+    """Open the model in the channel, and check its SHA-256 if one is expected."""
     if start_from.hugging_face:
         if not hugging_face_folder.is_folder(channel):
             names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
@@ -213,7 +214,7 @@ def _open_model(start_from: StartFrom, channel: Path) -> Start:
 
 
 def _find_newest(start_from: StartFrom, channel: Path) -> Start:
-    """Return the checkpoint in the channel, or the newest one if it is a training's folder.
+    """Return the checkpoint in the channel, or the newest one in a training run's folder.
 
     Its files are hashed later.
     """
@@ -226,7 +227,8 @@ def _find_newest(start_from: StartFrom, channel: Path) -> Start:
     damage = ""
     for folder in folders:
         try:
-            # The channel's folder is not named after a step, unlike those in a training's folder.
+            # The channel's folder is not named after a step, unlike those in a training run's
+            # folder.
             metadata = marker.load_marker(folder, check_name=folder != channel)
         except DamagedMarkerError as error:
             damage = damage or f" ({folder.name}: {error})"
@@ -234,13 +236,13 @@ def _find_newest(start_from: StartFrom, channel: Path) -> Start:
         if metadata.lineage is None:
             raise TrainingError(
                 f"start_from.checkpoint {start_from.checkpoint}: its {marker.NAME} does not say "
-                "what it was trained with; begin with its registered model "
-                "(start_from.model_package), or train anew"
+                "what it was trained with; start from its registered "
+                "model (start_from.model_package), or train again"
             )
         return Start(start_from, folder, metadata=metadata)
     names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
     raise TrainingError(
-        f"start_from.checkpoint {start_from.checkpoint}: holds no checkpoint with a whole "
+        f"start_from.checkpoint {start_from.checkpoint}: holds no checkpoint with a complete "
         f"{marker.NAME}{damage}, but {json.dumps(names)}; name a folder that holds step-…, or one "
         "such folder"
     )
@@ -270,8 +272,8 @@ def _list_phases(parts: Parts, step: int) -> list[dict[str, Any]] | None:
 
 
 def check_differences(start: Start, parts: Parts) -> dict[str, str]:
-    """Return a mapping of each part that differs from the checkpoint's training to a description of
-    how.
+    """Check what differs from the checkpoint's training run; return a description of each
+    difference, by part.
 
     Raises:
         TrainingError: there is a difference that ``may_differ`` does not name.
@@ -292,7 +294,7 @@ def check_differences(start: Start, parts: Parts) -> dict[str, str]:
         names = sorted({name.partition(".")[0] for name in refusals})
         raise TrainingError(
             f"start_from.checkpoint {start.start_from.checkpoint} is of another training: "
-            f"{'; '.join(refusals.values())}; set it as it was there, or add "
+            f"{'; '.join(refusals.values())}; set it as in that one, or add "
             f"{', '.join(names)} to train.start_from.may_differ"
         )
     return differences

@@ -91,7 +91,7 @@ class Packing(Protocol):
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
         """Yield the same as ``Workload.examples``, without torch. Optional.
 
-        ``WorkloadSpec.summarised`` says that it exists.
+        ``WorkloadSpec.has_summary`` says that it exists.
         """
 
 
@@ -101,7 +101,7 @@ class Workload(Protocol):
     packing: Packing
 
     by_batch: bool
-    """True if another micro_batch makes it another training: the model draws torch's random
+    """True if the trained weights depend on micro_batch: the model draws torch's random
     numbers by other means than torch's modules (``functional.dropout``), or a sample's loss
     depends on the other samples in the micro-batch (InfoNCE). Optional, default False.
     """
@@ -285,7 +285,7 @@ class Workload(Protocol):
         """
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
-        """Return the spec's metrics of the rows that ``scores`` gave, with standard errors over
+        """Return the spec's metrics of the rows that ``scores`` yielded, with standard errors over
         groups.
 
         Args:
@@ -302,8 +302,8 @@ class Workload(Protocol):
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Return a mapping of baseline to metric to value on the test split, fitted on ``limit``
-        train units.
+        """Return each baseline's metrics on the test split, ``{baseline: {metric: value}}``; the
+        baselines are fitted on ``limit`` train units.
         """
 
     def baseline_scores(
@@ -404,13 +404,14 @@ def _load_attribute(name: str, part: str, attribute: str) -> Any:
     if not hasattr(module.Workload, "derive_spec"):
         raise TrainingError(
             f"workload {name!r}: {package} has a Workload and no {attribute}; derive the Workload "
-            f"from training.workloads.simple.Simple, or write {attribute}"
+            f"from training.workloads.simple.Simple, or define {attribute}"
         )
     derived_spec: WorkloadSpec = module.Workload.derive_spec()
     return derived_spec if attribute == "SPEC" else module.Workload.derive_packing()
 
 
 def _import_part(name: str, module: str, part: str) -> ModuleType:
+    """Import a workload's module; raise TrainingError if it does not exist."""
     package = module.removesuffix(f".{part}")
     try:
         return import_module(module)

@@ -1,7 +1,7 @@
 """The packing derived from the columns alone: a record is a sample, a column one of its fields.
 
 ``number``     as a number of the column's ``dtype``; a missing one as NaN (integers have none)
-``list``       as an array of such numbers, of the column's ``length`` or of any
+``list``       as an array of such numbers, of the column's ``length``, or of any length
 ``timestamp``  as microseconds since 1970, int64
 ``category``   as 64 bits that identify the value (``hash_values``)
 ``text``       as its UTF-8 bytes, uint8, of any number
@@ -104,8 +104,8 @@ def _limit_column(name: str, column: Column) -> Column:
     if column.kind == "number" and dtype.kind != "f" and not column.required:
         raise TrainingError(
             f"column {name}: Column('number', required=False, dtype='{dtype}') has no value for a "
-            "missing number; leave out required=False, and records without one are bad, or give it "
-            "dtype='float32', where a missing one is NaN"
+            "missing number; leave out required=False, so that records without one are rejected, "
+            "or give it dtype='float32', where a missing one is NaN"
         )
     return replace(column, limit=min(column.limit, TOO_LARGE)) if dtype == np.float32 else column
 
@@ -115,6 +115,7 @@ def _pack_number(packing: Packing, name: str, values: pa.Array) -> Samples:
 
 
 def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
+    """Pack lists as rows of fixed length, or as values with offsets."""
     numbers = _convert_numbers(packing, name, values.flatten())
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     shape = packing.fields[name].shape
@@ -140,8 +141,8 @@ def _convert_numbers(packing: Packing, name: str, numbers: pa.Array) -> np.ndarr
         value = numbers[integers.is_null().to_pylist().index(True)].as_py()
         kind = packing.columns[name].kind
         raise DataError(
-            f"column {name}: {value} is not a valid {dtype} (None, nan: a missing value); mend the "
-            f"data, or give the column another dtype, as {name}: Column('{kind}', dtype='float32')"
+            f"column {name}: {value} is not a valid {dtype} (None, nan: a missing value); correct "
+            f"the data, or give the column another dtype: {name}: Column('{kind}', dtype='float32')"
         )
     return integers.to_numpy()
 

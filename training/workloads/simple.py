@@ -63,7 +63,8 @@ class Simple(Complete):
     """Type of ``workload.config``, and so of ``self.config``."""
 
     better: Mapping[str, Literal["lower", "higher"]] = {"loss": "lower"}
-    """Metrics of ``measure`` to their better values. The first one is the primary metric."""
+    """Which values of each metric of ``measure`` are better. The first one is the primary metric.
+    """
 
     fitted_baselines: tuple[Literal["constant"], ...] = ()
     """Baselines to fit. ``constant``: the same outputs for every sample, those with the lowest loss
@@ -83,8 +84,8 @@ class Simple(Complete):
         super().__init_subclass__(**kwargs)
         if "answer" in vars(cls):
             raise TrainingError(
-                f"{cls.__module__}: Workload has answer(model, request), which nothing calls any "
-                "more; write answers(model, requests), which returns a list of answers"
+                f"{cls.__module__}: Workload has answer(model, request), which is no longer "
+                "called; implement answers(model, requests), which returns a list of answers"
             )
 
     @classmethod
@@ -93,7 +94,7 @@ class Simple(Complete):
         """Return the ``SPEC`` of a module that does not define one.
 
         Samples depend on settings only if the module defines a packing. With columns alone, a
-        change of settings does not cause a new sharding.
+        change of settings does not require sharding again.
         """
         optional = not any(field.is_required() for field in cls.settings.model_fields.values())
         has_packing = hasattr(sys.modules[cls.__module__], "Packing")
@@ -134,7 +135,7 @@ class Simple(Complete):
     def measure(
         self, outputs: "Tensor", batch: "Batch"
     ) -> "Mapping[str, Tensor | tuple[Tensor, Tensor]]":
-        """Return metric to the value of each sample, (n,), or to (sum, weight) of each.
+        """Return each metric's value for each sample, (n,), or its (sum, weight) for each.
 
         Default: ``loss``, the loss of each sample divided by its units.
         """

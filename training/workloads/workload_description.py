@@ -51,10 +51,10 @@ class WorkloadSpec:
     """Type of its settings. Unknown fields must be errors (``extra="forbid"``)."""
 
     metrics: Mapping[str, Literal["lower", "higher"]]
-    """Metric of the evaluation to its better values."""
+    """Which values of each metric of the evaluation are better."""
 
     ranges: Mapping[str, float] = field(default_factory=dict)
-    """Metric to the largest difference of two values that an example can have, such as 1 for an
+    """For a metric, the largest difference of two values that an example can have, such as 1 for an
     accuracy. If each example is its own group, the gate's verdict then holds for any
     distribution."""
 
@@ -70,11 +70,12 @@ class WorkloadSpec:
     them, with the uncertainty."""
 
     packed_with: tuple[str, ...] | None = None
-    """Settings that the samples depend on. A change of other settings does not cause a new
-    sharding. These settings must form a valid configuration by themselves. None: all settings."""
+    """Settings that the samples depend on. A change of other settings does not require
+    sharding again. These settings must form a valid configuration by themselves. None: all
+    settings."""
 
     refuse_split: Callable[[Any, int, int], str | None] = lambda config, tensor, pipeline: (
-        "its model is made for no split: set tensor_parallel and pipeline_parallel to 1"
+        "its model cannot be split: set tensor_parallel and pipeline_parallel to 1"
         if tensor * pipeline > 1
         else None
     )
@@ -82,7 +83,7 @@ class WorkloadSpec:
     split over them, or None if it can."""
 
     refuse_layout: Callable[[Any, "Layout"], str | None] = lambda config, layout: (
-        "its sequences are not shared by ranks: set context_parallel to 1"
+        "its sequences cannot be shared by ranks: set context_parallel to 1"
         if layout.context_parallel > 1
         else None
     )

@@ -1,4 +1,4 @@
-"""Advise machines and a layout for a training, with its time, memory and cost.
+"""Recommend machines and a layout for a training run, with its time, memory and cost.
 
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
@@ -136,7 +136,7 @@ def main(
     max_nodes: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100_000, help="Largest number of instances; default: 64, of a recipe's 16."
+            min=1, max=100_000, help="Largest number of instances; default: 64, or 16 for a recipe."
         ),
     ] = None,
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances.")] = False,
@@ -148,7 +148,7 @@ def main(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead: a training per line, as JSON; prints time, rate and memory, as JSON.",
+            help="Instead: a training run per line, as JSON; prints time, rate and memory as JSON.",
         ),
     ] = None,
     learn_from: Annotated[
@@ -156,15 +156,15 @@ def main(
         typer.Option(
             "--calibrate",
             metavar="EXECUTION|all",
-            help="Instead: correct predictions by what an execution's trainings took.",
+            help="Instead: correct predictions by the times of an execution's training runs.",
         ),
     ] = None,
     setting: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --calibrate: the training's setting, as JSON; that of a training by "
-            "Trainyard's loop python -m pipelines.advise --calibrate reads from the job.",
+            help="With --calibrate: the training's setting, as JSON; for Trainyard's "
+            "own loop, python -m pipelines.advise --calibrate reads it from the job.",
         ),
     ] = None,
     *,
@@ -172,7 +172,7 @@ def main(
     setting_of: Callable[[Mapping[str, Any]], Setting] | None = None,
     conclude: Callable[[Advice], None] = lambda advice: None,
 ) -> None:
-    """Advise machines and a layout for a training.
+    """Recommend machines and a layout for a training run.
 
     An application may pass three arguments: ``subject`` returns the fields of the question;
     ``setting_of`` reads a job's setting; ``conclude`` is called with the advice after it was shown.
@@ -249,7 +249,7 @@ def _build_model_fields(
         batch = ADAPTED_BATCH if partial else TUNED_BATCH
     else:
         published_tokens = architecture.batch_tokens if architecture else None
-        # Rounded to a power of two, like the usual sizes of clusters.
+        # Rounded to a power of two, like the typical sizes of clusters.
         batch = 2 ** max(0, round(log2((published_tokens or BATCH_TOKENS) / model.sequence)))
     return {
         "model": model,
@@ -297,7 +297,7 @@ def _make_setting(
 
 
 def _read_setting(place: Path) -> Setting:
-    """Read the setting of the training to learn from, for jobs from which it cannot be read."""
+    """Read from a file the setting of the run to learn from, for jobs that do not contain it."""
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -328,7 +328,7 @@ def _choose_tokens(text: str | None, model: Model | None) -> float:
 
 
 def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return the question's fields that correct predictions by the user's own trainings.
+    """Return the question's fields that correct predictions by the user's own training runs.
 
     They are empty if the working directory has no calibration.
     """
@@ -339,7 +339,7 @@ def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
         return {}
     return {
         "time": corrections.time,
-        "learned": f"Corrected by trainings of your own: {summary} ({measured_corrections.PLACE})",
+        "learned": f"Corrected by your own training runs: {summary} ({measured_corrections.PLACE})",
     }
 
 

@@ -1,4 +1,4 @@
-"""Answer a waiting callback step, e.g. an approval; without a token, list them.
+"""Answer a waiting callback step, e.g. an approval; without a token, list the waiting ones.
 
 trainyard callback                                   list the waiting steps
 trainyard callback TOKEN --succeed [--output k=v]    it succeeded, with these output parameters
@@ -32,7 +32,7 @@ def main(
         typer.Option(metavar="NAME=VALUE", help="An output parameter, with --succeed."),
     ] = None,
 ) -> None:
-    """Answer a waiting callback step, e.g. an approval; without a token, list them."""
+    """Answer a waiting callback step, e.g. an approval; without a token, list the waiting ones."""
     if token is None:
         return _list()
     if fail is not None and output:
@@ -42,11 +42,12 @@ def main(
         if fail is None
         else execution.report_failure(token, fail)
     )
-    console.print(f"answered; {arn} goes on", highlight=False)
+    console.print(f"answered; {arn} continues", highlight=False)
 
 
 @serve_local_state()
 def _list() -> None:
+    """Print the callback steps that wait for an answer."""
     callbacks = list(execution.iter_waiting_callbacks())
     for callback in callbacks:
         since = f" since {callback.since:%Y-%m-%d %H:%M}" if callback.since else ""
@@ -54,4 +55,4 @@ def _list() -> None:
         line = f"{callback.token}  {callback.step}{since}  {callback.execution}{stopping}"
         console.print(line, highlight=False, markup=False)
     if not callbacks:
-        console.print("no callback step waits")
+        console.print("no callback step is waiting")

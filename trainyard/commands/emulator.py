@@ -41,7 +41,8 @@ PythonOption = Annotated[
     Path, typer.Option("--python", help="The interpreter that stands in for container images.")
 ]
 InternetOption = Annotated[
-    bool, typer.Option("--internet", help="Let jobs reach the internet, by pasta or slirp4netns.")
+    bool,
+    typer.Option("--internet", help="Let jobs reach the internet, through pasta or slirp4netns."),
 ]
 KeepOption = Annotated[
     float,
@@ -57,7 +58,7 @@ IamOption = Annotated[
     Mode,
     typer.Option(
         "--iam",
-        help="Whom IAM's policies hold: derived, the roles of our template; enforce, everyone; "
+        help="Whom IAM's policies apply to: derived, the roles of our template; enforce, everyone; "
         "warn, everyone, but only log; off, nobody.",
     ),
 ]
@@ -69,13 +70,13 @@ ContainersOption = Annotated[
     ContainerMode | None,
     typer.Option(
         "--containers",
-        help="auto: in podman or docker runs what this Python cannot stand in for; always: every "
-        "job, in its very image; never.",
+        help="auto: run in podman or docker what this Python cannot stand in for; always: run "
+        "every job in its own image; never.",
         show_default="auto",
     ),
 ]
 ConsoleOption = Annotated[
-    bool, typer.Option("--console", help="Show it in the browser: trainyard console beside it.")
+    bool, typer.Option("--console", help="Also run trainyard console, to show it in the browser.")
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every request on stderr.")]
 
@@ -106,7 +107,7 @@ def main(
         for name, value in endpoint.env.items():
             print(f"export {name}={shlex.quote(value)}")
         sys.stdout.flush()
-        people.print(f"emulator on {endpoint.url}; give a shell the lines above; Ctrl-C stops it")
+        people.print(f"emulator on {endpoint.url}; run the lines above in a shell; Ctrl-C stops it")
         with _run_console(endpoint) if console else contextlib.nullcontext():
             stop_event.wait()
 
@@ -128,6 +129,7 @@ def _run_console(endpoint: Endpoint) -> Iterator[None]:
 
 
 def _find_foreign_settings(endpoint: Endpoint) -> list[str]:
+    """Return the environment variables that would override the emulator's."""
     return list_foreign_variables(os.environ, endpoint.env)
 
 
@@ -150,6 +152,7 @@ def serve_endpoint(
         logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
 
     def prepare(state: Path, objects: ObjectStore) -> None:
+        """Prune the state before it is served, and print what was removed."""
         for line in prune_to_size(state, objects, keep_gb):
             people.print(line)
 

@@ -28,7 +28,7 @@ DIFFERENT = 2
 
 def main(
     first: Annotated[str, typer.Argument(help="A definition's JSON file, or a pipeline's name.")],
-    second: Annotated[str, typer.Argument(help="The other one.")],
+    second: Annotated[str, typer.Argument(help="The other definition or pipeline.")],
     parameter: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE for both executions.")
     ] = None,
@@ -37,7 +37,10 @@ def main(
     ] = None,
     static: Annotated[bool, typer.Option("--static", help="Execute nothing.")] = False,
     twice: Annotated[
-        bool, typer.Option("--twice", help="Execute the first twice; leave out what differs then.")
+        bool,
+        typer.Option(
+            "--twice", help="Execute the first twice; ignore what differs between the two."
+        ),
     ] = False,
     python: PythonOption = OWN_PYTHON,
     region: RegionOption = None,
@@ -62,13 +65,14 @@ def main(
 
 
 def _read(text: str, region: str | None) -> str:
+    """Return the definition in a file, or of the deployed pipeline with this name."""
     if Path(text).exists() or text.endswith(".json"):
         return read_definition(Path(text))
     return find_deployed_pipeline(text, region).state.definition
 
 
 def format_answer(answer: Answer) -> list[str]:
-    """Return the answer as lines for people."""
+    """Return the answer as human-readable lines."""
     if cause := answer.cause:
         # If the cause belongs to no step, its empty name would leave two spaces.
         texts = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]

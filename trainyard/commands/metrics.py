@@ -46,8 +46,8 @@ def _find_emulator() -> tuple[str, str]:
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
     if address.hostname not in HOSTS or not secret:
         raise ServiceError(
-            "AWS_ENDPOINT_URL: names no emulator on this machine; give this shell the lines that "
-            "trainyard emulator prints"
+            "AWS_ENDPOINT_URL: names no emulator on this machine; run the lines that trainyard "
+            "emulator prints in this shell"
         )
     return address.netloc, secret
 

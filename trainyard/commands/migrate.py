@@ -1,4 +1,4 @@
-"""Propose SDK v3's code of a pipeline script of SDK v2 as a diff, and prove it.
+"""Convert a pipeline script from SDK v2 to SDK v3, shown as a diff, and prove it equal.
 
 trainyard migrate my_pipeline.py [--write] [--prove --old-python PYTHON [--put s3://B/KEY=FILE]]
 
@@ -34,7 +34,9 @@ from trainyard.validate.all_checks import JsonOption
 def main(
     script: Annotated[Path, typer.Argument(help="A Python script that makes a pipeline.")],
     write: Annotated[bool, typer.Option("--write", help="Write the new code to SCRIPT.")] = False,
-    prove_: Annotated[bool, typer.Option("--prove", help="Run both, and compare.")] = False,
+    prove_: Annotated[
+        bool, typer.Option("--prove", help="Run both scripts, and compare their definitions.")
+    ] = False,
     old_python: Annotated[
         Path | None, typer.Option(help="A Python with sagemaker<3, for the old script.")
     ] = None,
@@ -48,11 +50,12 @@ def main(
         bool, typer.Option("--static", help="Compare as written; execute no definition.")
     ] = False,
     twice: Annotated[
-        bool, typer.Option("--twice", help="Execute the old twice; leave out what differs then.")
+        bool,
+        typer.Option("--twice", help="Execute the old twice; ignore what differs between the two."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose SDK v3's code of a pipeline script, say what remains, and prove it."""
+    """Convert a pipeline script to SDK v3, list what remains, and prove it equal."""
     try:
         old = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
@@ -83,6 +86,7 @@ def main(
 
 
 def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
+    """Return the result as the JSON object that --json prints."""
     rows = {
         "remaining": migration.remaining,
         "without_loss": migration.without_loss,
@@ -103,7 +107,7 @@ def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
 def _format_migration(
     script: Path, old: str, migration: Migration, calls: Fit, answer: Answer | None
 ) -> Iterator[str]:
-    """Yield the result as lines for people: the diff, the remarks and the proof."""
+    """Yield the result as human-readable lines: the diff, the remarks and the proof."""
     names = f"a/{script.name}", f"b/{script.name}"
     yield from difflib.unified_diff(
         old.splitlines(), migration.code.splitlines(), *names, lineterm=""
@@ -117,14 +121,14 @@ def _format_migration(
             code_text = " ".join(remark.construct.split())
             yield f"{title}: line {remark.line}: {code_text}: {remark.reason}"
     count = len(migration.remaining)
-    result = f"{count} remain" if count else "everything is moved"
+    result = f"{count} remain" if count else "everything is converted"
     if calls.unfit:
         result += f", {len(calls.unfit)} of {calls.calls} imports and calls do not fit"
     elif calls.sdk:
         result += f"; its {calls.calls} imports and calls fit {calls.sdk}"
     elif calls.calls:
-        result += "; not compared with SDK v3: none is installed, name a Python by --new-python"
+        result += "; not compared with SDK v3: none is installed; name a Python with --new-python"
     yield result
     if answer:
         yield from lines_of_answer(answer)
-        yield "both scripts ran at one moment: names of the time and of uuid4 are the same"
+        yield "both scripts ran with the same time and uuid4, so names made from them are equal"

@@ -35,7 +35,7 @@ from trainyard.permissions.policy_answer import (
 from trainyard.terminal import needs
 
 HEAD = """\
-# The roles around the pipeline {name}, derived from its definition. Do not edit; make it again with
+# The roles around the pipeline {name}, derived from its definition. Do not edit; regenerate with
 #   trainyard permissions ... --template
 """
 
@@ -47,7 +47,7 @@ def main(
     name: Annotated[str, typer.Option(help="With a file: the pipeline's name.")] = "",
     region: RegionOption = None,
     pipeline_role: Annotated[
-        str, typer.Option(metavar="ARN", help="With a file: its role's ARN.")
+        str, typer.Option(metavar="ARN", help="With a file: the pipeline role's ARN.")
     ] = "",
     role: RoleOption = None,
     job_role: JobRoleOption = None,

@@ -36,10 +36,10 @@ def main(
         bool, typer.Option(help="Print what would be removed, and remove nothing.")
     ] = False,
 ) -> None:
-    """Remove old executions and print their size; exit 1 if an emulator has it open."""
+    """Remove old executions and print their size; exit 1 if an emulator has the directory open."""
     console = Console(highlight=False, soft_wrap=True)
     if not (state / "s3").is_dir():
-        console.print(f"{state}: there is nothing")
+        console.print(f"{state}: there is no state of an emulator")
         return
     with closing(ObjectStore(state / "s3")) as store:
         set_aside(state)
@@ -50,4 +50,4 @@ def main(
     for unit in selection.units:
         creation_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.creation_time))
         console.print(f"{creation_time}  {unit.name}, {len(unit.jobs)} jobs")
-    console.print(selection.summarize("would go" if dry_run else "removed"))
+    console.print(selection.summarize("would be removed" if dry_run else "removed"))

@@ -55,7 +55,8 @@ def main(
     state: StateOption = STATE,
     python: PythonOption = OWN_PYTHON,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for executions that it leaves running.")
+        bool,
+        typer.Option("--wait/--no-wait", help="Wait for executions that COMMAND leaves running."),
     ] = True,
     put_: Annotated[
         list[str] | None,
@@ -81,7 +82,9 @@ def main(
         apply_environment(endpoint.env),
     ):
         if state == STATE:
-            people.print("to look at it meanwhile: trainyard console, watch or why, from here")
+            people.print(
+                "to look at it meanwhile, run trainyard console, watch or why in this folder"
+            )
         for line in put(create_client("s3"), puts):
             people.print(line, markup=False)
         start_time = datetime.now(UTC)
@@ -111,6 +114,7 @@ def _run(command: list[str]) -> int:
         return 127
 
     def pass_on(number: int, _: object) -> None:
+        """Pass a signal on to the child process."""
         # In a terminal, Ctrl-C reaches the child anyway; other signals do not.
         if number == signal.SIGTERM or not sys.stdin.isatty():
             child.send_signal(number)
@@ -147,7 +151,9 @@ def _wait_for_executions(start_time: datetime) -> int:
 
 
 def _print_failures(start_time: datetime) -> None:
-    """Print why executions started since ``start_time`` failed; the command often does not."""
+    """Print why executions started since ``start_time`` failed; the command often does not print
+    it.
+    """
     for execution in _iter_executions(create_client("sagemaker")):
         if (
             execution["StartTime"] >= start_time

@@ -27,7 +27,9 @@ StopOption = Annotated[
 
 
 def start_again(parameters: Mapping[str, str], rerun: RerunPlan | None, region: str | None) -> str:
-    """Start a pipeline again from one of its steps; return the new execution's ARN."""
+    """Start a pipeline again from one of its steps, print what is reused, and return the new
+    execution's ARN.
+    """
     assert rerun is not None  # noqa: S101 (the verb needs a step)
     for line in rerun.iter_explanations(parameters):
         console.print(line, highlight=False, markup=False)
@@ -44,7 +46,7 @@ def main(
     step: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="STEP", help="Run it and what depends on it; reuse the rest."
+            "--from", metavar="STEP", help="Run this step and what depends on it; reuse the rest."
         ),
     ] = None,
     execution: Annotated[
@@ -64,7 +66,7 @@ def main(
     start: Callable[[Mapping[str, str], RerunPlan | None, str | None], str] = start_again,
     follow: Callable[..., int] = lambda arn, parameters, **options: watch(arn, **options),
 ) -> None:
-    """Start a pipeline, or again from one of its steps with the results that it needs.
+    """Start a pipeline, or start it again from one of its steps and reuse the results it needs.
 
     An application may pass its own ``start``, which may also start a whole pipeline, and its own
     ``follow``, which watches the execution and does what comes after its end.

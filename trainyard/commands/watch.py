@@ -14,7 +14,7 @@ from trainyard.runs.live_watch import ANY, watch
 from trainyard.runs.run_display import Display
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
-PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks.")]
+PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two checks.")]
 
 
 @serve_local_state()

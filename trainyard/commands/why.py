@@ -36,7 +36,7 @@ def main(
     pipeline: NewestOfPipeline = None,
     text: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A log, or a failure reason, of elsewhere."),
+        typer.Option(metavar="FILE", help="A log, or a failure reason, from elsewhere."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object per failed step.")
@@ -80,7 +80,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise TrainyardError(f"--text {path}: {error.strerror}") from None
     if len(text) > LONGEST:
-        # The first line that is left is a piece of one.
+        # The first remaining line may be incomplete.
         text = text[-LONGEST:].partition(b"\n")[2]
-        print(f"--text {path}: only its last {LONGEST >> 20} MiB are looked at", file=sys.stderr)
+        print(f"--text {path}: only its last {LONGEST >> 20} MiB are examined", file=sys.stderr)
     return text.decode("utf-8", "backslashreplace")

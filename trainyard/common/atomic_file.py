@@ -22,9 +22,9 @@ LONGEST = 240  # characters of the target's name to keep in the draft's name, wh
 
 
 REMEDIES = {
-    errno.ENOSPC: "delete what is not needed there, or take a larger volume (a recipe's volume_gb)",
+    errno.ENOSPC: "delete what is not needed there, or use a larger volume (a recipe's volume_gb)",
     errno.EDQUOT: "delete what is not needed there, or have the quota raised",
-    errno.EFBIG: "raise the limit of a file's size (ulimit -f), or take another file system",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f), or use another file system",
 }
 """Error number of a failed write to what to do about it."""
 

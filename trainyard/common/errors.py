@@ -10,7 +10,7 @@
     ├── TrainingError         training cannot start or continue (settings, NaN, checkpoint)
     │   └── LostRankError     another rank has failed; a restart continues the training
     ├── GateError             the gate cannot be evaluated on what it was given
-    ├── ForesightError        a training's time, memory or cost cannot be predicted
+    ├── ForesightError        a training run's time, memory or cost cannot be predicted
     └── EmulatorError         the emulator cannot start or cannot run a job
 
 A message names the file, field or step, the value, what was expected, and the fix.
@@ -70,7 +70,7 @@ class GateError(TrainyardError):
 
 
 class ForesightError(TrainyardError):
-    """A training cannot be predicted. The message says why, but does not name the training."""
+    """A training run cannot be predicted. The message says why, but does not name the run."""
 
 
 class EmulatorError(TrainyardError):

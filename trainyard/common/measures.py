@@ -76,32 +76,35 @@ def _make_outcome_sources(word: str) -> tuple[Source, ...]:
 
 
 OF_SERVICE = (
-    Measure("trainyard_executions_total", "counter", "Executions that began, and that ended so",
+    Measure("trainyard_executions_total", "counter", "Executions, by outcome",
             _make_outcome_sources("Execution"), _PIPELINE),
     Measure("trainyard_execution_duration_seconds", "summary", "How long executions took",
             (Source(PIPELINES, "ExecutionDuration", 1e-3),), _PIPELINE),
-    Measure("trainyard_steps_total", "counter", "Steps that began, and that ended so",
+    Measure("trainyard_steps_total", "counter", "Steps, by outcome",
             _make_outcome_sources("Step"), _STEP),
     Measure("trainyard_step_duration_seconds", "summary", "How long steps took",
             (Source(PIPELINES, "StepDuration", 1e-3),), _STEP),
     Measure("trainyard_endpoint_invocations_total", "counter", "Requests to endpoints",
             (Source(ENDPOINTS, "Invocations"),), _ENDPOINT),
     Measure("trainyard_endpoint_invocations_per_instance_total", "counter",
-            "Requests over the instances that shared them",
+            "Requests per instance of the variant",
             (Source(ENDPOINTS, "InvocationsPerInstance"),), _ENDPOINT),
     Measure("trainyard_endpoint_errors_total", "counter", "Requests that were not answered",
             (Source(ENDPOINTS, "Invocation4XXErrors", labels={"class": "4xx"}),
              Source(ENDPOINTS, "Invocation5XXErrors", labels={"class": "5xx"})), _ENDPOINT),
     Measure("trainyard_endpoint_latency_seconds", "summary", "How long containers took to answer",
             (Source(ENDPOINTS, "ModelLatency", 1e-6),), _ENDPOINT),
-    Measure("trainyard_endpoint_overhead_seconds", "summary", "How long the service took beside",
+    Measure("trainyard_endpoint_overhead_seconds", "summary", "Time that the service itself added",
             (Source(ENDPOINTS, "OverheadLatency", 1e-6),), _ENDPOINT),
 )  # fmt: skip
 """Measures of pipelines and endpoints. The emulator serves them; on AWS they are in CloudWatch."""
 
 
 def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "") -> Measure:
-    """Return a measure of metric lines. With several keys, each key's name is a label ``part``."""
+    """Return a measure of the metric lines of a training job.
+
+    With several keys, each key's name is a label ``part``.
+    """
     sources = tuple(
         Source(TRAINING, metric or f"train:{key}", scale,
                {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {})
@@ -116,35 +119,35 @@ RULES = (
     *("loss_not_falling", "stalled_rank"),
 )
 OF_TRAINING = (
-    _train("step", "Optimizer steps that are done", "step"),
+    _train("step", "Completed optimizer steps", "step"),
     _train("loss", "Loss of the last logged step", "loss"),
     _train("validation_loss", "Loss on the validation split", "validation_loss",
            metric="validation:loss"),
     _train("learning_rate", "Learning rate", "learning_rate"),
     _train("gradient_norm", "L2 norm of the gradient before clipping", "grad_norm"),
-    _train("loss_scale", "What a loss in float16 is multiplied by", "loss_scale"),
-    _train("skipped_steps", "Steps left out because float16 overflowed", "skipped_steps"),
-    _train("samples_per_second", "Samples a second, all ranks", "samples_per_second"),
-    _train("units_per_second", "Tokens or rows a second, all ranks", "units_per_second"),
-    _train("rank_units_per_second", "Tokens or rows a second and rank",
+    _train("loss_scale", "Factor by which a float16 loss is multiplied", "loss_scale"),
+    _train("skipped_steps", "Steps skipped because float16 overflowed", "skipped_steps"),
+    _train("samples_per_second", "Samples per second, all ranks", "samples_per_second"),
+    _train("units_per_second", "Tokens or rows per second, all ranks", "units_per_second"),
+    _train("rank_units_per_second", "Tokens or rows per second and rank",
            "units_per_second_per_rank"),
     _train("step_seconds", "Seconds of a step", "step_seconds"),
     _train("part_seconds", "Seconds of a step that go into each part",
            *(f"{part}_seconds" for part in PARTS)),
-    _train("straggler_ratio", "The slowest rank's own work over the median's", "straggler_ratio"),
-    _train("straggler_rank", "Which rank that is", "straggler_rank"),
-    _train("data_stall_ratio", "Share of the time that waits for data", "data_stall"),
+    _train("straggler_ratio", "Slowest rank's own work over the median", "straggler_ratio"),
+    _train("straggler_rank", "Number of the slowest rank", "straggler_rank"),
+    _train("data_stall_ratio", "Share of the time spent waiting for data", "data_stall"),
     _train("flops_utilisation_ratio", "Model FLOPs utilisation", "mfu"),
-    _train("memory_bytes", "Most memory of a rank so far", "memory_mb", scale=1e6),
+    _train("memory_bytes", "Maximum memory of a rank so far", "memory_mb", scale=1e6),
     _train("update_ratio", "Update over weights, median of the matrices", "update_ratio"),
-    _train("unsaved_steps", "Steps in no checkpoint", "unsaved_steps"),
-    _train("checkpoint_failures", "Saves that failed since the last whole checkpoint",
+    _train("unsaved_steps", "Steps since the last checkpoint", "unsaved_steps"),
+    _train("checkpoint_failures", "Saves that failed since the last complete checkpoint",
            "checkpoint_failures"),
-    Measure("trainyard_train_watch_findings_total", "counter", "How often a watch rule has spoken",
+    Measure("trainyard_train_watch_findings_total", "counter", "Findings of each watch rule",
             tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule})
                   for rule in RULES)),
 )  # fmt: skip
-"""Measures of a training. They are only in CloudWatch, because a job cannot be queried directly."""
+"""Measures of a training job. They are only in CloudWatch, because a job cannot be queried."""
 
 ALL = (*OF_SERVICE, *OF_TRAINING)
 

@@ -60,12 +60,13 @@ def count_cores(quota: Path = QUOTA) -> int:
 # Exclude long-lived objects from garbage collection.
 #
 # torch with its compiler has some 300,000 objects. Scanning them while torch is imported, and again
-# when the process ends, takes about one second of CPU time: a quarter of that of a small training.
+# when the process ends, takes about one second of CPU time: a quarter of that of a small training
+# run.
 
 
 @contextlib.contextmanager
 def exclude_from_gc() -> Iterator[None]:
-    """Exclude all objects that exist at the end of the block from garbage collection, for good.
+    """Exclude all objects that exist at the end of the block from garbage collection, permanently.
 
     There is also no garbage collection during the block.
     """

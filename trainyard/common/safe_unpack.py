@@ -48,7 +48,7 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
-    """Create the links, each one after its target exists; ``files`` are those that exist."""
+    """Create the links, each one after its target exists; ``files`` has the existing ones."""
     while ready := {
         name: resolution for name in links if (resolution := _resolve_link(links, name, files))
     }:

@@ -31,11 +31,11 @@ Result = TypeVar("Result")
 CACHE_SIZE = 4_096  # maximum number of cached responses; the least recently used is dropped first
 
 EMULATOR, AWS = 0.5, 5.0
-"""Seconds for which a response is reused. AWS throttles clients that call it more often for long.
+"""Seconds for which a response is reused. AWS throttles clients that keep calling it more often.
 """
 
 SERVICES = ("sagemaker", "logs", "s3", "cloudwatch", "sts")
-THREADS = 8  # number of reads at a time, in the background or for one page
+THREADS = 8  # maximum number of concurrent reads, in the background or for one page
 A_DAY = 86_400.0  # seconds for which a response that never changes is reused
 # Not A_DAY as for other things that have ended, because an ended execution may be retried.
 SETTLED_SECONDS = 5.0  # seconds for which the response about an ended execution is reused
@@ -52,7 +52,7 @@ def run_title(pipeline: str, name: str, start_time: datetime | None, execution: 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An execution's state at one moment."""
+    """An execution's state at one time."""
 
     described: dict[str, Any]  # response of DescribePipelineExecution
     steps: tuple[Step, ...]
@@ -112,7 +112,7 @@ class Account:
         return service_client
 
     def connect(self) -> None:
-        """Create all clients for the current environment. Later changes of it have no effect."""
+        """Create all clients for the current environment. Later changes to it have no effect."""
         for service in SERVICES:
             getattr(self, service)
 
@@ -251,7 +251,7 @@ class Account:
     def describe_charged(self, step: Step) -> dict[str, Any]:
         """Return the description of what the step is charged for.
 
-        It is that of its job, or of its tuning job with all training jobs, or {} if it has none.
+        That is its job, or its tuning job with all training jobs; {} if it has neither.
         """
         if (name := step.tuning_job) is None:
             return self.read_job(step)
@@ -267,7 +267,7 @@ def find_account() -> Account:
 
 
 def _format_operation(operation: str, request: Mapping[str, Any]) -> str:
-    """Return the words for an operation in a message, such as ``describe pipeline churn``."""
+    """Return an operation as words for a message, such as ``describe pipeline churn``."""
     return " ".join([*operation.split("_"), *map(str, request.values())])
 
 
@@ -310,11 +310,13 @@ def make_page_response(
         return Response(status=304)
 
     def render_live(name: str) -> Markup:
+        """Return a fragment whose HTML the browser replaces when it changes."""
         # The HTML was rendered, and escaped, by a template.
         inner = Markup(fragments[name])
         return Markup('<div id="{}" data-live="{}">{}</div>').format(name, _hash_html(inner), inner)
 
     def render_still(name: str) -> Markup:
+        """Return a fragment that the browser does not replace."""
         return Markup(fragments[name])
 
     html = render_template(

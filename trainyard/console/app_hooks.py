@@ -27,7 +27,7 @@ class Panel:
     """A part of an execution's page, and of related pages."""
 
     reads: Mapping[str, Reader]
-    """Name to the function that reads it. Panels with the same name share the data."""
+    """Name of the data to the function that reads them. Panels with the same name share them."""
 
     html: Callable[[Mapping[str, Any]], str]
     """Function from the data by name to the panel's HTML, empty if there is nothing to show. The
@@ -58,7 +58,7 @@ def read_panels(
 def create_environment(folder: Path, **filters: Callable[..., Any]) -> Environment:
     """Return a Jinja environment for the templates in ``folder``; inserted values are escaped.
 
-    It has the console's filters, and the filter ``embed_svg(description)``.
+    It has the console's filters, and the filter ``image(description)``, which is :func:`embed_svg`.
     """
     environment = Environment(
         loader=FileSystemLoader(folder),

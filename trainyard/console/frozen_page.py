@@ -40,7 +40,8 @@ def render_page(arn: str, panels: Panels = (METRICS,), region: str | None = None
     if address is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
-    # Put under the key of ``Account.find_execution``, which would ask for the pipeline's ARN first.
+    # Cached under the key of ``Account.find_execution``, which would first ask for the pipeline's
+    # ARN.
     account.read_cached(
         ("execution", *address.values()), lambda: account.open_execution(arn), A_DAY
     )

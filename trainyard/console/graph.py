@@ -25,7 +25,7 @@ WORDS: Mapping[str, str] = {
     "NotRun": "not run",
     "Waiting": "waits for an answer",
 }
-"""Status that the service does not have to its text on the pages."""
+"""Text on the pages for each status that the service does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Flow:
 
 
 def build_flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]) -> Flow:
-    """Return the steps of a definition in an execution with that status.
+    """Return the steps of a definition with their statuses in an execution, and their edges.
 
     Args:
         document: the definition.
@@ -207,7 +207,7 @@ NARROWEST, WIDEST = 150, 320
 """Minimum and maximum width of a box. The style sheet truncates longer titles with an ellipsis."""
 
 LETTER, SMALL, SIDE_WIDTH = 7.6, 6.2, 44
-"""Width of a letter of a title, of a letter of the line below it, and of all that is next to them.
+"""Width of a letter of a title, of a letter of the line below it, and of everything next to them.
 """
 
 TIME, BELOW = 14, 9  # number of letters, in that line, for the time and for ``cached``/``reused``

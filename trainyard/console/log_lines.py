@@ -164,8 +164,8 @@ def _make_host_key(stream: Stream) -> tuple[int, str]:
 
 
 LINE_LIMIT = 500  # lines on a page of a log when it is opened
-CUT = 2_000  # most characters shown of a line; the rest is behind a link
-PAGES = 40  # most requests for one page of the console: CloudWatch may answer with empty pages
+CUT = 2_000  # maximum characters shown of a line; the rest is behind a link
+PAGES = 40  # maximum requests for one page of the console: CloudWatch may answer with empty pages
 _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 
 
@@ -297,9 +297,10 @@ def _limit(count: int) -> int:
 def iter_events(
     account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield events in the given direction, of at most ``pages`` requests.
+    """Yield events in the direction of ``startFromHead``, from at most ``pages`` requests.
 
-    CloudWatch marks the end by repeating the token.
+    ``how`` has further arguments of GetLogEvents; ``pages`` None means no limit. CloudWatch marks
+    the end by repeating the token.
     """
     forth = how["startFromHead"]
     page_count = 0

@@ -1,7 +1,7 @@
 """The metrics of a training job: from its log, or from CloudWatch if that is too long or gone.
 
 The log is preferred because only there a value is next to its step: CloudWatch's metrics are means
-over a minute, by the time of day. The log is read in parts. A log of more than ``MOST`` characters
+over a minute, by time. The log is read in parts. A log of more than ``MOST`` characters
 is not read to its end; then CloudWatch's metrics are shown or, if there are none, the last values,
 which DescribeTrainingJob returns.
 """
@@ -71,7 +71,7 @@ class Metrics:
     """The metrics of one job that are known so far."""
 
     samples: dict[str, Samples] = field(default_factory=lambda: defaultdict(Samples))
-    """Name → values."""
+    """Values of each metric, by name."""
     counter: str = ""  # name of the counter in the samples' ``step``; empty if lines have none
     source: str = "log"  # source of the values: ``log``, ``CloudWatch`` or ``last values``
     until: float | None = None
@@ -174,7 +174,7 @@ class Reader:
                 yield events
 
     def _read_cloudwatch(self, job: Mapping[str, Any]) -> None:
-        """Replace the metrics by CloudWatch's: at most 500, which is the limit of one request.
+        """Replace the metrics with CloudWatch's: at most 500, which is the limit of one request.
 
         If CloudWatch has none, use the last values in the job's description.
         """
@@ -200,7 +200,7 @@ def describe_training(account: Account, job: str) -> dict[str, Any]:
 
 
 def read(account: Account, job: str) -> Metrics:
-    """Return the recent metrics of a training job. All callers share one reader."""
+    """Return the metrics of a training job that are known so far. All callers share one reader."""
     reader = account.read_cached(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
     is_ended = describe_training(account, job).get("TrainingJobStatus") in END_STATUSES
     is_done = is_ended and reader.metrics.until is None and reader.metrics.samples

@@ -22,7 +22,7 @@ from trainyard.runs.run_values import read_package_numbers, read_report_numbers
 EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
 NO_GROUP = "-"  # placeholder for the group in the addresses of packages without a group
-AT_ONCE = 50  # number of groups on the page of all, and of versions on a group's page: the newest
+AT_ONCE = 50  # maximum groups on the page of groups, and versions on a group's page; newest first
 NEWEST = {"SortBy": "CreationTime", "SortOrder": "Descending"}
 
 MOST = 60  # maximum number of metrics that are listed for one package
@@ -90,6 +90,7 @@ def read_package_metrics(account: Account, package: Mapping[str, Any]) -> dict[s
     registration_time = package.get("CreationTime")
 
     def report(uri: str) -> dict[str, float]:
+        """Return the numbers of the report at ``uri``, cached for 300 seconds."""
         key = ("models report", uri, registration_time)
         return account.read_cached(
             key, lambda: read_report_numbers(account.s3, uri, registration_time), 300
@@ -100,7 +101,7 @@ def read_package_metrics(account: Account, package: Mapping[str, Any]) -> dict[s
 
 
 def find_decision(package: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return (user, time) of the package's last change; the user is "" if AWS does not tell."""
+    """Return (user, time) of the package's last change; the user is "" if AWS returns none."""
     user = package.get("LastModifiedBy") or {}
     user_name = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
     return str(user_name), package.get("LastModifiedTime")
@@ -179,8 +180,8 @@ _HELD_OUT = re.compile(r"eval|valid|test|report", re.IGNORECASE)
 def rank_importance(name: str) -> tuple[int, bool, int]:
     """Return a sort key for a metric's name.
 
-    Metrics of quality come first, and settings and counts last. Then come held-out metrics before
-    those of the training, and shorter paths before longer ones.
+    Metrics of quality come first, and settings and counts last. Within each of these, held-out
+    metrics come before training metrics, and then shorter paths before longer ones.
     """
     rank = 2 if _SETTING.search(name) else 0 if _QUALITY.search(name) else 1
     return rank, not _HELD_OUT.search(name), name.count(".")
@@ -197,7 +198,7 @@ class Outcome:
 
     metric: str = ""  # name of the main metric
     value: float | None = None
-    champion: float | None = None  # value of that metric of the champion at that time
+    champion: float | None = None  # the champion's value of that metric at that time
     verdict: str = ""  # ``pass`` or ``reject`` of a gate, or ``registered``
     cost: Cost | None = None
 
@@ -248,7 +249,7 @@ def read_outcome(account: Account, pipeline: str, execution: str, judge: Judge) 
 
 
 def _judge_package(account: Account, package: str | None) -> Outcome | None:
-    """Return the outcome by the metrics of the registered package and of its group's champion.
+    """Return the outcome according to the metrics of the registered package and of the champion.
 
     Return None if there is no package.
     """
@@ -268,7 +269,7 @@ def _judge_package(account: Account, package: str | None) -> Outcome | None:
 
 
 def _judge_training(jobs: Jobs) -> Outcome:
-    """Return the outcome by the last metrics of the training jobs."""
+    """Return the outcome according to the last metrics of the training jobs."""
     values = {
         name: value for job in jobs.values() for name, value in read_latest_metrics(job).items()
     }
@@ -353,7 +354,7 @@ def format_number(value: Any) -> str:
 def sanitize_text(text: Any) -> str:
     """Return text without terminal escape sequences.
 
-    Each character that is invisible or changes the direction of writing is replaced by a mark.
+    Each character that is invisible or changes the direction of writing is replaced by U+FFFD.
     """
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", str(text)))
 
@@ -366,4 +367,4 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "plain": sanitize_text,
     "exact_json": dump_exact_json,
 }
-"""Name in the templates to function."""
+"""Filters: name in the templates to function."""

@@ -1,8 +1,8 @@
 """The step that a page shows: definition, resource, failure, exact arguments, attempts, files.
 
 The service names only the last job of a step. Its earlier jobs are found by their names, which
-differ only in the last ten characters: ``pipelines-<execution>-<step, cut>-<10 letters and
-digits>``, or the prefix that the pipeline's author chose in place of ``pipelines-…``. They are
+differ only in the last ten characters: ``pipelines-<execution>-<truncated step>-<10 letters
+and digits>``, or the prefix that the pipeline's author chose in place of ``pipelines-…``. They are
 available as long as SageMaker lists them.
 """
 
@@ -95,7 +95,7 @@ class StepView:
 
     @property
     def title(self) -> str:
-        """Name that people gave the execution; without one, the pipeline's name and the time."""
+        """Name that the user gave the execution; without one, the pipeline's name and the time."""
         return self.snapshot.format_title(self.address["pipeline"], self.address["execution"])
 
     @cached_property
@@ -150,6 +150,7 @@ def run_values(view: StepView) -> RunValues:
     account = view.account
 
     def read(uri: str) -> bytes:
+        """Return the content of a property file. Raises ServiceError if it cannot be read."""
         try:
             result = account.read_cached(("step: file", uri), lambda: read_object(account.s3, uri))
         except (ClientError, BotoCoreError) as error:
@@ -170,7 +171,7 @@ def run_values(view: StepView) -> RunValues:
 
 
 def resolve_entry(step: language.Step, values: RunValues) -> dict[str, Any]:
-    """Return the step's whole entry in the definition with its expressions replaced by values.
+    """Return the step's complete entry in the definition with its expressions replaced by values.
 
     Nested steps are left out. A value that is not known yet is shown as ``(not known: why)``, a
     secret as ``(hidden)``.
@@ -191,7 +192,7 @@ def redact_value(value: Any) -> Any:
 
 
 def _replace_unknowns(value: Any) -> Any:
-    """Return a copy in which text that says so replaces each unknown value."""
+    """Return a copy with each unknown value replaced by ``(not known: why)``."""
     if isinstance(value, Unknown):
         return f"(not known: {value})"
     if isinstance(value, dict):
@@ -201,7 +202,7 @@ def _replace_unknowns(value: Any) -> Any:
     return value
 
 
-MOST = 25  # most attempts examined, the newest ones: a retry policy makes at most 20
+MOST = 25  # maximum attempts examined, the newest ones: a retry policy makes at most 20
 _NAME = re.compile(r"(?P<prefix>.+-)[A-Za-z0-9]{10}")
 
 
@@ -239,7 +240,7 @@ def list_attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
     missing = step.attempts - sum(not attempt.is_earlier for attempt in attempt_list)
     note = (
         f"The service counts {step.attempts} attempts. {missing} of them have no listed job: "
-        "the service was refused before it had one, or no longer lists it, or its name "
+        "the job could not be created, or the service no longer lists it, or its name "
         "cannot be distinguished from that of another step's job."
     )
     return Attempts(found=attempt_list, note=note if missing > 0 else "")
@@ -290,7 +291,7 @@ def _read_attempt(account: Account, step: Step, resource: Resource) -> Attempt:
     )
 
 
-PLACES = 40  # most places listed; the others are in the arguments
+PLACES = 40  # maximum places listed; the others are in the arguments
 
 Use = Literal["input", "output"]
 
@@ -315,7 +316,6 @@ def list_places(description: Mapping[str, Any], job: str = "") -> list[Place]:
     """Return every S3 URI in a step's description, inputs first.
 
     Args:
-        account: account to list the objects with.
         description: the job's own description, or the step's arguments.
         job: name of the job: a training job writes into a folder of that name.
     """
@@ -343,7 +343,7 @@ def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[Place]:
             yield Place(name=format_path(path), use=use, uri=uri)
 
 
-TRAININGS = 100  # most training jobs shown: as many as AWS lists in one response
+TRAININGS = 100  # maximum training jobs shown: as many as AWS lists in one response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ def guard(app: Flask, key: str) -> None:
 
     @app.before_request
     def admit_request() -> Response | None:
+        """Return None to admit the request, or the redirect after a browser has sent ``key``."""
         _refuse_foreign(request)
         # Browsers share cookies between ports, so the port is part of the cookie's name.
         cookie = f"trainyard-{request.host.rpartition(':')[2]}"
@@ -66,6 +67,7 @@ def guard(app: Flask, key: str) -> None:
 
     @app.after_request
     def add_headers(answer: Response) -> Response:
+        """Add ``HEADERS`` to every response that does not set them itself."""
         for name, value in HEADERS.items():
             answer.headers.setdefault(name, value)
         return answer
@@ -139,7 +141,7 @@ def _open_server(app: Flask, port: int) -> BaseWSGIServer:
     return server
 
 
-LONGEST_FORM = 1 << 20  # most bytes of a form that the server accepts
+LONGEST_FORM = 1 << 20  # maximum bytes of a form that the server accepts
 
 
 def create(account: Account, key: str, application: Application = NONE) -> Flask:

@@ -77,11 +77,14 @@ def find_running_environment(state: Path) -> dict[str, str] | None:
         time.sleep(wait)
         if not object_folder.is_locked(state / "s3"):
             return None
-        # An emulator locks the directory a moment before it writes its URL.
+        # An emulator locks the directory shortly before it writes its URL.
         with contextlib.suppress(FileNotFoundError):
             url = (state / ADDRESS).read_text()
             return prepare_environment(url, state.resolve(), Keys(state).own_pair)
-    raise EmulatorError(f"the emulator that has {state} does not say where it serves")
+    raise EmulatorError(
+        f"the emulator that has locked {state} has not written its URL to {state / ADDRESS} within "
+        f"{_START_S} s; stop it and start it again"
+    )
 
 
 def prepare_environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:

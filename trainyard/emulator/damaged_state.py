@@ -57,8 +57,8 @@ def check_writable(state: Path) -> None:
     except OSError as failure:
         fix = "make room there" if is_disk_full(failure) else "make it writable"
         raise EmulatorError(
-            f"{state} cannot keep the emulator's state: {failure.strerror}; {fix}, or name another "
-            "--state"
+            f"{state} cannot store the emulator's state: {failure.strerror}; {fix}, or choose "
+            "another --state"
         ) from failure
 
 
@@ -83,15 +83,15 @@ def set_aside(state: Path) -> None:
 
 
 def refuse_pruning(state: Path) -> None:
-    """Raise EmulatorError if documents have been set aside, because it is not known to what they
-    refer.
+    """Raise EmulatorError if documents have been set aside, because it is not known what they
+    refer to.
     """
     for folder in [root / FOLDER for root in list_world_folders(state)]:
         if files := [path for path in folder.rglob("*") if path.is_file()]:
             raise EmulatorError(
-                f"{folder} holds {len(files)} files that could not be read, and what they refer to "
-                "may still be wanted, so nothing is pruned: put them right and back in their "
-                "places, or move that folder away"
+                f"{folder} contains {len(files)} files that could not be read, and what they refer "
+                "to may still be needed, so nothing is pruned: repair them and move them back to "
+                "their paths, or move that folder away"
             )
 
 

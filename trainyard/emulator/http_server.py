@@ -62,6 +62,7 @@ class Server(ThreadedWSGIServer):
         threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
 
     def _accept(self, listening: socket.socket) -> None:
+        """Serve connections until the socket is shut down or closed."""
         while True:
             try:
                 connection, address = listening.accept()
@@ -73,6 +74,7 @@ class Server(ThreadedWSGIServer):
             self.process_request(connection, address)
 
     def stop(self) -> None:
+        """Stop serving, and close all connections; wait up to ``_LINGER`` seconds for requests."""
         self.shutdown()
         self.server_close()
         deadline = time.monotonic() + _LINGER
@@ -128,6 +130,7 @@ class Handler(WSGIRequestHandler):
         super().finish()
 
     def run_wsgi(self) -> None:
+        """Handle one request; werkzeug calls this. The connection stays open if possible."""
         environ = self.make_environ()
         body = self._open_body(environ)
         answer: list[tuple[str, list]] = []
@@ -140,7 +143,7 @@ class Handler(WSGIRequestHandler):
         try:
             self._send(*answer[0], parts)
         except ApiError as failure:  # too late for an error response: the response stays incomplete
-            log.error("%s %s broke off: %s", self.command, self.path, failure)
+            log.error("%s %s was interrupted: %s", self.command, self.path, failure)
             self.close_connection = True
         finally:
             if hasattr(parts, "close"):
@@ -176,6 +179,7 @@ class Handler(WSGIRequestHandler):
                 self.wfile.write(part)
 
     def _drain(self, body: LimitedStream | None) -> None:
+        """Read what is left of the body, so that the connection can be kept; else close it."""
         if body is None or self.close_connection:
             return
         if body.limit - body.tell() > _DRAIN:
@@ -187,6 +191,7 @@ class Handler(WSGIRequestHandler):
             self.close_connection = True
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Log the request at debug level, without the secret in the path of credentials."""
         line = self.requestline
         if self.path.startswith(CREDENTIALS_PATH):
             line = f"{self.command} {CREDENTIALS_PATH}..."  # the rest of it is a secret

@@ -47,8 +47,8 @@ class Aws:
         self._lock = threading.Lock()
 
     def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
-        """Set the endpoint's ``url``, and ``serve_socket``, which serves the connections to a
-        socket.
+        """Set the endpoint's ``url``, and the function ``admit``, which serves the connections
+        to a socket.
         """
         self.url, self._admit = url, admit
 

@@ -51,7 +51,7 @@ EVERY = 1.0  # seconds between attempts
 
 
 class RepeatedWrite:
-    """Calls ``write`` now; if it fails, again every second in a separate thread until it succeeds.
+    """When called, calls ``write``; if that fails, repeats it in a thread until it succeeds.
 
     It is for events that have already happened, such as the end of a job: a full disk must neither
     undo nor hide them. Other records are written before the response to a request is sent, so that
@@ -72,7 +72,11 @@ class RepeatedWrite:
                 if self.pending:
                     return
                 self.pending = True
-            log.error("%s is not on disk: %s; retrying until it is", self._label, error)
+            log.error(
+                "%s cannot be written to disk: %s; retrying",
+                self._label,
+                error,
+            )
             threading.Thread(target=self._retry_write, daemon=True).start()
 
     def _retry_write(self) -> None:
@@ -85,4 +89,4 @@ class RepeatedWrite:
             except OSError:
                 continue
             self.pending = False
-        log.warning("%s is on disk", self._label)
+        log.warning("%s was written to disk", self._label)

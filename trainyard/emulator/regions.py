@@ -1,4 +1,4 @@
-"""The services that each region of an account has for itself: SageMaker, logs, model registry."""
+"""The services that are separate in each region of an account, such as SageMaker and the logs."""
 
 import threading
 from collections.abc import Callable

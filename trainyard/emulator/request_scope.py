@@ -1,9 +1,9 @@
 """The account and the region of a request.
 
-As on AWS, each has its own resources, but all share the names of S3. The region is the one that
-the client signed the request for; the account is that of the key. Both are set for the thread that
-answers the request, and for every thread started from it, so that background work stays in the
-same account and region.
+As on AWS, each has its own resources, but names of S3 buckets are shared by all. The region is the
+one that the client signed the request for; the account is that of the key. Both are set for the
+thread that answers the request, and for every thread started from it, so that background work stays
+in the same account and region.
 """
 
 import contextlib
@@ -130,7 +130,7 @@ class ApiError(Exception):
     """An error that becomes the AWS error response to the current request.
 
     ``code`` is AWS's error code (``ValidationException``, ``NoSuchKey``, ...), ``message`` is the
-    text for people, ``status`` is the HTTP status (botocore retries 5xx, but not 4xx).
+    text for the user, ``status`` is the HTTP status (botocore retries 5xx, but not 4xx).
     """
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
@@ -221,7 +221,7 @@ def make_page(
     """
     token = request.get("NextToken", "0")
     if not token.isdecimal():
-        raise ApiError("ValidationException", f"NextToken {token!r} is not one of this operation's")
+        raise ApiError("ValidationException", f"NextToken {token!r} is not of this operation")
     start = int(token)
     stop = start + request.get("MaxResults", size)
     answer: dict = {field: [show(item) for item in items[start:stop]]}

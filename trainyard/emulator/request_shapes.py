@@ -175,7 +175,7 @@ def find_first_refusal(checks: Iterable[Check]) -> str | None:
         except StopIteration:
             return None
         except (UndecidedError, KeyError, TypeError, AttributeError):
-            # Missing or malformed members are checked when the step runs with the whole request.
+            # Missing or malformed members are checked when the step runs with the complete request.
             continue
         except ApiError as error:
             return error.message

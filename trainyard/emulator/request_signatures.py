@@ -32,8 +32,8 @@ from trainyard.emulator.iam.access_keys import Keys
 from trainyard.emulator.request_scope import REGION, ApiError, S3Error
 from trainyard.emulator.s3.s3_dispatch import parse_virtual_bucket
 
-LONGEST = 604800  # longest validity of a presigned URL, in seconds (AWS's limit: a week)
-SKEW = 900  # largest difference of the client's clock, in seconds (AWS's limit)
+LONGEST = 604800  # maximum validity of a presigned URL, in seconds (AWS's limit: a week)
+SKEW = 900  # maximum difference of the client's clock, in seconds (AWS's limit)
 _SCOPE = r"(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)/aws4_request"
 _HEADER = re.compile(
     rf"AWS4-HMAC-SHA256 +Credential={_SCOPE}, *SignedHeaders=(?P<names>[^,\s]+), *"
@@ -68,7 +68,7 @@ protocols."""
 class RequestRefusal(Exception):
     """A refused request.
 
-    ``reason`` is a key of CODES. The message is for people; ``fields`` are elements of S3's error
+    ``reason`` is a key of CODES. The message is for the user; ``fields`` are elements of S3's error
     document.
     """
 

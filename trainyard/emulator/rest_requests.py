@@ -26,7 +26,7 @@ class Rest:
     def answer(
         self, request: Request, operations: Mapping[str, Callable[[dict], dict]]
     ) -> Response:
-        """Return the answer of one of ``operations``; another is refused by name."""
+        """Return the response of one of ``operations``; refuse any other operation."""
         try:
             operation, path = self.find(request)
             if operation is None:
@@ -81,7 +81,7 @@ class Rest:
 
 
 def parse_json_object(data: bytes) -> dict:
-    """Return the body of a request. Raises ``SerializationException`` if it is no JSON object."""
+    """Return a request's body. Raises ``SerializationException`` if it is not a JSON object."""
     try:
         document = json.loads(data or b"{}")
     except (ValueError, RecursionError) as wrong:
@@ -146,7 +146,7 @@ def _parse_body(request: Request, shape: Any) -> dict:
             for k, v in renamed_members.items()
         }
     except ValueError as wrong:
-        message = f"The request holds a blob that is not base64: {wrong}"
+        message = f"The request contains a blob that is not base64: {wrong}"
         raise ApiError("SerializationException", message) from None
 
 
@@ -172,7 +172,7 @@ def _convert_scalar(values: list[str], shape: Shape) -> Any:
 
 
 def parse_list(form: Mapping[str, str], name: str) -> list[Any]:
-    """Return a list of the query protocol (``Tags.member.1.Key``): of texts or of dictionaries."""
+    """Return a list of the query protocol (``Tags.member.1.Key``): strings or dictionaries."""
     items: dict[int, Any] = {}
     for key, value in form.items():
         if match := re.fullmatch(rf"{name}\.member\.(\d{{1,4}})(?:\.(\w+))?", key):

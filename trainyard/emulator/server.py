@@ -95,7 +95,7 @@ class Endpoint:
         Args:
             execution: ARN of the execution, boto3's response to StartPipelineExecution, or the
                 object that the SDK's ``pipeline.start()`` returned.
-            seconds: longest time to wait.
+            seconds: maximum time to wait.
 
         Raises:
             ApiError: the execution does not exist.
@@ -111,7 +111,7 @@ class Endpoint:
             if description["PipelineExecutionStatus"] in END_STATUSES:
                 return description
             time.sleep(0.05)
-        raise TimeoutError(f"{arn} still runs after {seconds:g} s")
+        raise TimeoutError(f"{arn} is still running after {seconds:g} s")
 
 
 def _find_execution_arn(execution: Any) -> str:
@@ -122,8 +122,8 @@ def _find_execution_arn(execution: Any) -> str:
         execution = getattr(execution, name, execution)
     if not isinstance(execution, str):
         raise EmulatorError(
-            f"wait: {execution!r} is no execution; give its ARN, what boto3's "
-            "start_pipeline_execution returned, or what the SDK's pipeline.start() did"
+            f"wait: {execution!r} is not an execution; give its ARN, what boto3's "
+            "start_pipeline_execution returned, or what the SDK's pipeline.start() returned"
         )
     return execution
 
@@ -316,7 +316,7 @@ def serve(
         without_capacity: instance types on which a job fails with AWS's CapacityError.
         iam: to whom IAM's policies apply (see ``authority.Mode``).
         control: service control policies of the account.
-        containers: which jobs run in a container engine; None: as its environment variable says.
+        containers: which jobs run in a container engine; None for the mode in the environment.
 
     Raises:
         EmulatorError: the port or the state directory is in use, or no job could run in that
@@ -363,7 +363,7 @@ def _answer_failure(request: Request, full: bool) -> Response:
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
     if full:
-        message = "The disk that the emulator keeps its state on is full: delete something."
+        message = "The disk with the emulator's state is full: free some space."
         error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNATURE_KEY in request.environ
     s3 = s3 and request.environ[SIGNATURE_KEY].service == "s3"
@@ -406,7 +406,8 @@ def _answer_denial(request: Request, service: str, denial: ApiError) -> Response
 
 
 def _refuse(request: Request) -> Response | None:
-    """Refuse requests of web pages, which may come by name or by DNS rebinding; None for others.
+    """Return the refusal of a request from a web page, by its origin or by DNS rebinding; else
+    None.
 
     A page must have no access, because a pipeline is code that will be executed.
     """

@@ -120,7 +120,7 @@ def normalise_definition(
         if stamped_places := [
             place for place in outputs[step.name] if place in folding.generated_names
         ]:
-            cosmetics[step.name]["generated places of outputs"] = stamped_places
+            cosmetics[step.name]["generated locations of outputs"] = stamped_places
         rules = Rules(digest, sorts, cosmetics[step.name])
         steps[step.name] = _step(step, before[step.name], folding, rules)
     return Normal(folding.fold(top), parameters, steps, cosmetics)
@@ -138,9 +138,9 @@ def iter_output_places(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_generated(places: Sequence[str]) -> dict[str, str]:
-    """Return a mapping of output locations to the same with ``{time}`` for an SDK's time.
+    """Return a mapping of output locations to the same with ``{time}`` for the SDK's timestamp.
 
-    Locations without such a time are left out. Return an empty mapping if two locations differ only
+    Locations without a timestamp are left out. Return an empty mapping if two locations differ only
     in their times.
     """
     without = {place: _replace_time(place) for place in places}
@@ -224,6 +224,7 @@ def _find_ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
     ancestors: dict[str, set[str]] = {}
 
     def visit(name: str) -> set[str]:
+        """Return all ancestors of a step, computed once for each step."""
         if name not in ancestors:
             ancestors[name] = set()
             nearest = direct.get(name, set())
@@ -352,7 +353,7 @@ def _replace_code_uri(title: str, uri: Any, rules: Rules) -> Any:
     content = rules.digest(bare) if bare else None
     if content is None:
         return uri
-    rules.cosmetic[f"place of {title}"] = bare
+    rules.cosmetic[f"location of {title}"] = bare
     return uri.replace(bare, f"code with the content {content}")
 
 

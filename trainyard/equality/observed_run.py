@@ -58,7 +58,7 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The facts of an execution: mapping of step to fact to value, in the order of the events."""
+    """The facts of an execution, in the order of the events: {step: {fact: value}}."""
 
     facts: Mapping[str, Mapping[str, str]]
     status: str
@@ -73,7 +73,7 @@ class Setting:
     parameters: Mapping[str, str] = field(default_factory=dict)
     python: Path = OWN_PYTHON
     seconds: float = 3600
-    """Longest duration of an execution, in seconds."""
+    """Maximum duration of an execution, in seconds."""
 
 
 def observe(
@@ -93,10 +93,13 @@ def observe(
     """
     for step in iter_steps(document["Steps"]):
         if step.type in _WAITING:
-            raise NotRunError(f"step {step.name} ({step.type}) waits for an answer from outside")
+            raise NotRunError(
+                f"step {step.name} ({step.type}) waits for a response from outside the pipeline"
+            )
     file_facts: dict[str, dict[str, str]] = {}
 
     def record_files(job: str, host: str, folder: Path) -> None:
+        """Record the digests of a node's files. The emulator calls it before the job runs."""
         files = dict(_iter_files(folder))
         file_facts.setdefault(job, {}).update({f"file {host}:{k}": v for k, v in files.items()})
 

@@ -111,7 +111,7 @@ def _check(parameters: Mapping[str, str], *documents: Mapping[str, Any]) -> None
     for name in parameters:
         if name not in names:
             raise DefinitionError(
-                f"--parameter {name}: neither definition declares it; there are {sorted(names)}"
+                f"--parameter {name}: neither definition declares it; declared: {sorted(names)}"
             )
 
 
@@ -217,6 +217,7 @@ def _sort_steps(old: Normal, new: Normal) -> list[str]:
     """Return the names of all steps in an order in which a step follows those it waits for."""
 
     def compute_depth(name: str) -> int:
+        """Return the number of steps that the step waits for, in the definition with more."""
         return max(len(side.steps[name]["after"]) for side in (old, new) if name in side.steps)
 
     return sorted({**old.steps, **new.steps}, key=compute_depth)
@@ -244,14 +245,14 @@ AFTERWARDS = ("status", "failure reason", "attempts", "result", "output", "objec
 """Prefixes of the names of facts that the job itself determines."""
 _REASON = "failure reason"
 CHANCE = (
-    "everything that the job was given is the same: it may not be deterministic; --twice "
-    "executes the first definition twice, and leaves out what differs then"
+    "the job got the same input both times, so it may not be deterministic; --twice executes "
+    "the first definition twice, and ignores what differs between those two executions"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result about two definitions: verdict, cause and evidence."""
+    """The result of comparing two definitions: verdict, cause and evidence."""
 
     cause: Cause | None = None
     but_for: tuple[str, ...] = ()
@@ -317,7 +318,7 @@ def decide_equality(
         if (cause.step, cause.what) not in chance
     )
     places = sorted(f"{step} {fact}".strip() for step, fact in chance)
-    random = [f"what differs between two runs of the first, too: {place}" for place in places]
+    random = [f"also differs between two runs of the first: {place}" for place in places]
     return Answer(
         cause=next(causes, None),
         but_for=(*comparison.but_for, *random),

@@ -1,8 +1,8 @@
-"""Choose machines, their number, and a layout: predict every possibility, and rank them.
+"""Choose machines, their number and a layout: predict all possibilities, and rank them.
 
 A layout is a way in which the ranks share the work. The step time is predicted for every layout
-that fits in memory. How much longer interruptions make a training is computed once for each type
-and number of machines, with the fastest layout on them.
+that fits in memory. How much longer interruptions make a training run is computed once for each
+type and number of machines, with the fastest layout on them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ SIMILARITY = 1.02
 simplicity: two releases of the same framework differ by 1.3 % on the same table (median; NeMo's
 performance summaries)."""
 NEVER = 10**6
-"""Distance from the best, in factors of SIMILARITY, for a training that never ends."""
+"""Distance from the best, in factors of SIMILARITY, for a training run that never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Candidate:
     memory: Memory
     time: Time
     hours: Spread
-    """Hours until the training is finished, interruptions included."""
+    """Hours until the training run is complete, interruptions included."""
 
     usd: Spread
     run: Run
@@ -89,7 +89,7 @@ def predict_candidates(
 ) -> list[Candidate]:
     """Return the predictions for layouts on ``nodes`` machines.
 
-    The waits, losses and saves of a training are computed for the fastest layout. For the other
+    The waits, losses and saves of a training run are computed for the fastest layout. For the other
     layouts, hours and cost are scaled by how much longer their steps take.
     """
     timings = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
@@ -123,7 +123,7 @@ def predict_candidates(
 def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tuple[Candidate, ...]:
     """Return the candidates in order.
 
-    Layouts that surely fit come first; then those that keep deadline and budget at p90; then the
+    Layouts that surely fit come first; then those that meet deadline and budget at p90; then the
     order is that of the aim. Among layouts with similar aims, the simpler comes first.
     """
     keys = {}
@@ -137,6 +137,7 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
         least[unsure, is_missed] = min(aim, least.get((unsure, is_missed), aim))
 
     def make_sort_key(candidate: Candidate) -> tuple[Any, ...]:
+        """Return the sort key of a candidate; the best has the lowest."""
         unsure, is_missed, aim = keys[id(candidate)]
         ratio = aim / least[unsure, is_missed]
         tier = int(log(ratio) / log(SIMILARITY)) if isfinite(ratio) else NEVER
@@ -146,7 +147,7 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
 
 
 def compute_complexity(it: Setting) -> int:
-    """Return a number for how much of a layout has to be set up, and can go wrong."""
+    """Return a score for how much of a layout has to be set up and can go wrong."""
     degrees = (it.tensor, it.pipeline, it.interleave, it.context)
     return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
 
@@ -187,7 +188,7 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("an 8-bit optimizer (Dettmers et al. 2022)", {"optimizer": "adamw_8bit"}),
     ("LoRA adapters of rank 16 in place of all weights", {"lora_rank": 16}),
 )
-"""Possible changes of the training, those with the smallest effect on its result first."""
+"""Possible changes of the training run, those with the smallest effect on its result first."""
 
 
 def find_remedies(question: Question) -> Iterator[str]:
@@ -206,7 +207,7 @@ def find_remedies(question: Question) -> Iterator[str]:
             break
     for offer in sorted(question.elsewhere, key=lambda offer: offer.usd_hour):
         if _has_fitting_layout(question, offer, few):
-            yield f"{offer.name} in their place"
+            yield f"{offer.name} instead"
             break
     for remedy, change in CHANGES:
         variant = replace(question, model=question.model.model_copy(update=change))
@@ -227,6 +228,7 @@ def _has_fitting_layout(question: Question, offer: Offer, counts: Iterable[int])
 def _iter_fitting_layouts(
     question: Question, offer: Offer, nodes: int, count: Count
 ) -> Iterator[tuple[Setting, Memory]]:
+    """Iterate over (layout, memory) of the layouts that fit, and update ``count``."""
     batch, ask = question.global_batch, question.ask
     return iter_fitting_layouts(
         question.model, offer.machine, nodes, batch, question.space, ask, count

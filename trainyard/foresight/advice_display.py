@@ -1,4 +1,6 @@
-"""Show advice on a terminal: memory, time and cost with intervals, and why each layout lost."""
+"""Show advice on a terminal: memory, time and cost with intervals, and why each layout is not the
+first.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
@@ -24,7 +26,7 @@ EQUAL = 0.01
 
 
 def render_advice(advice: Advice) -> Group:
-    """Return the whole advice, from the question to the reasons."""
+    """Return the complete advice, from the question to the reasons."""
     parts: list[Text | Table] = [*map(Text, _describe_question(advice)), Text()]
     if best := select_layouts(advice):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
@@ -59,17 +61,17 @@ def _describe_question(advice: Advice) -> Iterator[str]:
         f"{layout_count.fit:,} fit. {format_aim(question)}"
     )
     if advice.ranking and (miss := explain_missed_bound(advice.ranking[0], question)):
-        yield f"None does: the first {miss}. The fastest of all is first."
+        yield f"None does: the first {miss}. The fastest is listed first."
 
 
 def format_aim(question: Question) -> str:
     """Return a sentence that says how the layouts are ranked."""
     if question.deadline is not None:
-        bounds = f"that keep {format_duration(question.deadline)}"
+        bounds = f"that meet {format_duration(question.deadline)}"
         bounds += f" and {format_usd(question.budget)}" if question.budget is not None else ""
         return f"First the cheapest of those {bounds} at p90."
     if question.budget is not None:
-        return f"First the fastest of those that keep {format_usd(question.budget)} at p90."
+        return f"First the fastest of those that meet {format_usd(question.budget)} at p90."
     return "Neither --deadline nor --budget: first the smallest product of time and cost."
 
 
@@ -81,7 +83,7 @@ def list_headings(first: Candidate) -> tuple[str, ...]:
 
 
 def format_cells(candidate: Candidate, first: Candidate) -> tuple[str, ...]:
-    """Return the row of a candidate in the table that :func:`heads` describes."""
+    """Return the row of a candidate in the table that :func:`list_headings` describes."""
     it = candidate.setting
     _, unit = choose_time_unit(first.hours.p50)
     mark = "~" if candidate.offer.is_estimated else ""
@@ -127,7 +129,7 @@ def format_layout(it: Setting) -> str:
 
 
 def format_run(candidate: Candidate) -> str:
-    """Return a sentence about the interruptions and the saves of the training."""
+    """Return a sentence about the interruptions and the saves of the training run."""
     stops, every = candidate.run.interruptions, format_duration(candidate.run.save_interval / 3600)
     return (
         f"the run: {candidate.run.useful:.0%} of the time useful; {stops.p50:,.1f} "
@@ -139,7 +141,7 @@ def _explain_no_fit(advice: Advice) -> Iterator[Text]:
     """Iterate over the lines that replace the table if no layout fits."""
     yield Text("No layout fits.", "bold red")
     for line in advice.remedies:
-        yield Text(f"It would with {line}", "bold")
+        yield Text(f"A layout would fit with {line}", "bold")
 
 
 def explain_rank(other: Candidate, best: Candidate, question: Question) -> str:
@@ -153,8 +155,10 @@ def explain_rank(other: Candidate, best: Candidate, question: Question) -> str:
         return _compare_speed(other, best)
     cost = other.usd.p50 / best.usd.p50 - 1
     later = other.hours.p50 / best.hours.p50 - 1
-    text = f"{_format_difference(cost, 'dearer', 'cheaper')}, "
-    f"{_format_difference(later, 'later', 'sooner')}"
+    text = (
+        f"{_format_difference(cost, 'dearer', 'cheaper')}, "
+        f"{_format_difference(later, 'later', 'sooner')}"
+    )
     overlap = other.usd.p10 <= best.usd.p90 and best.usd.p10 <= other.usd.p90
     if overlap and abs(cost) < TENTH:
         text += "; their costs are too close to say"
@@ -162,7 +166,7 @@ def explain_rank(other: Candidate, best: Candidate, question: Question) -> str:
 
 
 def explain_missed_bound(other: Candidate, question: Question) -> str | None:
-    """Return the bound that a candidate exceeds at p90, and by how much; None if it keeps both."""
+    """Return the bound that a candidate exceeds at p90, and by how much; None if it meets both."""
     if question.deadline is not None and other.hours.p90 > question.deadline:
         late, deadline = format_duration(other.hours.p90), format_duration(question.deadline)
         return f"misses the deadline: {late} at p90, for {deadline}"
@@ -271,7 +275,7 @@ def format_duration(hours: float) -> str:
 # Advice as JSON; times are in seconds and hours, sizes in GiB.
 
 RANK_LIMIT = 20
-"""Most layouts in the output; the advice has compared all of them."""
+"""Maximum number of layouts in the output; the advice has compared all of them."""
 
 
 def as_json(advice: Advice) -> dict[str, Any]:

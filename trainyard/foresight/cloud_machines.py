@@ -149,12 +149,12 @@ def find_price(instance_type: str, region: str) -> Price | None:
     return regional_price
 
 
-# The devices for which a training can be predicted, and their capabilities.
+# The devices for which a training run can be predicted, and their capabilities.
 #
 # ``gpus.csv`` contains the bfloat16 (float16 before Ampere) and fp8 peaks without sparsity and the
 # memory bandwidths of NVIDIA's data sheets, as stas00/ml-engineering's accelerator table lists them
 # (2026-08). ``memory_gib`` is the part of the nominal memory that PyTorch can use: 79.1 on p5,
-# 39.39 on p4d, 22.18 on g5, from error messages of real trainings. Column ``guessed`` says which
+# 39.39 on p4d, 22.18 on g5, from error messages of real runs. Column ``guessed`` says which
 # values were scaled from those.
 #
 # ``matmul_tflops`` are the best rates that products of large matrices were measured to reach (the
@@ -216,7 +216,7 @@ def find_device(machine: Machine) -> Gpu | None:
     """Return the GPU of an instance type, identified by its name and memory.
 
     Return None if the instance type has no GPU, has one that is not in the table, or has Trainium:
-    the table contains the peaks of Trainium, but no training on it was measured here, and
+    the table contains the peaks of Trainium, but no training run on it was measured, and
     measurements on GPUs say nothing about it.
     """
     if machine.kind != "gpu":

@@ -1,9 +1,9 @@
-"""Predict when a training is finished and what it costs, interruptions included.
+"""Predict when a training run is complete and what it costs, interruptions included.
 
 A formula gives the mean over all interruptions. The quantities that are not known exactly (the
 work, the first wait, the start, the mean time between interruptions, the price) are combined by
-equally likely values of each. The interval does not include the luck of a single training with its
-interruptions.
+equally likely values of each. The interval does not include how lucky a single training run is with
+its interruptions.
 """
 
 import math
@@ -67,10 +67,11 @@ def compute_best_interval(
     u = interval/between. ``restart`` does not matter: it costs the same for every interval.
 
     Args:
-        save: see :func:`useful_share`.
-        restart: see :func:`useful_share`; not used.
-        between: see :func:`useful_share`.
-        write: see :func:`useful_share`; a save does not begin before the previous one is written.
+        save: see :func:`compute_useful_share`.
+        restart: see :func:`compute_useful_share`; not used.
+        between: see :func:`compute_useful_share`.
+        write: see :func:`compute_useful_share`; a save does not begin before the previous one is
+            written.
         shortest: lower bound of the interval, such as the time of one step.
 
     Raises:
@@ -99,7 +100,7 @@ DRAWS = 401
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Time and cost of a training; ``inf`` hours and USD if it would never finish."""
+    """Time and cost of a training run; ``inf`` hours and USD if it would never finish."""
 
     hours: Spread
     """Hours from the start of the first wait until the last save is complete."""
@@ -155,7 +156,7 @@ def foresee(
         machines.between,
         machines.usd_per_hour,
     )
-    # There are many later waits, so their mean counts; the first wait is an unknown of its own.
+    # There are many later waits, so their mean counts; the first wait is a separate unknown.
     later_wait = fmean(map(machines.wait.get_quantile, _compute_normal_values()[1]))
     hours, charged_hours, usd, interruptions, useful = [], [], [], [], []
     for unknowns in zip(*_compute_normal_values(), strict=True):

@@ -1,4 +1,4 @@
-"""The possible layouts of a training on given machines, and those that fit.
+"""The possible layouts of a training run on given machines, and those that fit.
 
 A layout is a :class:`~trainyard.foresight.setting.Setting` with all its degrees of parallelism.
 Impossible layouts are never created: the ranks must be able to share the global batch, the tensor
@@ -66,7 +66,9 @@ class Space:
 
     precision: Sequence[str] = ("bf16",)
     refuse: Callable[[Setting], str | None] = lambda setting: None
-    """Return why a layout is refused, None if it is not; called for each that the rest allows."""
+    """Function that returns why a layout is refused, or None if it is not. It is called for each
+    layout that the other fields allow.
+    """
 
 
 @dataclass(slots=True)
@@ -115,7 +117,7 @@ def iter_fitting_layouts(
         global_batch: samples of an optimizer step, over all ranks.
         space: values that the fields of a layout may have.
         remember: function that returns the memory of a layout.
-        count: numbers that are increased.
+        count: counters that are increased.
     """
     base = model.model_copy(
         update={

@@ -1,16 +1,16 @@
-"""Correct predictions by measurements, which are trainings that ran, with their step times.
+"""Correct predictions by the step times that were measured in training runs.
 
-The factor of a device is the measured time of its trainings divided by the time that the current
+The factor of a device is the measured time of its runs divided by the time that the current
 constants predict. Its logarithm is assumed to be the sum of two normal shares: one of the device,
-which is as uncertain as the shipped constants are, and one that differs from training to training.
-For n trainings whose logarithms have the mean m
+which is as uncertain as the shipped constants are, and one that differs from run to run.
+For n runs whose logarithms have the mean m
 
     factor = exp(m · n·b / (n·b + e))        variance = e + b·e / (n·b + e)
 
 where b and e are the variances of the two shares: a normal mean with a normal prior around 0
 (Gelman et al., Bayesian Data Analysis, section 2.5). Both start as half of the variance of the
-shipped interval; e is then estimated from the scatter of the trainings, for which the prior counts
-as four trainings. So one training moves the median by half, and several narrow the interval.
+shipped interval; e is then estimated from the scatter of the runs, for which the prior counts
+as four runs. So one run moves the median by half, and several narrow the interval.
 """
 
 import json
@@ -31,16 +31,16 @@ from trainyard.foresight.step_time import Time, foresee
 from trainyard.foresight.transformer_formulas import Shapes
 
 PLACE = Path(".trainyard/calibration.json")
-"""File of the measured trainings, relative to the working directory."""
+"""File of the measured runs, relative to the working directory."""
 
 FORMAT = 1
 PRIOR = 4
-"""Number of trainings that the prior of the scatter counts as."""
+"""Number of runs that the prior of the scatter counts as."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A training that ran."""
+    """A training run whose step time was measured."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
     job: str
@@ -58,7 +58,7 @@ def estimate_factor(ratios: Sequence[float], baseline: Spread) -> Spread:
     """Return the factor by which to multiply the predicted median, with its deciles.
 
     Args:
-        ratios: logarithms of measured over predicted time, of trainings on the same device.
+        ratios: logarithms of measured over predicted time, of runs on the same device.
         baseline: interval that the constants alone give; its width is that of the prior.
     """
     prior = (math.log(baseline.p90 / baseline.p10) / (2 * DECILE)) ** 2
@@ -75,7 +75,7 @@ def estimate_factor(ratios: Sequence[float], baseline: Spread) -> Spread:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured trainings, and the corrections that follow from them."""
+    """Measured training runs, and the corrections that follow from them."""
 
     trainings: tuple[Measurement, ...] = ()
 
@@ -98,12 +98,12 @@ class Calibration:
         return estimate_factor(ratios, baseline).scale(baseline.p50) if ratios else baseline
 
     def count(self, gpu: str) -> int:
-        """Return the number of measured trainings on the device."""
+        """Return the number of measured runs on the device."""
         return len(self._ratios.get(gpu, []))
 
     @cached_property
     def _ratios(self) -> dict[str, list[float]]:
-        """Mapping of a device to the logarithms of measured over predicted time of its trainings.
+        """Mapping of a device to the logarithms of measured over predicted time of its runs.
 
         The predictions are those of the current constants.
         """
@@ -114,12 +114,12 @@ class Calibration:
         return ratios
 
     def with_trainings(self, more: Iterable[Measurement]) -> "Calibration":
-        """Return these trainings and ``more``; if both contain a job, that of ``more`` counts."""
+        """Return these runs and ``more``; if both contain a job, that of ``more`` counts."""
         every = {training.job: training for training in (*self.trainings, *more)}
         return Calibration(tuple(every.values()))
 
     def write(self, place: Path = PLACE) -> None:
-        """Write the calibration file atomically: as a whole or not at all.
+        """Write the calibration file atomically: completely or not at all.
 
         Raises:
             ForesightError: the file cannot be written.
@@ -137,7 +137,7 @@ _TREE = TypeAdapter(Measurement)
 
 
 def read(place: Path = PLACE) -> Calibration:
-    """Return the measured trainings in the file; none if the file does not exist.
+    """Return the measured runs in the file; none if the file does not exist.
 
     Raises:
         ForesightError: the file is not a calibration of this format.

@@ -1,6 +1,6 @@
-"""Predict the memory of a training's fullest GPU, its categories, and whether it fits.
+"""Predict the memory of the fullest GPU of a training run, its categories, and whether it fits.
 
-The peak of torch's memory is searched at the moments at which it can occur: the end of the forward
+The peak of torch's memory is searched at the points at which it can occur: the end of the forward
 pass, where the loss is computed; the backward pass of the block that it processes first; the
 optimizer's step; a save. The figure is the reserved maximum
 (``torch.cuda.max_memory_reserved``), which programs print; the allocated maximum is smaller by the
@@ -43,7 +43,9 @@ class Stage:
     """Number of micro-batches whose forward pass is done, but whose backward pass is not."""
 
     shared_parameters: int
-    """Weights that the head shares with an embedding on another stage, and so keeps as a copy."""
+    """Number of weights that the head shares with an embedding on another stage, and so keeps as a
+    copy.
+    """
 
 
 def list_stages(setting: Setting, model: Shapes) -> list[Stage]:
@@ -113,17 +115,17 @@ class GatheredBytes:
     """Bytes that exist only while a unit is processed: its gathered weights and its gradient."""
 
     blocks: float = 0.0
-    """Whole weights during a block's backward pass: its own, and those that are prefetched."""
+    """Full weights during a block's backward pass: its own, and those that are prefetched."""
 
     head: float = 0.0
-    """Whole weights during the head's backward pass."""
+    """Full weights during the head's backward pass."""
 
     gradient: float = 0.0
     """Gradient of a block before it is sharded or added."""
 
     head_gradient: float = 0.0
     save_bytes: float = 0.0
-    """Largest unit's whole float32 weights, which are gathered to be saved."""
+    """Largest unit's full float32 weights, which are gathered to be saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class States:
 
 
 def compute_states(setting: Setting, stage: Stage) -> States:
-    """Return the bytes of the stage's units on one rank."""
+    """Return the bytes of a stage's parameters, gradients and optimizer state on one rank."""
     width = WIDTH[setting.precision]
     full, is_sharded = setting.shard == "full", setting.shard != "none"
     ranks = setting.sharded_over
@@ -174,7 +176,7 @@ def _compute_moment_bytes(setting: Setting) -> float:
 
 
 def on_rank(setting: Setting, unit: Unit) -> float:
-    """Return the parameters of a unit on a tensor-parallel rank."""
+    """Return the number of a unit's parameters on a tensor-parallel rank."""
     return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
 
 
@@ -195,6 +197,7 @@ def _count_weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple
 
 
 def _get_trained_share(unit: Unit) -> float:
+    """Return the share of a unit's parameters that are trained."""
     return unit.trained / max(1, unit.parameters)
 
 
@@ -258,9 +261,9 @@ CATEGORIES = (
     "buffers",
     "reserve",
 )
-"""Uses of memory. gathered: whole weights and gradients of units that ranks share. buffers:
-what a backward pass needs in addition to what was kept for it. reserve: what torch's caching
-allocator reserves beyond what is allocated."""
+"""Uses of memory. gathered: full weights and gradients of units that ranks share. buffers: what a
+backward pass needs in addition to what was kept for it. reserve: what torch's caching allocator
+reserves beyond what is allocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +280,7 @@ class Constants:
     """p90 divided by the median, for memory that comes and goes."""
 
     worst: float
-    """Largest measured value divided by the median: a training has to leave room for it."""
+    """Largest measured value divided by the median: a training run has to leave room for it."""
 
     states: float
     """Half of the interval from p10 to p90 of memory that stays, as a share of the median."""
@@ -294,7 +297,9 @@ class Memory:
     """Reserved maximum of torch's caching allocator."""
 
     when: When
-    """Moment of the peak; forward is the end of the forward pass, where the loss is computed."""
+    """Point of the step at which the peak occurs; forward is the end of the forward pass, where the
+    loss is computed.
+    """
 
     stage: int
     """Pipeline rank on which the peak occurs."""
@@ -321,7 +326,7 @@ def foresee(
     """Predict the memory of the fullest GPU of ``setting``.
 
     Args:
-        setting: the training.
+        setting: the training run.
         shapes: shapes of the model, if it is not the GPT or Llama that the fields of ``setting``
             describe.
         constants: constants to use instead of those in ``constants.json``.
@@ -359,6 +364,7 @@ def foresee(
 
 
 def _make_spread(name: str, size: float, c: Constants) -> Spread:
+    """Return the interval, in GiB, of a category with ``size`` bytes."""
     low, high = (1 - c.states, 1 + c.states) if name in STAYS else (c.low, c.high)
     return Spread.from_median(size / GIB, low, high)
 
@@ -396,12 +402,12 @@ uses). chunked: result and gradient in 16 bits, and the float32 values for an ei
 def compute_moving_bytes(
     setting: Setting, model: Shapes, stage: Stage, states: States
 ) -> dict[When, dict[str, float]]:
-    """Return the bytes that come and go: mapping of each moment to category to bytes.
+    """Return the bytes that come and go, as {point of the step: {category: bytes}}.
 
-    A category that otherwise stays, such as gradients, is contained only at moments at which it
-    does not exist yet. ``forward`` is the end of the forward pass, where the loss is computed and
-    its gradient begins. ``backward`` is the larger of the head's backward pass and that of the
-    block which is processed first.
+    A category that otherwise stays, such as gradients, is contained only at points at which it does
+    not exist yet. ``forward`` is the end of the forward pass, where the loss is computed and its
+    gradient begins. ``backward`` is the larger of the head's backward pass and that of the block
+    which is processed first.
     """
     gathered_bytes = states.gathered_bytes
     tokens = setting.micro_batch * setting.sequence / setting.context
@@ -441,7 +447,7 @@ def _starts_without_gradients(setting: Setting) -> bool:
     """Return whether the backward pass begins without gradient buffers.
 
     It then frees more memory than it takes. DDP's buckets and Megatron's buffers are allocated for
-    the whole training, so with those it does not.
+    the whole run, so with those it does not.
     """
     alone = setting.data_parallel == 1 or setting.shard == "full"
     return alone and setting.accumulation == 1 and not is_megatron(setting)
@@ -462,7 +468,8 @@ def _compute_loss_bytes(setting: Setting) -> float:
 
 
 def _compute_activation_bytes(setting: Setting, stage: Stage) -> float:
-    """Return the bytes per token of a micro-batch that the stage's units keep for backward.
+    """Return the bytes per token of a micro-batch that the stage's units keep for the backward
+    pass.
 
     The result includes all micro-batches in flight.
     """

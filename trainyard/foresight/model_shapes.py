@@ -33,7 +33,7 @@ def read(tree: Mapping[str, Any]) -> Shapes:
         return _TREE.validate_python({name: v for name, v in tree.items() if name != "of"})
     except ValidationError as error:
         first = error.errors()[0]
-        location = ".".join(map(str, first["loc"])) or "the whole"
+        location = ".".join(map(str, first["loc"])) or "the document"
         raise TrainingError(
             f"shapes: {location}: {first['msg']}; expected the output of python -m "
             "training.tools.shapes"
@@ -150,7 +150,6 @@ def get_model(name: str) -> Model:
     if name not in MODELS:
         raise RecipeError(
             f"--model {name}: is not in the table; {suggest_nearest(name, [*MODELS])}; for "
-            "another, "
-            "give --layers, --hidden, … or --shapes shapes.json"
+            "another model, give --layers, --hidden, … or --shapes shapes.json"
         )
     return MODELS[name]

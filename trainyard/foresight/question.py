@@ -1,5 +1,5 @@
 """The question that ``trainyard advise`` answers: what is trained, by when, for how much money, on
-which machines. Also the predictions for a file of trainings (``--rows``).
+which machines. Also the predictions for a file of training runs (``--rows``).
 """
 
 import json
@@ -42,14 +42,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The training for which advice is wanted, and its limits."""
+    """The training run for which advice is wanted, and its limits."""
 
     model: Setting
     """Setting that says what is trained and how. Its layout fields (machines and parallelism) are
     not used: advice replaces them."""
 
     tokens: float
-    """Number of tokens of the whole training."""
+    """Number of tokens of the whole training run."""
 
     global_batch: int
     """Number of samples per optimizer step."""
@@ -80,23 +80,26 @@ class Question:
     """Shapes of the model; None to compute them by formula from the fields of ``model``."""
 
     learned: str = ""
-    """Source of corrections by the user's own runs, in words; empty without corrections."""
+    """Human-readable source of the corrections by the user's own runs; empty without corrections.
+    """
 
     time: Callable[[Setting, Shapes | None], Time] = step_time.foresee
-    """Function that predicts a step's time, by the fitted constants or corrected by own runs."""
+    """Function that predicts a step's time, by the fitted constants or corrected by the user's own
+    runs.
+    """
 
     def __post_init__(self) -> None:
         step = self.global_batch * self.model.sequence
         if not step <= self.tokens:
             raise RecipeError(
-                f"tokens {self.tokens:,.0f}: expected at least one step's, global batch "
+                f"tokens {self.tokens:,.0f}: expected at least one step's tokens, global batch "
                 f"{self.global_batch:,} × sequence {self.model.sequence:,} = {step:,}; train on "
-                "more tokens, or take a smaller global batch"
+                "more tokens, or use a smaller global batch"
             )
 
     @property
     def steps(self) -> int:
-        """Number of optimizer steps of the whole training."""
+        """Number of optimizer steps of the whole training run."""
         return ceil(self.tokens / (self.global_batch * self.model.sequence))
 
     @property
@@ -149,7 +152,7 @@ def choose_offers(
     for name in names:
         if name not in regional_offers:
             raise RecipeError(
-                f"{option} {name}: no training on it can be predicted in {region}: no such type, "
+                f"{option} {name}: no prediction is possible for it in {region}: no such type, "
                 "no GPU of trainyard/foresight/gpus.csv, or no price; "
                 f"{suggest_nearest(name, [*regional_offers])}"
                 + ("" if option == "--instances" else "; name types with --instances")
@@ -189,7 +192,7 @@ def filter_by_precision(offers: Sequence[Offer], precisions: Sequence[str]) -> l
         names = ", ".join(f"{offer.name} ({offer.machine.gpu})" for offer in offers)
         raise RecipeError(
             f"precision fp8: {names}: expected a device with fp8, such as H100 or L40S; name "
-            "other types with --instances, or take precision bf16"
+            "other types with --instances, or use precision bf16"
         )
     return capable_offers
 
@@ -200,7 +203,7 @@ _FORM = re.compile(r"(\d+(?:\.\d+)?(?:e[+]?\d+)?)\s*([a-z]?)", re.IGNORECASE)
 
 
 MOST_TOKENS = 1e15
-"""Largest accepted number of tokens of a training. Published ones had up to about 4e13."""
+"""Largest accepted number of tokens of a training run. Published ones had up to about 4e13."""
 
 MOST_USD = 1e12
 MOST_HOURS = 10 * 8766.0
@@ -250,8 +253,8 @@ def _parse_amount(
     return amount
 
 
-# Predict the trainings in a file (``--rows``): each line is a JSON object, the "row", and gets one
-# line of JSON as its result.
+# Predict the training runs in a file (``--rows``): each line is a JSON object, the "row", and gets
+# one line of JSON as its result.
 #
 # A row has fields of a Setting; missing fields have their default. Rows of
 # ``benchmarks/foresight/rows/`` are accepted as well: their fields are under ``row``.

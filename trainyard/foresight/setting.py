@@ -1,4 +1,5 @@
-"""The setting of a training: the model's shape, the machines, and the layout of the work on them.
+"""The setting of a training run: the model's shape, the machines, and the layout of the work on
+them.
 
 A setting is a row of ``trainyard advise --rows``; fields that a row leaves out have their default.
 """
@@ -16,8 +17,9 @@ Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 
 
 USUAL_MEMORY = {"A100": "A100-80", "H100": "H100-80", "V100": "V100-16"}
-"""Name of a device without its memory → the device of that name's usual instances: the larger A100,
-the H100 of p5, the V100 of p3."""
+"""Mapping of a device's name without its memory to the device that is meant: the larger A100, the
+H100 of p5, the V100 of p3.
+"""
 BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
 """Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
 ENDS = 2
@@ -34,11 +36,11 @@ def explain_refused_kernel(gpu: str, attention: str) -> str | None:
     """Return a message if an attention kernel does not run on a device; None if it does."""
     if gpu not in KERNELS.get(attention, ()):
         return None
-    return f"attention {attention}: does not run on {gpu}; take flash, the likely kernel, or full"
+    return f"attention {attention}: does not run on {gpu}; use flash, the likely kernel, or full"
 
 
 class Setting(BaseModel):
-    """A training on ``gpus`` devices, with the batch of one optimizer step."""
+    """A training run on ``gpus`` devices, with the batch of one optimizer step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -183,6 +185,7 @@ class Setting(BaseModel):
     @field_validator("gpu")
     @classmethod
     def _check_gpu(cls, name: str) -> str:
+        """Check that ``gpus.csv`` has the device."""
         if name not in GPUS:
             raise ValueError(f"no such device; {suggest_nearest(name, [*GPUS, *USUAL_MEMORY])}")
         return name
@@ -217,8 +220,8 @@ class Setting(BaseModel):
             raise ValueError(f"kv_heads {self.kv_heads}: expected a divisor of heads, {heads}")
         if self.lora_rank > self.hidden:
             raise ValueError(
-                f"lora_rank {self.lora_rank}: expected at most hidden, {self.hidden}; 8 to 64 are "
-                "usual"
+                f"lora_rank {self.lora_rank}: expected at most hidden, {self.hidden}; typical "
+                "values are 8 to 64"
             )
         if self.quantization != "none" and not self.lora_rank:
             raise ValueError(
@@ -240,7 +243,7 @@ class Setting(BaseModel):
         slow = self.precision == "bf16" and self.gpu in BEFORE_AMPERE
         if slow or (self.precision == "fp8" and not self.device.fp8_tflops):
             raise ValueError(
-                f"precision {self.precision}: {self.gpu} does not multiply in it; take {usual}"
+                f"precision {self.precision}: {self.gpu} does not support it; use {usual}"
             )
         if refusal := explain_refused_kernel(self.gpu, self.attention):
             raise ValueError(refusal)

@@ -19,7 +19,7 @@ from trainyard.foresight.transformer_formulas import WIDTH, Shapes, Unit
 # Compute one rank's work in an optimizer step, in seconds of an ideal device.
 #
 # ``from_setting`` counts operations, bytes and messages along the longest path through a step. With
-# p pipeline ranks and m micro-batches, that are m micro-batches of the fullest pipeline stage, and
+# p pipeline ranks and m micro-batches, these are m micro-batches of the fullest pipeline stage, and
 # one of each other stage; with v interleaved stages per rank only 1/v of that (bubble
 # (p − 1)/(v·m), Narayanan et al. 2021, section 2.2).
 
@@ -526,7 +526,7 @@ def foresee(
     """Predict the time of an optimizer step of ``setting``.
 
     Args:
-        setting: the training.
+        setting: the training run.
         shapes: shapes of the model, if it is not the GPT or Llama that the setting describes.
         efficiency: constants of a measured machine; None for those of ``constants.json``.
     """
@@ -542,7 +542,7 @@ def foresee(
     return Time(spread, parts, spread.invert(tokens), work.flops * tokens / step / peak)
 
 
-# Compute the communication between a training's ranks in a step, in seconds of ideal links.
+# Compute the communication between the ranks in a step, in seconds of ideal links.
 #
 # Ranks are ordered by tensor, then context and data, then pipeline, as in Megatron and torchtitan,
 # so that a node contains as many whole tensor-parallel groups as fit.

@@ -161,7 +161,7 @@ def find_property_file(document: Mapping[str, Any], name: str) -> tuple[str, str
     if name not in files:
         raise ExpressionError(
             f"step {document['Name']!r} declares no property file {name!r}; "
-            f"there are {sorted(files)}"
+            f"it declares {sorted(files)}"
         )
     output = files[name]["OutputName"]
     return f"ProcessingOutputConfig.Outputs['{output}'].S3Output.S3Uri", files[name]["FilePath"]

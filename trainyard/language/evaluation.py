@@ -29,7 +29,7 @@ class Unknown:
     """A value that is known only at run time."""
 
     reason: str
-    """Reason why it is not known, in words for people."""
+    """Human-readable reason why it is not known."""
 
     parts: tuple["str | Unknown", ...] = ()
     """For a joined text, its known and unknown parts in order; else empty."""
@@ -181,7 +181,7 @@ def _get(text: str, scope: Scope) -> Any:
         raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
     if isinstance(scope, UnstartedScope):
         return scope.resolve_later(text)
-    raise ExpressionError(f"{GET} {text!r} is known in the run of a loop or an experiment only")
+    raise ExpressionError(f"{GET} {text!r} is known only while a loop or an experiment runs")
 
 
 def join(values: Iterable[Any], on: str = "") -> str | Unknown:
@@ -218,6 +218,7 @@ def read_json(data: bytes, path: str, location: str) -> Any:
     """
 
     def refuse(constant: str) -> None:
+        """Called for NaN and Infinity, which Python accepts and JSON does not have."""
         raise ValueError(f"{constant} is not JSON")
 
     try:
@@ -280,7 +281,7 @@ def are_conditions_met(conditions: Iterable[dict], scope: Scope) -> bool:
     """Return the outcome of a Condition step: whether all its conditions hold.
 
     Raises:
-        ExpressionError: as in :func:`holds`.
+        ExpressionError: as in :func:`is_condition_met`.
     """
     return all(is_condition_met(condition, scope) for condition in conditions)
 
@@ -309,6 +310,7 @@ def is_condition_met(condition: dict, scope: Scope) -> bool:
 
 
 def _is_equal(kind: str, left_value: Any, right: Any) -> bool:
+    """Return whether the values are equal. Raises ExpressionError if their types differ."""
     _type(kind, left_value, right)
     return left_value == right
 
@@ -329,6 +331,7 @@ def _type(kind: str, left_value: Any, right: Any) -> str:
 
 
 def _type_of(kind: str, value: Any) -> str:
+    """Return ``Boolean``, ``Number`` or ``String``. Raises ExpressionError for any other value."""
     # This comes first, because Python's bool is an int.
     if isinstance(value, bool):
         return "Boolean"

@@ -147,10 +147,10 @@ def _check_json_get(body: Any) -> None:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the service writes it into a joined text.
+    """Return a value as the service writes it into the result of a ``Std:Join``.
 
     Raises:
-        ExpressionError: it is None, an object or a list.
+        ExpressionError: the value is None, an object or a list.
     """
     if isinstance(value, str):
         return value
@@ -177,7 +177,7 @@ def split_path(path: str) -> list[str | int]:
         tokens.append(int(index) if index is not None else str(key))
         position = match.end()
     if not tokens:
-        raise ExpressionError("an empty path names nothing")
+        raise ExpressionError("the path is empty: expected the form a.b[0].c or a['b']")
     return tokens
 
 
@@ -192,7 +192,7 @@ def look_up_path(document: Any, path: str, location: str) -> Any:
         try:
             value = _find_child(value, token)
         except (KeyError, IndexError, TypeError):
-            have = f"; there are {sorted(value)}" if isinstance(value, dict) else ""
+            have = f"; its members are {sorted(value)}" if isinstance(value, dict) else ""
             raise ExpressionError(f"{location}: {path!r} has no {token!r}{have}") from None
     return value
 
@@ -279,8 +279,8 @@ def index_parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def resolve_parameters(document: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return a mapping of a parameter's name to its value.
 
-    It is parsed from ``texts`` (mapping of a name to a text) if given there, else the default, else
-    None.
+    A value is parsed from ``texts`` (mapping of a name to a text) if the name is there; otherwise
+    it is the default value, or None if the parameter has none.
 
     Raises:
         ValueError: a given value is not of the parameter's type.

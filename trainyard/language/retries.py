@@ -28,11 +28,12 @@ class RetryCause:
     """Texts with which the FailureReason of such a failure begins; AlgorithmError is never one."""
 
     without_effect: tuple[str, ...] = ()
-    """Step types whose jobs are retried after it anyway, so that a policy has no effect."""
+    """Step types whose jobs are retried after it even without a policy, so a policy has no
+    effect."""
 
     @property
     def of_job(self) -> bool:
-        """True if a job fails with it, and not the call that creates the job."""
+        """True if the job itself fails with it, rather than the call that creates the job."""
         return self.name.startswith("SageMaker.")
 
 
@@ -72,8 +73,8 @@ LIMITS = {
     "MaxAttempts": (0, 20),
     "ExpireAfterMin": (0, 14_400),
 }
-"""Mapping of a member of a policy to its (least, largest) allowed value. With MaxAttempts or
-ExpireAfterMin 0, nothing is retried."""
+"""Mapping of a member of a policy to its (smallest, largest) allowed value. If MaxAttempts or
+ExpireAfterMin is 0, nothing is retried."""
 
 INTERVAL_SECONDS, BACKOFF_RATE, MAX_ATTEMPTS = 1, 2.0, 5
 """Default values of members of a policy."""
@@ -93,7 +94,7 @@ class Retries:
     def schedule_retry(self, reason: str, code: str = "") -> float | None:
         """Count a retry after a failure, and return the seconds to wait before it.
 
-        Return None if the step is not retried: no policy has the cause and retries left.
+        Return None if the step is not retried: no policy covers the cause and has retries left.
 
         Args:
             reason: FailureReason.
@@ -113,6 +114,7 @@ class Retries:
         return None
 
     def _has_retries_left(self, policy: dict) -> bool:
+        """Return whether the policy's ExpireAfterMin or MaxAttempts allows another retry now."""
         if "ExpireAfterMin" in policy:
             return time.time() - self.start_time < 60 * policy["ExpireAfterMin"]
         return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)

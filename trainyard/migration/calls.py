@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 GONE = "SDK v3 has no such argument"
-NOT_ASKED = "no request of a pipeline holds it"
+NOT_ASKED = "no request of a pipeline contains it"
 SESSION = "sagemaker_session"
 
 
@@ -30,7 +30,7 @@ class Rule:
     """Mapping of an argument that does not exist in v3 to the reason why pipelines do not need
     it."""
     spent: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Mapping of an argument that does not exist in v3 to values of it that mean what v3 does
+    """Mapping of an argument that does not exist in v3 to those of its values that v3 implies
     anyway."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Mapping of a place in v3 to the code of v2's default, if v3 has another default."""
@@ -232,7 +232,7 @@ CLASSES = {
         "cluster_config execution_role_arn".split(),
     ),
 }
-"""Mapping of a class of v2 to the rule for its constructor; that of another class is unchanged."""
+"""Mapping of a class of v2 to the rule for its constructor; other constructors are unchanged."""
 
 METHODS = {
     ("trainer", "fit"): Rule(

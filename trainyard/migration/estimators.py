@@ -134,7 +134,7 @@ def parse_arguments(call: cst.Call, order: Sequence[str]) -> dict[str, Argument]
 
 
 def _parse_comments(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str], str]:
-    """Return (comments on lines of their own, comment at the end of the first line) in a space."""
+    """Return (comments on separate lines, comment at the end of the first line) in whitespace."""
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return [], ""
     lines = [line.comment.value for line in space.empty_lines if line.comment]
@@ -142,13 +142,13 @@ def _parse_comments(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str]
 
 
 DRIVER = (
-    "SDK v3 starts the script by a driver of its own, SDK v2 by the toolkit of the image: compare "
-    "what the script is given"
+    "SDK v3 starts the script with its own driver, SDK v2 with the image's toolkit: compare the "
+    "arguments and environment that the script receives"
 )
 _NUMBERS = {"ParameterBoolean", "ParameterFloat", "ParameterInteger"}
 BY_HAND = {
-    "tags": "SDK v3 wants a list of Tag(key, value)",
-    "metric_definitions": "SDK v3 wants .with_metric_definitions([MetricDefinition(name, regex)])",
+    "tags": "SDK v3 expects a list of Tag(key, value)",
+    "metric_definitions": "SDK v3 needs .with_metric_definitions([MetricDefinition(name, regex)])",
     "distribution": "SDK v3 has Torchrun and MPI (sagemaker.train.distributed): choose one",
 }
 
@@ -213,13 +213,13 @@ def adapt_constructor_arguments(
 def _rewrite_parents(
     to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call
 ) -> None:
-    """Rewrite the parents of a tuning's warm start as v3's shapes."""
+    """Rewrite the parents of a tuning job's warm start as v3's shapes."""
     jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
         to.add_remaining(
             original,
             f"parents={call_arguments.pop('parents').code}",
-            "they are not known from here",
+            "the parent jobs cannot be determined from the script",
         )
         return
     cls = to.require_import("ParentHyperParameterTuningJob")
@@ -278,7 +278,9 @@ def _render_image_call(
 
 
 def _add_source_dir(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
-    """Add ``source_dir``, which v3 needs, from the folder of ``entry_point``."""
+    """Add ``source_dir``, which v3 needs, from the folder of ``entry_point``; report that v3 starts
+    the script differently.
+    """
     entry = call_arguments.get("entry_point")
     if entry is None:
         return
@@ -288,7 +290,7 @@ def _add_source_dir(to: Rewriting, call_arguments: dict[str, Argument], original
     value = cst.parse_expression(entry.code)
     if not isinstance(value, cst.SimpleString):
         to.add_remaining(
-            original, f"entry_point={entry.code}", "SDK v3 wants the folder, too: source_dir"
+            original, f"entry_point={entry.code}", "SDK v3 also needs the folder: add source_dir"
         )
         return
     folder, name = posixpath.split(str(value.evaluated_value))
@@ -297,7 +299,7 @@ def _add_source_dir(to: Rewriting, call_arguments: dict[str, Argument], original
 
 def _stringify_values(to: Rewriting, text: str) -> str:
     """Return the code of hyperparameters with booleans, None and numeric pipeline parameters as
-    texts, as SDK v2 writes them into the request.
+    strings, as SDK v2 writes them into the request.
     """
     node = cst.parse_expression(text)
     if not isinstance(node, cst.Dict):

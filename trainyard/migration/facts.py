@@ -23,7 +23,7 @@ def render_code(node: cst.CSTNode) -> str:
 
 
 def is_v3(name: str) -> bool:
-    """Return whether a full name of the SDK is one of v3."""
+    """Return whether a fully qualified SDK name belongs to v3."""
     return name.startswith((*IN_V3, "sagemaker.serve.model_builder"))
 
 
@@ -66,15 +66,15 @@ class Facts(cst.CSTVisitor):
         """Mapping of the creation of a TrainingInput to the code of its channel's name; an empty
         text if it has several."""
         self.channels: set[cst.Dict] = set()
-        """Dictionaries of a training's inputs by channel."""
+        """Dictionaries that map channels to the inputs of a training or tuning job."""
         self.name: dict[cst.Call, str] = {}
         """Mapping of the creation of a ProcessingInput or ProcessingOutput without a name to the
         code of the name that v2 generates."""
         self.in_steps: set[str] = set()
-        """Code of the objects that are passed to a step themselves, and not what their method
-        returned."""
+        """Code of the objects that are passed to a step directly, rather than the result of one of
+        their methods."""
         self._fits: list[cst.BaseExpression] = []
-        """Inputs of all trainings and tunings."""
+        """Inputs of all training and tuning jobs."""
 
     def find_sdk_name(self, node: cst.CSTNode) -> str | None:
         """Return the full name of a node that refers to something of the SDK; None for others."""
@@ -91,8 +91,8 @@ class Facts(cst.CSTVisitor):
         return "" if name is None or is_v3(name) else name.rpartition(".")[2]
 
     def infer_class(self, value: cst.BaseExpression) -> str:
-        """Return the class of SDK v2 whose object an expression is; an empty text if it is none or
-        not known.
+        """Return the class of SDK v2 of which an expression is an object; an empty text if it is
+        not such an object, or the class is unknown.
         """
         if isinstance(value, cst.Call):
             return self.find_sdk_class(value.func)
@@ -100,6 +100,7 @@ class Facts(cst.CSTVisitor):
         return min(classes) if len(classes) == 1 else ""
 
     def infer_kind(self, value: cst.BaseExpression) -> str:
+        """Return the kind (see ``calls.KINDS``) of the object that an expression is, or ``""``."""
         return KINDS.get(self.infer_class(value), "")
 
     def visit_Assign(self, node: cst.Assign) -> None:
@@ -126,6 +127,7 @@ class Facts(cst.CSTVisitor):
             self.assignments[text] = None
 
     def visit_Call(self, node: cst.Call) -> None:
+        """Note the objects that are passed to steps, and the inputs of training and tuning jobs."""
         name = self.find_sdk_class(node.func)
         if name in STEPS:
             holder = find_argument(node, STEPS[name][0], -1)
@@ -146,6 +148,7 @@ class Facts(cst.CSTVisitor):
             self._fits.append(inputs)
 
     def visit_List(self, node: cst.List) -> None:
+        """Note the names that v2 generates for unnamed inputs and outputs of processing jobs."""
         for index, element in enumerate(node.elements, 1):
             call = element.value
             if not isinstance(call, cst.Call):
@@ -155,6 +158,7 @@ class Facts(cst.CSTVisitor):
                 self.name[call] = f'"{prefix}-{index}"'
 
     def leave_Module(self, original_node: cst.Module) -> None:
+        """Note the channel of each TrainingInput that is an input of a training or tuning job."""
         # This is not in visit_Call, because only now the dictionaries of all variables are known.
         for inputs in self._fits:
             by_channel = self.dicts.get(render_code(inputs), inputs)
@@ -167,7 +171,7 @@ class Facts(cst.CSTVisitor):
                 self._note_channel(inputs, DEFAULT_CHANNEL)
 
     def _note_channel(self, value: cst.BaseExpression, name: str) -> None:
-        """Note the channel of a TrainingInput."""
+        """Note that ``name`` is the channel of ``value``, if that is a TrainingInput."""
         call = value if isinstance(value, cst.Call) else self.assignments.get(render_code(value))
         if call is not None and self.find_sdk_class(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
@@ -308,8 +312,8 @@ NAME_MODULES = {
 """Mapping of a name that a rewritten script may need to its module."""
 
 ABSENT = {
-    "AutoML": "SDK v3 has no class for AutoML jobs; AutoMLStep wants one of SDK v2",
-    "FeatureGroup": "the feature store's classes work otherwise: sagemaker.mlops.feature_store",
+    "AutoML": "SDK v3 has no class for AutoML jobs; AutoMLStep expects one of SDK v2",
+    "FeatureGroup": "the feature store's classes work differently: sagemaker.mlops.feature_store",
     "PipelineModel": "SDK v3 joins containers by ModelBuilder(modelbuilder_list)",
     "ModelBuilder": "SDK v3's ModelBuilder takes other arguments",
     "ModelPackage": "sagemaker.core.resources.ModelPackage only describes one",
@@ -319,7 +323,7 @@ ABSENT = {
     "EstimatorTransformer": "write its steps one by one: ModelStep, TransformStep",
     "LineageTableVisualizer": "SDK v3 has no visualizer",
 }
-"""Mapping of a name of v2 that v3 does not have to what the user should know."""
+"""Mapping of a name of v2 that v3 does not have to a hint for the user."""
 NO_COUNTERPART = "no counterpart in SDK v3 is known"
 
 
@@ -353,6 +357,7 @@ class Imports(cst.CSTTransformer):
     def leave_IndentedBlock(
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
+        """Put ``pass`` into a block that is empty because its imports were removed."""
         self._depth -= 1
         if updated_node.body:
             return updated_node
@@ -362,6 +367,7 @@ class Imports(cst.CSTTransformer):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.BaseStatement | cst.FlattenSentinel | cst.RemovalSentinel:
+        """Replace an import of v2; the first one at module level also gets the new imports."""
         lines = self._rewrite_import(updated_node)
         if lines is None:
             return updated_node
@@ -384,6 +390,7 @@ class Imports(cst.CSTTransformer):
         return cst.FlattenSentinel([*statements[:-1], last])
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        """Add the new imports at the beginning if no import of v2 was at module level."""
         if not self._waiting:
             return updated_node
         lines = _write_imports(

@@ -26,7 +26,7 @@ class _ScriptEnd(BaseException):
 
 
 _NAMING = ("sagemaker.utils", "sagemaker.core.common_utils")
-"""Modules of the SDKs that make names from the time for scripts."""
+"""Modules of the SDKs that generate names from the current time."""
 
 
 class _Clock:
@@ -53,6 +53,7 @@ class _Clock:
         time.time_ns = lambda: int(self._moment * 1e9) if self._is_asked() else clock_ns()
 
         def sleep_on(seconds: float, /) -> None:
+            """Sleep, and advance the script's clock if the script itself called this."""
             self._moment += seconds if self._is_asked() else 0.0
             sleep(seconds)
 
@@ -65,7 +66,7 @@ class _Clock:
 
     def _is_asked(self) -> bool:
         """Return whether the script called the replaced function that calls this method, directly
-        or by a function of the SDK that makes names.
+        or through a function of the SDK that generates names.
         """
         # Frame 0 is this method, 1 the replaced function, 2 the caller of the replaced function.
         frame: Any = sys._getframe(2)
@@ -74,6 +75,7 @@ class _Clock:
         return frame is not None and self._is_script(frame.f_code.co_filename)
 
     def _is_script(self, file: str) -> bool:
+        """Return whether a file is in the script's folder and not an installed package."""
         return os.path.abspath(file).startswith(self._folder) and "site-packages" not in file
 
     def _number_uuids(
@@ -99,6 +101,7 @@ class _Clock:
         vars(module_copy).update(vars(datetime), **_make_frozen_dates(lambda: self._moment))
 
         def import_module(name: str, globals: Any = None, *args: Any, **more: Any) -> Any:
+            """Import a module as ``__import__`` does; give the script the copy of ``datetime``."""
             module = real(name, globals, *args, **more)
             is_datetime = module is datetime and self._is_script(
                 (globals or {}).get("__file__") or ""
@@ -109,12 +112,14 @@ class _Clock:
 
 
 def _make_frozen_dates(present: Callable[[], float]) -> dict[str, type]:
-    """Return subclasses of ``datetime`` and ``date`` whose present is ``present()``.
+    """Return subclasses of ``datetime`` and ``date`` whose current time is ``present()``.
 
     All real datetimes and dates are instances of them as well, so that ``isinstance`` works.
     """
 
     class Same(type):
+        """Metaclass with which all instances of a class's bases count as its instances."""
+
         def __instancecheck__(cls, instance: Any) -> bool:
             return any(isinstance(instance, base) for base in cls.__bases__)
 
@@ -142,7 +147,7 @@ def _make_frozen_dates(present: Callable[[], float]) -> dict[str, type]:
 def _watch_pipelines() -> list:
     """Return a list to which each pipeline is added that the script creates from now on.
 
-    The script is ended when it upserts, creates, updates or starts one.
+    The script ends when it upserts, creates, updates or starts one.
     """
     try:
         module = importlib.import_module("sagemaker.mlops.workflow.pipeline")
@@ -157,6 +162,7 @@ def _watch_pipelines() -> list:
         pipelines.append(self)
 
     def stop(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Note the pipeline and end the script; replaces ``upsert``, ``start`` and so on."""
         pipelines.append(self)
         raise _ScriptEnd
 
@@ -191,7 +197,7 @@ def main(script: str, code: str, out: str, moment: str) -> None:
     with contextlib.suppress(_ScriptEnd):
         exec(program, module.__dict__)
     if not pipelines:
-        raise ValueError("the script makes no Pipeline when it is run")
+        raise ValueError("the script creates no Pipeline when it runs")
     definition = pipelines[-1].definition()
     with open(out, "w", encoding="utf-8") as file:
         file.write(definition)

@@ -117,7 +117,9 @@ def _is_moved(full: str) -> bool:
 
 
 class Rewriting(cst.CSTTransformer):
-    """Rewrites the syntax tree of a script; collects what remains, and the imports it needs."""
+    """Rewrites the syntax tree of a script; collects the code that could not be migrated, and the
+    imports that the new script needs.
+    """
 
     METADATA_DEPENDENCIES = (PositionProvider, ParentNodeProvider)
 
@@ -143,6 +145,7 @@ class Rewriting(cst.CSTTransformer):
         )
 
     def _start(self, node: cst.CSTNode) -> CodePosition:
+        """Return the position in the old script at which a node begins."""
         place: Any = self.get_metadata(PositionProvider, node)
         return place.start
 
@@ -155,7 +158,10 @@ class Rewriting(cst.CSTTransformer):
         return self.needed_names.setdefault(name, f"sagemaker_{name}" if is_taken else name)
 
     def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
-        """Return a new call as a syntax node, formatted for the position of the original."""
+        """Return a new call as a syntax node, formatted for the position of the original.
+
+        Also note that the new script must import the classes that are called in its arguments.
+        """
         for name in new.iter_classes():
             self.require_import(name)
         start = self._start(original)
@@ -166,6 +172,7 @@ class Rewriting(cst.CSTTransformer):
     # Rewriting of calls.
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Rewrite a call of v2 by the tables; report one of an unknown object if it may be v2's."""
         name = self.facts.find_sdk_class(original_node.func)
         if name in STEPS or name in _REPLACED_STEPS:
             return steps.step(self, name, original_node, updated_node)
@@ -187,7 +194,7 @@ class Rewriting(cst.CSTTransformer):
                 return self.rewrite_method(rule, receiver, original_node, updated_node)
             if self._may_be_estimator(func):
                 self.add_remaining(
-                    original_node, render_code(func), "it is not seen in the script what this is"
+                    original_node, render_code(func), "the script does not show what object this is"
                 )
         return updated_node
 
@@ -225,7 +232,7 @@ class Rewriting(cst.CSTTransformer):
         """
         call_arguments = parse_arguments(updated_call, rule.order)
         if call_arguments is None:
-            why_not = "the arguments are unpacked from a variable, or too many: they are not known"
+            why_not = "the arguments are unpacked from a variable, or there are too many"
             self.add_remaining(original, render_code(original.func), why_not)
             return None
         if rule.name in ("train", "tune") and "inputs" in call_arguments:
@@ -244,7 +251,7 @@ class Rewriting(cst.CSTTransformer):
             if argument in rule.lost:
                 self.add_remaining(original, argument_text, rule.lost[argument], harmless=True)
             elif value.code in rule.spent.get(argument, ()):
-                self.add_remaining(original, argument_text, "SDK v3 does so anyway", harmless=True)
+                self.add_remaining(original, argument_text, "the default in SDK v3", harmless=True)
             elif argument in rule.places or argument in rule.order or argument in rule.same:
                 new.put(rule.places.get(argument, argument), value)
             else:
@@ -286,7 +293,7 @@ class Rewriting(cst.CSTTransformer):
             "input_name", "output_name"
         }:  # fmt: skip
             self.add_remaining(
-                original, render_code(original), "SDK v3 wants a name, v2's depends on its place"
+                original, render_code(original), "SDK v3 needs a name; v2's depends on its position"
             )
         return self.parse_call(new, original)
 
@@ -296,7 +303,7 @@ class Rewriting(cst.CSTTransformer):
         """Return a constructor with its session replaced by a PipelineSession, which steps need."""
         call_arguments = parse_arguments(updated_call, ())
         if call_arguments is None:
-            self.add_remaining(original, render_code(original.func), "give its arguments by name")
+            self.add_remaining(original, render_code(original.func), "pass its arguments by name")
             return updated_call
         call_arguments[SESSION] = self._make_pipeline_session(call_arguments.get(SESSION))
         return self.parse_call(
@@ -304,7 +311,7 @@ class Rewriting(cst.CSTTransformer):
         )
 
     def _make_pipeline_session(self, session: Argument | None) -> Argument:
-        """Return a PipelineSession for a session: itself if it is one, else one made from it."""
+        """Return the session itself if it is a PipelineSession, else one created from it."""
         assignment = self.facts.assignments.get(session.code) if session else None
         if (
             session
@@ -325,6 +332,7 @@ class Rewriting(cst.CSTTransformer):
     # Rewriting of dictionaries of channels, attributes and names.
 
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
+        """Rewrite a dictionary of training channels; leave any other as it is."""
         if original_node not in self.facts.channels:
             return updated_node
         return steps.rewrite_channels(self, original_node, updated_node)
@@ -332,6 +340,7 @@ class Rewriting(cst.CSTTransformer):
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
+        """Replace a dotted name of v2 by v3's name, or report it if v3 has none."""
         full = self.facts.find_sdk_name(original_node)
         if full is None:
             return self._rewrite_attribute(original_node, updated_node)
@@ -350,6 +359,7 @@ class Rewriting(cst.CSTTransformer):
         return updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """Report a name of v2 that has no counterpart; the node itself is unchanged."""
         full = self.facts.find_sdk_name(original_node)
         outer = self.get_metadata(ParentNodeProvider, original_node)
         is_known = full is None or is_v3(full) or "." not in full or _is_moved(full)
@@ -359,7 +369,7 @@ class Rewriting(cst.CSTTransformer):
         return updated_node
 
     def _report_unmoved(self, node: cst.CSTNode, full: str) -> None:
-        """Report a name of v2 that has no counterpart, unless another method deals with it."""
+        """Report a name of v2 that has no counterpart, unless another method handles it."""
         last = full.rpartition(".")[2]
         outer = self.get_metadata(ParentNodeProvider, node)
         if (
@@ -399,11 +409,12 @@ class Rewriting(cst.CSTTransformer):
         return isinstance(outer, cst.Import | cst.ImportFrom)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        """Record the lines of imported names; report star imports and ``step`` of v2."""
         module = render_code(node.module) if node.module else ""
         if isinstance(node.names, cst.ImportStar):
             if module.split(".")[0] == "sagemaker" and not is_v3(module):
                 self.add_remaining(
-                    node, render_code(node), "name what is imported: a star hides it"
+                    node, render_code(node), "import the names explicitly instead of with *"
                 )
             return
         for alias in node.names:

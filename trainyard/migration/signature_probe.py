@@ -19,7 +19,7 @@ def _load(name: str) -> Any:
     """Return the object with a full name, such as ``package.module.Class``.
 
     Raises:
-        ImportError: no module on the way can be imported.
+        ImportError: no leading part of the name is a module that can be imported.
         AttributeError: the module has no such name.
     """
     parts = name.split(".")

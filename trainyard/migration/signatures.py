@@ -136,8 +136,8 @@ class Calls(cst.CSTVisitor):
 
 
 def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
-    """Return the question for ``signature_probe.explain_failure`` about a call, or an import if
-    None.
+    """Return the question for ``signature_probe.explain_failure`` about a call, or about an import
+    if ``call`` is None.
     """
     arguments = call.args if call else ()
     is_unpacked = any(argument.star for argument in arguments)
@@ -190,7 +190,8 @@ class Sides:
 def prove_equality(old: str, new: str, sides: Sides) -> Answer:
     """Compare the pipeline definitions of two scripts as ``trainyard equal`` does.
 
-    If the scripts upload different content to the same URI, return that without executing anything.
+    If the scripts upload different content to the same URI, return that difference without
+    executing anything.
 
     Args:
         old: text of the old script.
@@ -203,7 +204,7 @@ def prove_equality(old: str, new: str, sides: Sides) -> Answer:
     """
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         work_folder, moment = Path(folder), time.time()
-        # Both scripts get the same time, because the SDK makes names from it.
+        # Both scripts get the same time, because the SDK generates names from it.
         first = compile_script(old, sides.old_python, sides, work_folder / "old", moment)
         second = compile_script(new, sides.new_python, sides, work_folder / "new", moment)
         for uri in first.objects.keys() & second.objects.keys():
@@ -211,7 +212,7 @@ def prove_equality(old: str, new: str, sides: Sides) -> Answer:
             if digests[0] != digests[1]:
                 description = f"object {uri}, which the script uploads"
                 cause = Cause(step="", what=description, first=digests[0], second=digests[1])
-                return Answer(cause=cause, evidence="not executed: the scripts upload other files")
+                return Answer(cause=cause, evidence="not executed: they upload different files")
         setting = Setting({**first.objects, **second.objects}, {}, sides.new_python)
         return decide_equality(
             first.definition, second.definition, setting, static=sides.static, twice=sides.twice
@@ -259,5 +260,5 @@ def compile_script(
             for info in endpoint.app.objects.list(bucket)
         }
     definition = out.read_text(encoding="utf-8")
-    refuse_errors(definition, f"the definition that {script.name} makes under {python}")
+    refuse_errors(definition, f"the definition that {script.name} creates under {python}")
     return CompiledScript(json.loads(definition), objects)

@@ -1,4 +1,4 @@
-"""Rewrite the pipeline steps of SDK v2, and the inputs of a training, for SDK v3.
+"""Rewrite the pipeline steps of SDK v2, and the inputs of training jobs, for SDK v3.
 
 A step of v2 gets the object that runs, such as an estimator; a step of v3 gets ``step_args``, the
 result of calling the object's method. In all functions here, ``to`` is the rewriting of the script,
@@ -12,9 +12,7 @@ from trainyard.migration.calls import CLASSES, METHODS, NO_SCRIPT, SESSION, STEP
 from trainyard.migration.estimators import Argument, NewCall, Rewriting, parse_arguments
 from trainyard.migration.facts import DEFAULT_CHANNEL, render_code
 
-REPACKED_REASON = (
-    "SDK v2 packs the estimator's code into the model by a step of its own; v3 does not"
-)
+REPACKED_REASON = "SDK v2 packs the estimator's code into the model in a separate step; v3 does not"
 
 
 def render_inputs(to: Rewriting, original: cst.Call, text: str) -> str:
@@ -52,7 +50,9 @@ def rewrite_channels(
 
 
 def _render_channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
-    """Return the code of a channel; ``was`` was its value before rewriting, ``text`` is it now."""
+    """Return the code of a channel; ``was`` is its value in the old script, ``text`` the rewritten
+    code of that value.
+    """
     if was is not None and to.facts.infer_class(was) == "TrainingInput":
         return text
     return f"{to.require_import('InputData')}(channel_name={name}, data_source={text})"
@@ -61,7 +61,7 @@ def _render_channel(to: Rewriting, was: cst.BaseExpression | None, text: str, na
 def step(
     to: Rewriting, name: str, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
-    """Rewrite a step that has the object that runs as a step with ``step_args``.
+    """Rewrite a step that receives the object that runs, such as an estimator, with ``step_args``.
 
     Return the call unchanged, and report it if needed, if its arguments are not known.
     """
@@ -79,7 +79,7 @@ def step(
     kind = to.facts.infer_kind(value)
     if not kind:
         to.add_remaining(
-            original, f"{holder}={render_code(value)}", "it is not seen in the script what this is"
+            original, f"{holder}={render_code(value)}", "the script does not show what this is"
         )
         return updated_call
     call = _call(
@@ -132,8 +132,8 @@ def _unfold_input(
     call_arguments: dict[str, Argument],
     original: cst.Call,
 ) -> None:
-    """Add the arguments of a TransformInput or CreateModelInput, which is the value, to
-    ``call_arguments``; report it if they are not known.
+    """Add the arguments of ``value``, a TransformInput or CreateModelInput, to ``call_arguments``;
+    report the value if its arguments are not known.
     """
     call = value if isinstance(value, cst.Call) else to.facts.assignments.get(render_code(value))
     order = ["data"] if to.facts.infer_class(value) == "TransformInput" else ["instance_type"]
@@ -152,7 +152,10 @@ _BUILDER = {"model_data": "s3_model_data_url", "image_uri": "image_uri"}
 def _rewrite_register(
     to: Rewriting, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
-    """Rewrite a RegisterModel step as a ModelStep that registers the model."""
+    """Rewrite a RegisterModel step as a ModelStep that registers the model.
+
+    Report the step and return it unchanged if the model is not known, or needs repacking.
+    """
     call_arguments = parse_arguments(updated_call, "name content_types response_types".split())
     estimator = next((a.value for a in original.args
                       if a.keyword and a.keyword.value == "estimator"), None)  # fmt: skip

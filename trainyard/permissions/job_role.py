@@ -1,4 +1,4 @@
-"""Derive the policy of the role that jobs assume: access to what their requests name, only."""
+"""Derive the policy of the role that jobs assume: access only to what their requests name."""
 
 from collections.abc import Iterator, Mapping
 
@@ -37,12 +37,12 @@ def iter_gaps(subject: Subject) -> Iterator[Gap]:
     """Iterate over gaps for the parts of the definition that no role's policy is derived from."""
     for step in subject.values.steps:
         if step.type not in COLLECTORS and step.type not in BY_PIPELINE:
-            reason = NOT_DERIVED.get(step.type, "the type is not known here")
+            reason = NOT_DERIVED.get(step.type, "the type is unknown")
             yield Gap(
                 f"step {step.name}: permissions of its type {step.type} are not derived: {reason}"
             )
     if subject.document.get("MlflowConfig"):
-        yield Gap("MlflowConfig: what MLflow needs to follow the whole pipeline is not derived")
+        yield Gap("MlflowConfig: what MLflow needs to track the entire pipeline is not derived")
 
 
 def needs(subject: Subject, role: str) -> Needs:
@@ -72,7 +72,7 @@ def _explain_unknown_role(collector: Collector, request: Request) -> str:
     owner = (
         f"of the model {collector.resolve_text(request.model, 'ModelName')}, which no step creates"
         if request.model
-        else "that a run decides"
+        else "that is known only when the pipeline runs"
     )
     needs = f"; it {' and '.join(phrases)}" if phrases else ""
     return f"step {collector.step.name}: its work is done with the role {owner}{needs}"
@@ -115,8 +115,8 @@ def iter_statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     )
     others = {build_key_arn(subject, key) for key in subject.read_keys if job_needs.reads}
     yield from allow_keys("InputKeys", others - job_needs.data_keys, ("kms:Decrypt",))
-    # By a KMS grant the service may attach the encrypted volume; the condition allows grants to
-    # AWS services only.
+    # A KMS grant lets the service attach the encrypted volume; the condition allows grants only to
+    # AWS services.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
     yield from allow_keys("VolumeKeys", job_needs.volume_keys, ("kms:CreateGrant",), grant)
     yield from allow_containers(subject, job_needs.repositories, job_needs.log_groups)
@@ -203,7 +203,7 @@ def allow_containers(
         resources=tuple(sorted(repositories)),
     )  # fmt: skip
     groups = sorted(log_groups)
-    # The service tries to create the log group each time, and accepts the response that it exists.
+    # The service tries to create the log group each time, and accepts that it already exists.
     yield Statement(
         sid="LogGroups",
         actions=("logs:CreateLogGroup", "logs:DescribeLogStreams"),

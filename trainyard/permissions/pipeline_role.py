@@ -15,8 +15,8 @@ CreateTrainingJob on a training plan
 GetObject of the model
                 CreateModelPackage checks that its caller may read the artifact.
 
-The service chooses the names of jobs: ``pipelines-<execution>-<step, cut>-<random>``. The case of
-the step's name in them has changed over the years, so a pattern can only contain the prefix. The
+The service chooses the names of jobs: ``pipelines-<execution>-<truncated step>-<random>``. The case
+of the step's name in them has changed over the years, so a pattern can contain only the prefix. The
 name of a tuning job begins with the execution's ID, because it has at most 32 characters (from
 memory).
 """
@@ -154,12 +154,13 @@ class _Names(dict):
 
 
 def _iter_unknown_roles(subject: Subject) -> Iterator[Gap]:
-    """Iterate over the gaps of jobs whose role is known only when the pipeline runs."""
+    """Iterate over the gaps for jobs whose role is known only when the pipeline runs."""
     for step, request in iter_all_requests(subject):
         try:
             if find_request_role(subject, step, request) is None and request.role is not None:
                 yield Gap(
-                    f"step {step.name}: a run decides which role its job has; pass it by hand"
+                    f"step {step.name}: its job's role is known only when the pipeline runs; allow "
+                    "iam:PassRole for it by hand"
                 )
         except DefinitionError as error:
             yield Gap(str(error))
@@ -239,7 +240,7 @@ def find_registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
     """Return the model package groups in which the definition registers models, and gaps.
 
     The gaps are groups whose names are not known, and groups of other accounts, which need a policy
-    there.
+    in that account.
     """
     groups, unknown = set(), []
     for step in subject.values.steps:
@@ -338,7 +339,9 @@ def _iter_model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
 
 
 def _allow_invocations(subject: Subject) -> Iterator[Statement | Gap]:
-    """Iterate over statements and gaps for the functions of Lambda and queues of Callback steps."""
+    """Iterate over statements and gaps for functions of Lambda steps and queues of Callback
+    steps.
+    """
     functions, queues = set(), set()
     for step in subject.values.steps:
         if step.type not in ("Lambda", "Callback"):

@@ -82,7 +82,7 @@ class Subject:
         return f"arn:{self.partition}:{service}:{self.region}:{owner}:{resource}"
 
     def build_bucket_arn(self, bucket: str, key: str | None = None) -> str:
-        """Return the ARN of a bucket, or of the objects in it whose keys match ``add_key``."""
+        """Return the ARN of a bucket, or of the objects in it whose keys match ``key``."""
         return f"arn:{self.partition}:s3:::{bucket}" + ("" if key is None else f"/{key}")
 
 
@@ -133,7 +133,7 @@ def from_file(
         region: region of the pipeline, or empty.
         role: ARN of the pipeline's role, or empty.
         root: ``s3://bucket/prefix`` under which an upsert writes, if known.
-        policy_name: role whose policy is wanted; None for all.
+        policy_name: role whose policy is to be derived; None for all.
 
     Raises:
         DefinitionError: the file cannot be read or is not valid, or a needed value is missing.
@@ -146,7 +146,7 @@ def from_file(
     options = {"--name": name or is_of_steps, "--region": region, "--pipeline-role": role}
     if missing := [option for option, value in options.items() if not value]:
         raise DefinitionError(
-            f"{path}: the definition does not say whose it is and where: give {', '.join(missing)}"
+            f"{path}: the definition does not contain all needed values: give {', '.join(missing)}"
         )
     return from_definition(body, source, name=name, region=region, role=role, root=root)
 
@@ -160,7 +160,7 @@ def read_facts(body: str) -> dict[str, str]:
     return {"region": region, "pipeline_role": roles[0] if roles else ""}
 
 
-# Resources that requests name: S3 places, keys, images, networks; unknown ones are gaps.
+# Resources that requests name: S3 locations, keys, images, networks; unknown ones are gaps.
 
 _IMAGE = re.compile(
     r"(\d{12})\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)(?:[:@].+)?"
@@ -218,6 +218,7 @@ class Collector:
     needs: Needs
 
     def resolve_text(self, value: Any, field: str) -> str:
+        """Return ``value`` as a pattern; see ``Values.resolve_text``."""
         return self.subject.values.resolve_text(value, f"step {self.step.name}: {field}")
 
     @contextmanager
@@ -229,18 +230,20 @@ class Collector:
             self.needs.gaps.append(str(error))
 
     def read(self, uri: Any, field: str) -> None:
+        """Add the object ``uri`` and those below it to the locations that are read."""
         with self.record_gaps():
             self.needs.reads |= self._resolve_folder(uri, field)
 
     def write(self, uri: Any, field: str) -> None:
-        """Add the locations under the prefix as written, but no object that has its exact name,
-        because jobs never write one.
+        """Add the objects below ``uri`` to the locations that are written, but not the object
+        ``uri`` itself, because jobs never write one.
         """
         with self.record_gaps():
             folder = self._resolve_folder(uri, field)
             self.needs.writes |= {(b, key) for b, key in folder if key[-1:] == "*"}
 
     def _resolve_folder(self, uri: Any, field: str) -> set[tuple[str, str]]:
+        """Return (bucket, key pattern) of the object ``uri`` and of those below it."""
         location = f"step {self.step.name}: {field}"
         bucket, key = split_uri(self.resolve_text(uri, field), location)
         return {(bucket, pattern) for pattern in list_folder_patterns(key)}
@@ -262,11 +265,13 @@ class Collector:
             self.needs.repositories.add(arn)
 
     def add_key(self, key: Any, into: set[str], field: str) -> None:
+        """Add the ARN of a KMS key, if there is one, to the set ``into``."""
         with self.record_gaps():
             if key:
                 into.add(build_key_arn(self.subject, self.resolve_text(key, field)))
 
     def add_network(self, vpc: Mapping[str, Any] | None) -> None:
+        """Add the subnets and security groups of a VpcConfig, if there is one."""
         vpc_config = vpc or {}
         with self.record_gaps():
             self.needs.subnets |= {
@@ -286,6 +291,7 @@ class Collector:
                 self.needs.package_repositories.add(self.resolve_text(value, name))
 
     def log(self, job: Job) -> None:
+        """Add the log group that jobs of this kind write to."""
         self.needs.log_groups.add(job.log_group)
 
 

@@ -35,17 +35,17 @@ TemplateOption = Annotated[
 ]
 EndpointsOption = Annotated[
     bool,
-    typer.Option("--endpoints", help="List the VPC endpoints of a closed network."),
+    typer.Option("--endpoints", help="List the VPC endpoints that an isolated network needs."),
 ]
 CheckOption = Annotated[
     Path | None,
-    typer.Option(help="Compare with a template like ours or, with --role, a policy; exit 1."),
+    typer.Option(help="Compare with this template or, with --role, policy; exit 1 if different."),
 ]
 
 
 GAPS = 2
-"""Exit status if a policy was printed, or a given one fits, and there are gaps that must be filled
-by hand."""
+"""Exit status if a policy was printed, or a given one matches, and there are gaps that must be
+filled by hand."""
 
 
 def answer(
@@ -95,7 +95,9 @@ def answer(
         choices = "|".join(role_entry.name for role_entry in list_roles())
         raise DefinitionError(f"what to print? give --role {choices}, --template or --endpoints")
     if not any(policy["Statement"] for policy in documents):
-        errors.print("nothing is needed; IAM takes no policy without statements", highlight=False)
+        errors.print(
+            "no permission is needed; IAM accepts no policy without statements", highlight=False
+        )
     wildcards = {k: v for p in documents for k, v in find_forced_wildcards(p).items()}
     for action, reason in sorted(wildcards.items()):
         errors.print(f"{action} on *: {reason}", highlight=False, markup=False)
@@ -163,7 +165,7 @@ def _read_policies(
         policies = extract_policies(document, subject, str(file))
         return {role: policies[role]} if role else policies
     if role is None:
-        raise DefinitionError(f"{file}: is one policy; say whose with --role")
+        raise DefinitionError(f"{file}: is a single policy; name its role with --role")
     return {role: document.get("PolicyDocument", document)}
 
 
@@ -293,7 +295,9 @@ def _iter_grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
 def _iter_conditions(
     condition: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
-    """Iterate over ((operator, condition key), values), with names in lower case and made equal."""
+    """Iterate over ((operator, condition key), values), with names in lower case and equivalent
+    operators replaced by one of them.
+    """
     for operator, keys in condition.items():
         name = _LIKE.get(operator.lower(), operator.lower())
         for key, values in keys.items():
@@ -330,10 +334,10 @@ no permission, so no policy has it."""
 
 
 def iter_endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
-    """Iterate over (role, names of the endpoints that its user needs).
+    """Iterate over (role's name, names of the VPC endpoints that the users of the role need).
 
-    The roles are that of the jobs, if they have a VPC, and those of people or CI who plan, upsert
-    and start pipelines, for the case that they do so from within a VPC.
+    The roles are the jobs' role, if jobs have a VPC, and those of people or CI who plan, upsert and
+    start pipelines, in case they do so from within a VPC.
 
     Raises:
         DefinitionError: the endpoints' names in this partition are not known here, or ``derive``

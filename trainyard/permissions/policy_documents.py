@@ -162,6 +162,7 @@ def _parse_conditions(
 
 
 def _list_texts(value: Any) -> tuple[str, ...]:
+    """Return one value, or a list of them, as strings; booleans are in lower case as in JSON."""
     values = value if isinstance(value, list) else [value]
     return tuple(str(v).lower() if isinstance(v, bool) else str(v) for v in values)
 
@@ -206,7 +207,7 @@ def _find_variable(name: str, context: Context) -> str | None:
 
 
 def _escape_text(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
-    """Return a regular expression for a part of a text; ``is_last``: it is the end of the text."""
+    """Return a regular expression for a part of a text; ``is_last`` if it is the text's end."""
     pattern = re.escape(text)
     if not wild:
         return pattern

@@ -49,6 +49,7 @@ class Principal:
 
     @property
     def account(self) -> str:
+        """Account number from the principal's ARN; empty for a service."""
         return self.arn.split(":")[4] if self.arn.startswith("arn:") else ""
 
     @property
@@ -74,7 +75,7 @@ class Request:
     """Account of the resource; empty if it is that of the principal."""
 
     def is_key_known(self, key: str) -> bool:
-        """Return whether it is known if the request has the condition key, and with which value."""
+        """Return whether the request's value for the condition key, or its absence, is known."""
         if self.known_keys is None or key in self.context or key in self.known_keys:
             return True
         return f"{key.partition('/')[0]}/" in self.known_keys
@@ -199,6 +200,7 @@ def _find_kind_without_allow(
     by_kind = dict(policies.iter_kinds())
 
     def has_allow(kind: Kind) -> bool:
+        """Return whether a statement of this type of policy certainly allows the request."""
         return any(
             statement.allows and _is_surely_applicable(policy, statement, request, kind, doubts)
             for policy in by_kind[kind]
@@ -390,7 +392,7 @@ def is_condition_met(
 
 
 def _make_text_match(wild: bool, fold: bool) -> Match:
-    """Return a comparison of texts, with wildcards (``wild``) or ignoring case (``fold``)."""
+    """Return a function that compares texts; ``wild`` allows wildcards, ``fold`` ignores case."""
 
     def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
         regex = compile_pattern(pattern, context, variables, wild)
@@ -414,15 +416,18 @@ def _match_arn(value: str, arn_pattern: str, context: Context, variables: bool) 
 
 
 def _match_bool(value: str, pattern: str, context: Context, variables: bool) -> bool:
+    """Compare ``true`` and ``false`` without regard to case."""
     regex = compile_pattern(pattern.lower(), context, variables, wild=False)
     return regex is not None and bool(regex.fullmatch(value.lower()))
 
 
 def _match_binary(value: str, pattern: str, context: Context, variables: bool) -> bool:
+    """Compare two base64 strings exactly."""
     return value == pattern
 
 
 def _match_address(value: str, pattern: str, context: Context, variables: bool) -> bool:
+    """Return whether the IP address ``value`` is in the network ``pattern``, such as 10.0.0.0/8."""
     try:
         return ipaddress.ip_address(value) in ipaddress.ip_network(pattern, strict=False)
     except ValueError:
@@ -431,7 +436,10 @@ def _match_address(value: str, pattern: str, context: Context, variables: bool) 
 
 
 def _make_comparison(read: Callable[[str], float], order: Callable[[float, float], bool]) -> Match:
-    """Return a comparison by ``order`` of two values that ``read`` parses; False if it cannot."""
+    """Return a function that parses two values by ``read`` and compares them by ``order``.
+
+    The function returns False if a value cannot be parsed.
+    """
 
     def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
         try:

@@ -36,7 +36,7 @@ def build_role_resources(
 ) -> dict[str, dict[str, Any]]:
     """Return a mapping of a logical ID to the CloudFormation resource of each role and policy.
 
-    Templates in all languages of infrastructure are written from it.
+    The templates in all infrastructure-as-code languages are written from it.
 
     Args:
         subject: the pipeline.
@@ -51,8 +51,9 @@ def build_role_resources(
     if len(role_names) != 1 or (subject.role in role_names and not allow_shared):
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
-            f"{', '.join(role_names) or 'none'}; the template gives each a role of its own: "
-            "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
+            f"{', '.join(role_names) or 'none'}; the template needs one role for all jobs, other "
+            "than the pipeline's: change the jobs' role; in a recipe, set aws.job_role to a role "
+            "other than aws.role"
         )
     resources = {
         role.logical: role.resource(subject, policies[role.name]) for role in list_roles(subject)
@@ -66,9 +67,9 @@ def build_role_resources(
             other = owners.setdefault(name.lower(), logical)
             if other != logical:
                 raise DefinitionError(
-                    f"pipeline {subject.name}: {other} and {logical} are both called {name!r}, and "
-                    "an account has one role of a name, whatever its path; name one of them "
-                    "otherwise; in a recipe: aws.role, aws.job_role"
+                    f"pipeline {subject.name}: {other} and {logical} are both called {name!r}, but "
+                    "role names are unique in an account, whatever the path; rename one of them; "
+                    "in a recipe: aws.role, aws.job_role"
                 )
     return resources
 
@@ -92,7 +93,7 @@ def build_template(
         allow_shared: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
-        DefinitionError: as in :func:`role_resources`.
+        DefinitionError: as in :func:`build_role_resources`.
     """
     role_definitions = build_role_resources(subject, policies, allow_shared=allow_shared)
     substitute = _Substitution(subject)
@@ -151,7 +152,7 @@ class _Substitution:
     def declare_parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declarations of the parameters that ``resources`` refer to.
 
-        A KMS key that is given as an alias is only in conditions, and is not a parameter then.
+        A KMS key that is given as an alias occurs only in conditions, so it is not a parameter.
         """
         descriptions = {
             "ArtifactBucket": "Bucket of code, shards, models and checkpoints (infra/storage.yaml)",
@@ -188,9 +189,11 @@ class _Dumper(yaml.SafeDumper):
     """Indents lists under their keys and writes no anchors, as people do in templates."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Return True, so that a repeated object is written in full instead of as an alias."""
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent as PyYAML does, but never write list items at the indentation of their key."""
         return super().increase_indent(flow, False)
 
 
@@ -235,9 +238,9 @@ def read(text: str, source: str) -> dict[str, Any]:
 def extract_policies(
     document: Mapping[str, Any], subject: Subject, source: str
 ) -> dict[str, dict[str, Any]]:
-    """Return a mapping of a role's name to its policy in a template, parameters having defaults.
+    """Return a mapping of a role's name to its policy in a template, with parameters' defaults.
 
-    The template must have the same logical IDs as ours.
+    The template must have the same logical IDs as that of :func:`build_template`.
 
     Raises:
         DefinitionError: a role is missing or has managed policies, or a value is known only when
@@ -263,7 +266,7 @@ def extract_policies(
         )
         if properties.get("ManagedPolicyArns"):
             raise DefinitionError(
-                f"{source}: {logical}: has ManagedPolicyArns, and what those allow stands elsewhere"
+                f"{source}: {logical}: has ManagedPolicyArns, whose permissions are not in the file"
             )
         statements = [s for policy in documents for s in policy["Statement"]]
         policies[role] = {
@@ -386,7 +389,7 @@ def register_role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
 
     def register(statements: Callable[[Subject], Iterator[Statement | Gap]]) -> Callable:
         if name in _ROLES:
-            raise ValueError(f"{statements.__module__}: there is a role {name} already")
+            raise ValueError(f"{statements.__module__}: a role {name} is already registered")
         _ROLES[name] = Role(name=name, statements=statements, **fields)
         return statements
 
@@ -480,6 +483,7 @@ def iter_job_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _build_pipeline_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
+    """Return the CloudFormation resource of the pipeline's role."""
     sources = [subject.build_arn("sagemaker", f"pipeline/{subject.name}/*")]
     description = "Makes the jobs and registers the model"
     return build_service_role(
@@ -493,6 +497,7 @@ register_role("pipeline", logical="PipelineRole", place=2, resource=_build_pipel
 
 
 def _build_events_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
+    """Return the CloudFormation resource of the role with which EventBridge starts the pipeline."""
     sources = [subject.build_arn("events", f"rule/{subject.name}-*")]
     name = f"{subject.name}-events"
     return build_service_role(name, "events", sources, policy, "Starts on a schedule")

@@ -17,9 +17,9 @@ Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Mapping of an operator to a mapping of a condition key to its values, as in a policy."""
 
 WILDCARD_REASONS = {
-    "cloudwatch:GetMetricStatistics": "CloudWatch knows no metric as a resource",
+    "cloudwatch:GetMetricStatistics": "CloudWatch has no resource type for metrics",
     "cloudwatch:PutMetricData": (
-        "CloudWatch knows no metric as a resource; the condition cloudwatch:namespace limits it"
+        "CloudWatch has no resource type for metrics; the condition cloudwatch:namespace limits it"
     ),
     "ec2:DescribeDhcpOptions": "EC2's Describe actions have no resource types",
     "ec2:DescribeNetworkInterfaces": "EC2's Describe actions have no resource types",
@@ -27,11 +27,11 @@ WILDCARD_REASONS = {
     "ec2:DescribeSubnets": "EC2's Describe actions have no resource types",
     "ec2:DescribeVpcs": "EC2's Describe actions have no resource types",
     "ecr:GetAuthorizationToken": (
-        "the token is for the whole registry; what may be pulled with it, the repositories say"
+        "the token is for the whole registry; permissions on repositories limit what it can pull"
     ),
     "fsx:DescribeFileSystems": "FSx lists file systems without a resource type",
     "sts:GetServiceBearerToken": (
-        "STS knows no token as a resource; the condition sts:AWSServiceName limits it"
+        "STS has no resource type for tokens; the condition sts:AWSServiceName limits it"
     ),
 }
 """Mapping of an action to the reason why its resource must be ``*``.
@@ -163,14 +163,16 @@ class Values(UnstartedScope):
         return self._by_name[name]
 
     def parameter(self, name: str) -> Any:
+        """Return a parameter's default value; raise ExpressionError if it has none."""
         if name not in self._parameters:
             raise ExpressionError(
-                f"parameter {name!r} has no default value, so what a run may touch is not known; "
-                "give it one"
+                f"parameter {name!r} has no default value, so the resources that a run may access "
+                "are not known; give it one"
             )
         return self._parameters[name]
 
     def variable(self, name: str) -> Any:
+        """Return the pipeline's name if it is known; ``Unknown`` for any other variable."""
         return self.name if name == "PipelineName" and self.name else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:

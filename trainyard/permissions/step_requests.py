@@ -26,11 +26,11 @@ BY_PIPELINE = (
 """Step types without a job: the service executes them with the pipeline's role."""
 
 NOT_DERIVED = {
-    "Job": "what it touches depends on its category",
+    "Job": "the resources that it accesses depend on its category",
     "EMR": "clusters have roles of another service; AWS's AmazonSageMakerPipelinesIntegrations "
     "lists what the pipeline's role needs for them",
     "EMRServerless": "applications have roles of another service",
-    "Cleanup": "to delete is a permission to give by hand",
+    "Cleanup": "permissions to delete must be granted by hand",
 }
 """Mapping of a step type to the reason why nothing is derived for it; each such step is a gap."""
 
@@ -148,8 +148,8 @@ def _check(c: Collector, a: Mapping[str, Any]) -> None:
     if step.get("CheckType", "").startswith("MODEL_") and step["Type"] == "ClarifyCheck":
         model = c.resolve_text(step.get("ModelName", "a model"), "ModelName")
         c.needs.gaps.append(
-            f"{location}: its container deploys {model} behind an endpoint for the time of the "
-            "check, and calls it"
+            f"{location}: its container deploys {model} behind an endpoint for the duration of the "
+            "check, and invokes it"
         )
     group = step.get("ModelPackageGroupName")
     if group and step.get("SkipCheck") is not True and not step.get("SuppliedBaselineConstraints"):
@@ -212,12 +212,12 @@ def _select_member(
 
 
 def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
-    """Add an S3 data source: a prefix, or a manifest; the objects that one lists are a gap."""
+    """Add an S3 data source: a prefix, or a manifest, whose listed objects are a gap."""
     c.read(source["S3Uri"], field)
     if source.get("S3DataType", "S3Prefix") != "S3Prefix":
         c.needs.gaps.append(
-            f"step {c.step.name}: {field}: S3DataType {source['S3DataType']!r}: the objects stand "
-            "in a file, which no policy can know"
+            f"step {c.step.name}: {field}: S3DataType {source['S3DataType']!r}: the objects are "
+            "listed in a file, which no policy can know"
         )
 
 

@@ -75,7 +75,7 @@ class StepRun:
 
     @property
     def seconds(self) -> float:
-        """Seconds from its start to its end, including the time of waiting for machines."""
+        """Seconds from its start to its end, including the wait for machines."""
         return (self.end_time - self.start_time).total_seconds()
 
 
@@ -106,7 +106,7 @@ class History:
         sagemaker: boto3 client.
         pipeline: name of the pipeline; None if it does not exist, and so has no executions.
         before: use only executions that started earlier than this; None for all.
-        s3: boto3 client for checking whether results still exist; None to not check.
+        s3: boto3 client for checking whether results still exist; None to skip this check.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class History:
             start += size
 
     def _load(self, arn: str, start_time: datetime) -> Run:
-        """Return an execution with its definition, parameters and steps; read it if it is new."""
+        """Return an execution with its definition, parameters and steps; read it only once."""
         if arn in self._by_arn:
             return self._by_arn[arn]
         execution = Execution(arn, make=lambda service, region: self._sagemaker)
@@ -231,8 +231,8 @@ URI. Equal texts mean equal values, whatever the values are."""
 
 
 def find_argument(document: Mapping[str, Any], step: str, path: str) -> Any:
-    """Return the value of a step's property from the step's arguments; None if it is not there,
-    because only the job's description has it.
+    """Return the value of a step's property from the step's arguments; None if they do not have it,
+    because only the job's description does.
     """
     arguments = index_steps(document).get(step, {}).get("Arguments") or {}
     try:
@@ -256,6 +256,7 @@ class PastScope(UnstartedScope):
         self._history = history
 
     def variable(self, name: str) -> Any:
+        """Return the value that an execution variable had in the past execution."""
         variables = {
             **parse_arn_variables(self._run.arn),
             "StartDateTime": self._run.start_time.isoformat(),
@@ -263,6 +264,7 @@ class PastScope(UnstartedScope):
         return variables[name] if name in variables else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
+        """Return a property that follows from the step's arguments; a stand-in for any other."""
         origin = self._find_origin(step)
         if isinstance(origin, Run):
             value = find_argument(origin.document, step, path)
@@ -277,6 +279,7 @@ class PastScope(UnstartedScope):
         return f"{STAND_IN_PREFIX}{uri}: {path}"
 
     def _make_stand_in(self, step: str, path: str) -> str:
+        """Return a text that is the same for the same result, in place of an unknown value."""
         origin = self._find_origin(step)
         source = origin.arn if isinstance(origin, Run) else origin
         return f"{STAND_IN_PREFIX}{step} of {source}: {path}"
@@ -311,6 +314,7 @@ class NextScope(UnstartedScope):
         self._sources = sources
 
     def variable(self, name: str) -> Any:
+        """Return the pipeline's name or ARN; other variables are ``Unknown``: new in every run."""
         if name == "PipelineName":
             return self._pipeline
         if name == "PipelineArn" and self._history.runs:
@@ -320,6 +324,7 @@ class NextScope(UnstartedScope):
         )
 
     def property(self, step: str, path: str) -> Any:
+        """Return a property of the result that is reused, or one that is the same in every run."""
         if source := self._sources.get(step):
             return PastScope(source, self._history).property(step, path)
         value = evaluate(find_argument(self._document, step, path), self)
@@ -328,11 +333,13 @@ class NextScope(UnstartedScope):
         return value if is_known else Unknown(f"{step} runs")
 
     def property_file(self, step: str, name: str, path: str) -> Any:
+        """Return a stand-in if the step's result is reused; ``Unknown`` if the step runs."""
         if source := self._sources.get(step):
             return PastScope(source, self._history).property_file(step, name, path)
         return Unknown(f"{step} runs")
 
     def s3_file(self, uri: str, path: str) -> Any:
+        """Return a stand-in that depends only on the URI and the path: the file is not read."""
         return f"{STAND_IN_PREFIX}{uri}: {path}"
 
 
@@ -380,7 +387,7 @@ class Keys:
 
 
 def find_missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
-    """Return the URI of an output of a step that no longer exists; empty if the result is complete.
+    """Return the URI of a step's output that no longer exists; empty if the result is complete.
 
     ``places`` maps the URI of each output to the reference by which other steps use it. Return an
     empty string as well if the history has no S3 client.
@@ -397,7 +404,7 @@ def find_missing_output(history: History, run: Run, places: Mapping[str, str]) -
 
 def find_result_places(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
     """Return the outputs of a step in an execution: a mapping of the URI to the reference by which
-    other steps use it. It is empty if it cannot be known.
+    other steps use it. The mapping is empty if the outputs are unknown.
     """
     if (step := step_of(run, name)) is None:
         return {}
@@ -593,7 +600,7 @@ class _StepPrediction:
         if same:
             _, step_run = max(same, key=lambda pair: pair[1].end_time)
             age = self._step["CacheConfig"]["ExpireAfter"]
-            return f"expired: its result is of {step_run.end_time:%Y-%m-%d}, the cache keeps {age}"
+            return f"expired: its result is from {step_run.end_time:%Y-%m-%d}, kept for {age}"
         if not earlier:
             run_count = len(self._history.runs)
             return (

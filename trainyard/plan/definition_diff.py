@@ -1,5 +1,5 @@
 """Compute the differences between two states of a pipeline: settings, parameters, steps and their
-fields, each with a text for people.
+fields, each with human-readable text.
 """
 
 import json
@@ -47,7 +47,7 @@ class Field:
     """Value as in the definition, which is compared."""
 
     text: str
-    """Value as text for people."""
+    """Value as human-readable text."""
 
 
 HIDDEN = "(hidden)"
@@ -128,8 +128,8 @@ def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
 
 
 def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
-    """Iterate over (name, item without it) if all items have different names; else (position,
-    item).
+    """Iterate over (name, item without its name) if all items have different names; else over
+    (position, item).
     """
     names = [name for item in items if (name := _name(item)) is not None]
     unique = len(set(names)) == len(items)
@@ -138,6 +138,7 @@ def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(item: dict) -> str | None:
+    """Return the name by which a list item is identified; None if it has none."""
     # A retry policy has no name, and is identified by the exceptions that it retries.
     if "ExceptionType" in item:
         return ", ".join(kind.rpartition(".")[2] for kind in item["ExceptionType"])
@@ -183,7 +184,7 @@ def _group_flags(items: list) -> Iterator[tuple[int, list]]:
 
 
 def render_value(value: Any) -> str:
-    """Return a value or an expression as text for people."""
+    """Return a value or an expression as human-readable text."""
     if isinstance(value, str):
         return value or '""'
     if isinstance(value, list):
@@ -194,7 +195,7 @@ def render_value(value: Any) -> str:
 
 
 def _render_expression(value: dict) -> str:
-    """Return a Join, Get or JsonGet as text for people."""
+    """Return a Join, Get or JsonGet as human-readable text."""
     if JOIN in value:
         body = value[JOIN]
         return str(body.get("On", "")).join(render_value(part) for part in body["Values"])
@@ -293,7 +294,7 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
             path="Steps",
             old=None,
             new=None,
-            note="their order, or spaces inside of JSON texts",
+            note="their order, or white space inside JSON strings",
         )
         return Diff(pipeline=(order,))
     return diff

@@ -21,7 +21,7 @@ changed."""
 
 @dataclass(frozen=True)
 class State:
-    """Everything of a pipeline that an upsert sets."""
+    """Everything that an upsert sets in a pipeline."""
 
     name: str
     definition: str
@@ -105,5 +105,5 @@ def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
     # LastModifiedBy (UserContext) names a Studio user, or else the IAM identity of the caller.
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")
-    author = user.get("UserProfileName") or identity or "an author whom the service does not name"
+    author = user.get("UserProfileName") or identity or "an unknown author"
     return DeployedPipeline(answer["PipelineArn"], state, answer["LastModifiedTime"], author)

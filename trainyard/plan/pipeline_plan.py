@@ -1,8 +1,8 @@
 """A plan: what an upsert would change, what the next run would do, and what that may cost.
 
 "Run" means an execution of the pipeline. To the plan that ``complete`` creates, an application adds
-what only it knows about its pipelines: drift from its records, its budget, and what a training
-begins with.
+what only it knows about its pipelines: drift from its records, its budget, and what each training
+job starts from.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ class Overwritten:
     """Number of objects that were listed."""
 
     list_error: str = ""
-    """Error code if the objects could not be listed, so that it is not known; else empty."""
+    """Error code if the objects could not be listed, so that ``count`` is not known; else empty."""
 
     def __str__(self) -> str:
         verb = "made" if self.is_output else "read"
@@ -71,8 +71,8 @@ class Overwritten:
             )
         total = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
         effect = (
-            "the next steps read those, as AWS does not look at the result that it reuses (an "
-            "emulator runs the step again when the bytes differ)"
+            "the next steps read those, because AWS does not check the result that it reuses (the "
+            "emulator runs the step again if the bytes differ)"
             if self.is_output
             else "the run will not see them"
         )
@@ -185,7 +185,7 @@ class Plan:
 
     drift: Drift = Drift(kind="none")
     begins: Mapping[str, str] = field(default_factory=dict)
-    """Mapping of a step to what its training begins with, in words."""
+    """Mapping of a step to what its training job starts from, in words."""
 
     remarks: tuple[str, ...] = ()
     """Further remarks on the next run, one line each."""

@@ -150,21 +150,21 @@ def _shorten_code(value: str) -> str:
 
 
 def _shorten_value(value: str) -> str:
-    """Return the value with its hashes, and its middle if it is long, cut."""
+    """Return the value with its hashes shortened, and without its middle if it is long."""
     value = _HASH.sub(lambda match: match[0][:12], value)
     half = LONGEST // 2
     return value if len(value) <= LONGEST else f"{value[:half]} … {value[-half:]}"
 
 
 def _format_drift(drift: Drift) -> Iterator[Text]:
-    """Iterate over lines about changes that were made to the deployed pipeline by other means."""
+    """Iterate over lines about changes of the deployed pipeline that no recorded upsert made."""
     if drift.kind == "none":
         return
     when = f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else ""
     messages = {
         "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
         "edited": f"drift: {drift.by} edited the pipeline at {when}; upserting undoes this:",
-        "interrupted": f"an upsert by {drift.by} is under way since {when}, or was interrupted: "
+        "interrupted": f"an upsert by {drift.by} has been running since {when}, or was cut off: "
         "the deployed pipeline is not one of the recorded states",
     }
     style = "dim" if drift.kind == "unknown" else COLOURS["!"]
@@ -222,8 +222,8 @@ def _build_total_row(plan: Plan) -> list[Cell]:
 def _explain_surprise(plan: Plan, outcome: Outcome) -> str:
     """Return a remark for steps whose outcome may surprise; else an empty string.
 
-    These are a changed step that is still taken from the cache, and a registration of a model that
-    is registered again although all jobs are taken from the cache.
+    These are a changed step that is still taken from the cache, and a step that registers the same
+    model again because all jobs are taken from the cache.
     """
     if outcome.type == "RegisterModel":
         jobs = [other for other in plan.outcomes if step_type(other.type).is_charged]
@@ -272,7 +272,7 @@ def _time_limit(seconds: float | None) -> str:
 
 
 def format_times(seconds: Range) -> str:
-    """Return ``3 min 10 s – 4 min 00 s``; – where it is not known, empty for none."""
+    """Return a range such as ``3 min 10 s – 4 min 00 s``; ``–`` if unknown, empty if zero."""
     if seconds.low is None or seconds.high is None:
         return "–"
     if seconds.high == 0:
@@ -286,7 +286,7 @@ def _mark_foreseen(text: str, is_foreseen: bool) -> str:
 
 
 def format_cost(usd: Range, is_estimate: bool) -> str:
-    """Return ``~$1.20 – $2.00``; empty where it is not known, or nothing."""
+    """Return a cost such as ``~$1.20 – $2.00``; empty if it is unknown or zero."""
     if usd.low is None or not usd.high:
         return ""
     # The mark "~" of a derived price is written once, before the range.
@@ -322,8 +322,8 @@ def _format_table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Itera
 
 
 def _format_grounds(plan: Plan) -> Iterator[Text]:
-    """Iterate over the lines below the table: overwritten data, what trainings begin with, sources
-    of the figures, remarks, and the budget.
+    """Iterate over the lines below the table: overwritten data, what training jobs start from,
+    sources of the figures, remarks, and the budget.
     """
     for item in plan.overwritten:
         yield Text(f"! {item}", COLOURS["!"])
@@ -367,10 +367,11 @@ def _format_foresight(plan: Plan) -> Iterator[Text]:
 
 
 def _format_prices(plan: Plan) -> str:
+    """Return a line with the region and date of the prices, or that there are none."""
     prices = plan.prices
     if prices.date is None:
         return f"prices: none for {prices.region} in trainyard/plan/prices.json"
-    note = "; ~ holds prices that were derived" if any(c.estimated for c in plan.costs) else ""
+    note = "; ~ includes derived prices" if any(c.estimated for c in plan.costs) else ""
     return f"prices: {prices.region}, {prices.date}, trainyard/plan/prices.json{note}"
 
 

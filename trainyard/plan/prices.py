@@ -99,7 +99,7 @@ class Prices:
 
 
 def load(region: str, path: Path = TABLE) -> Prices:
-    """Return the prices of ``region`` from the table; they are empty if it does not have it."""
+    """Return the prices of ``region``; they are empty if the table does not have the region."""
     tree = json.loads(path.read_text(encoding="utf-8"))
     table = tree["regions"].get(region, {})
     return Prices(region, table.get("date"), table, tree["sources"])
@@ -120,8 +120,8 @@ def refresh(region: str, path: Path = TABLE) -> int:
             table[section][name] = {"usd": usd, "source": "GetProducts"}
     if not table["training"] or not table["processing"]:
         raise ServiceError(
-            f"reading prices of {region}: AWS lists no training or no processing there; is that "
-            "a region's code, such as us-east-1? The table was left as it was"
+            f"reading prices of {region}: AWS lists no training or no processing there; check "
+            "that it is a region's code, such as us-east-1. The table is unchanged"
         )
     # The user's own table begins as a copy of the shipped one, which has other regions as well.
     tree = json.loads((path if path.exists() else PRICE_FILE).read_text(encoding="utf-8"))
@@ -150,7 +150,8 @@ def _list_prices(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
 def _parse_usage(
     attributes: Mapping[str, str], unit: str, description: str
 ) -> tuple[str, str] | None:
-    """Return the (section, name) in the table of a product's price; None if it is not needed.
+    """Return the (section, name) of a product's price in the table; None if the table does not
+    include it.
 
     They are read from the usage type, because most products leave ``instanceType`` empty.
     """

@@ -27,13 +27,13 @@ from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 # The prediction for a step, which a plan shows and uses in its sums, whatever its origin.
 #
 # It is created by code that knows what a step's job computes, such as an application with its own
-# trainings; with ``trainyard.foresight`` or otherwise. A step without a prediction has no expected
-# time unless it ran before.
+# training jobs; with ``trainyard.foresight`` or otherwise. A step without a prediction has no
+# expected time unless it ran before.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """The prediction for a step, for the case that it runs."""
+    """The prediction for a step, in case it runs."""
 
     seconds: Spread
     """Seconds from its start to its end."""
@@ -133,6 +133,7 @@ UNKNOWN = Range(None, None)
 
 
 def _sum(value: float | None, other: float | None) -> float | None:
+    """Return the sum; None if one of the values is not known."""
     return None if value is None or other is None else value + other
 
 
@@ -374,7 +375,7 @@ def _estimate_cost(
 
 
 def has_same_machines(run: Run, name: str, job: Work) -> bool:
-    """Return whether ``run`` had the step ``name`` on the same number and type of machines as
+    """Return whether ``run`` ran the step ``name`` on the same number and type of machines as
     ``job``.
     """
     step = step_of(run, name)
@@ -441,7 +442,7 @@ def _compute_path_seconds(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a plan keeps the budget, with a text about it, which is empty without a budget."""
+    """Whether a plan is within the budget, with a text about it; empty without a budget."""
 
     holds: bool
     text: str = ""

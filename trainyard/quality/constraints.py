@@ -32,7 +32,7 @@ MONITORING: dict[str, Any] = {
 
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return a constraints.json that the data which ``statistics`` describe satisfy."""
+    """Return the content of a constraints.json that the data behind ``statistics`` satisfies."""
     features = [_suggest_feature(feature) for feature in statistics["features"]]
     return {"version": 0.0, "features": features, "monitoring_config": MONITORING}
 
@@ -181,8 +181,8 @@ def _check_distribution(
     elif now["inferred_type"] == then["inferred_type"] == STRING:
         if (method := rules.get("categorical_drift_method", LINFINITY)) != LINFINITY:
             raise DataError(
-                f"{name}: categorical_drift_method {method!r}: {LINFINITY} alone is computed here; "
-                "AWS publishes no formula of another"
+                f"{name}: categorical_drift_method {method!r}: {LINFINITY} is the only method "
+                "computed here; AWS publishes no formula for any other"
             )
         limit = rules.get("categorical_comparison_threshold", 0.1)
         gap = _measure_category_distance(

@@ -46,7 +46,7 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
         for name, number in constraints.iter_undescribed_columns(result):
             print(
                 f"{name}: {number} distinct values, more than {constraints.CATEGORIES}: their "
-                "distribution is not written, and no drift of it is seen",
+                "distribution is not written, and its drift is not checked",
                 flush=True,
             )
         suggestion = constraints.suggest(result)
@@ -65,7 +65,7 @@ def _get_variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _parse_json_object(text: str, name: str) -> dict[str, Any]:
-    """Parse a JSON object; raise a DataError that calls it ``name`` if it is not one."""
+    """Parse a JSON object; raise a DataError about ``name`` if the text is not one."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -89,11 +89,12 @@ def _read_baseline_json(environment: Mapping[str, str], name: str) -> dict[str, 
     # SageMaker puts the object of an input into a folder.
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.is_file())
     if len(files) != 1:
-        raise DataError(f"{name}: {path} holds {len(files)} files; one is expected")
+        raise DataError(f"{name}: {path} contains {len(files)} files; one is expected")
     return _parse_json_object(files[0].read_text(), str(files[0]))
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
+    """Write a document as indented JSON."""
     path.write_text(json.dumps(document, indent=2))
 
 

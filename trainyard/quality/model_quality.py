@@ -28,7 +28,7 @@ class DataError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A data set: a mapping of a column's name to its cells, of which each column has ``rows``."""
+    """A data set: a mapping of a column's name to its cells; each column has ``rows`` cells."""
 
     columns: dict[str, Cells]
     rows: int
@@ -71,9 +71,9 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
         lines = bool((form["json"] or {}).get("lines", True))
         table = build_table(record for path in files for record in _read_records(path, lines))
     else:
-        raise DataError(f"dataset_format {json.dumps(form)}: csv and json are read here")
+        raise DataError(f"dataset_format {json.dumps(form)}: only csv and json are supported")
     if not table.rows:
-        raise DataError(f"{folder} holds no rows")
+        raise DataError(f"{folder} contains no rows")
     return table
 
 
@@ -252,7 +252,7 @@ def find_violations(
 
 def _get_column(columns: dict[str, str], name: str) -> str:
     if not columns.get(name):
-        raise DataError(f"{name} is not set: it names the column")
+        raise DataError(f"{name} is not set: it must name a column")
     return columns[name]
 
 
@@ -299,8 +299,8 @@ def _require_numbers(cells: Cells, noun: str) -> np.ndarray:
 def _prepare_classification(
     table: Table, truth: Cells, problem: str, columns: dict[str, str]
 ) -> tuple[Measure, dict[str, dict[str, int]]]:
-    """Return the metrics and the confusion matrix (true class, then predicted class) of a
-    classifier.
+    """Return a function that computes a classifier's metrics, and its confusion matrix: a mapping
+    of the true class to a mapping of the predicted class to the number of rows.
     """
     binary = problem == "BinaryClassification"
     chance = columns.get("probability_attribute")
@@ -317,7 +317,7 @@ def _prepare_classification(
         raise DataError("inference_attribute or, for two classes, probability_attribute is needed")
     classes = sorted({*true, *predictions})
     if binary and not set(classes) <= {"0", "1"}:
-        raise DataError(f"BinaryClassification has classes 0 and 1; found are {classes}")
+        raise DataError(f"BinaryClassification needs the classes 0 and 1; found {classes}")
     matrix = {
         label: {other: int(((true == label) & (predictions == other)).sum()) for other in classes}
         for label in classes
@@ -374,7 +374,7 @@ def _make_binary_measure(
 
 
 def _compute_roc_auc(true: np.ndarray, scores: np.ndarray) -> float:
-    """Return the area under the ROC curve, computed by Mann and Whitney's U.
+    """Return the area under the ROC curve, computed from the Mann-Whitney U statistic.
 
     It is the share of pairs of a positive and a negative in which the positive has the higher
     score; a tie counts half.
@@ -388,8 +388,8 @@ def _compute_roc_auc(true: np.ndarray, scores: np.ndarray) -> float:
 def _make_multiclass_measure(
     true: np.ndarray, predictions: np.ndarray, classes: list[str]
 ) -> Measure:
-    """Return the metrics of a multiclass classifier: averages over the classes, weighted by their
-    number of rows.
+    """Return a function that computes the metrics of a multiclass classifier: averages over the
+    classes, weighted by their number of rows.
     """
 
     def measure(rows: np.ndarray) -> Measures:

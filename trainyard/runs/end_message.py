@@ -43,7 +43,7 @@ PARTS = (
 
 
 def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]:
-    """Send a message about the execution in the event to SNS and Slack; return its text.
+    """Send a message about the execution in the event to SNS and Slack; return ``{"told": text}``.
 
     Raises:
         ServiceError: AWS or Slack refuses or cannot be reached; Lambda then tries again.
@@ -106,7 +106,7 @@ def _post(address: str, text: str) -> None:
     except (URLError, OSError, ValueError) as error:
         # The error's own text contains the address, and so would a traceback with its cause.
         reason = getattr(error, "code", None) or type(error).__name__
-        raise ServiceError(f"Slack's webhook did not take the message: {reason}") from None
+        raise ServiceError(f"Slack's webhook did not accept the message: {reason}") from None
 
 
 def build_function_zip() -> bytes:

@@ -20,7 +20,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.language.step_types import STEP_TYPES
 
 START = "StartPipelineExecution"
-"""What starts an execution, as messages name it by default."""
+"""Default for the command or operation that messages recommend for starting an execution."""
 LONGEST = 3072  # largest number of characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
 """Mapping of the member of a step's Metadata that names a job to the log group of such jobs."""
@@ -118,6 +118,7 @@ def describe_tuning_job(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
 
 
 def _list_trainings(sagemaker: Any, tuning_job: str) -> list[dict[str, Any]]:
+    """Return the summaries of a tuning job's training jobs, in the order of their creation."""
     with service_errors(f"listing the training jobs of {tuning_job}"):
         pages = sagemaker.get_paginator(
             "list_training_jobs_for_hyper_parameter_tuning_job"
@@ -207,7 +208,7 @@ class Execution:
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
     def read_definition(self) -> dict[str, Any]:
-        """Return the definition that the execution has; its pipeline's may have changed since.
+        """Return the definition with which the execution started; its pipeline's may have changed.
 
         It is empty if AWS returns none.
 
@@ -324,6 +325,7 @@ class Execution:
         return [name for name in names if name]
 
     def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
+        """Return GetLogEvents' response for a stream of the step's job; ``how`` are its options."""
         assert step.job is not None  # one of its streams was found
         kind, job = step.job
         with service_errors(f"reading the log of {job}"):
@@ -489,7 +491,7 @@ def report_success(token: str, outputs: Mapping[str, str], region: str | None = 
 
 
 def report_failure(token: str, reason: str, region: str | None = None) -> str:
-    """Respond to a callback step that it failed; return the ARN of its execution.
+    """Report to a waiting callback step that it failed; return the ARN of its execution.
 
     Raises:
         ServiceError: no step waits with that token.
@@ -498,6 +500,7 @@ def report_failure(token: str, reason: str, region: str | None = None) -> str:
 
 
 def _send(how: str, region: str | None, **request: Any) -> str:
+    """Send a callback response (``how``: success or failure); return the execution's ARN."""
     with service_errors(f"answering callback {request['CallbackToken']}"):
         send = getattr(create_client("sagemaker", region), f"send_pipeline_execution_step_{how}")
         return send(**request)["PipelineExecutionArn"]

@@ -99,7 +99,7 @@ def compute_job_cost(kind: str, job: Mapping[str, Any], prices: Prices, now: dat
 
 
 def _sum_training_costs(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
-    """Return the sum over a tuning job's training jobs; ``search`` is that of
+    """Return the sum over a tuning job's training jobs; ``search`` is the result of
     ``execution.describe_tuning_job``.
     """
     definitions = search.get("TrainingJobDefinitions") or [search["TrainingJobDefinition"]]
@@ -118,7 +118,7 @@ def _sum_training_costs(search: Mapping[str, Any], prices: Prices, now: datetime
     machines = " or ".join(dict.fromkeys(cost.machines for cost in costs))
     unknown = any(cost.usd is None for cost in costs)
     return Spent(
-        machines=f"{len(costs)} trainings on {machines}" if costs else "",
+        machines=f"{len(costs)} training jobs on {machines}" if costs else "",
         seconds=sum(cost.seconds for cost in costs),
         usd=None if unknown else sum(cost.usd or 0.0 for cost in costs),
         usd_a_second=None if unknown else sum(cost.usd_a_second or 0.0 for cost in costs),

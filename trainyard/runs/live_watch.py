@@ -68,7 +68,7 @@ def _handle_interrupt(
     """
     try:
         if stop and execution.describe()["PipelineExecutionStatus"] not in END_STATUSES:
-            console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
+            console.print("Ctrl-C: stopping the run; press it again to stop waiting for its end")
             execution.stop("stopped by Ctrl-C")
             follow(execution, poll_seconds)
             print_summary(execution, display)
@@ -76,7 +76,7 @@ def _handle_interrupt(
     except KeyboardInterrupt:
         # The second Ctrl-C: the execution continues to stop without being watched.
         pass
-    console.print(f"no longer watched: {display.watch} {execution.arn}", highlight=False)
+    console.print(f"stopped watching; to resume: {display.watch} {execution.arn}", highlight=False)
     return INTERRUPT_STATUS
 
 
@@ -108,7 +108,7 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
                 console.print(_format_activity(step, format_status(step)))
         for step, activity in alive.iter_quiet_steps(execution, steps):
             console.print(_format_activity(step, Text(activity, "dim")))
-        # The warning about a training is printed once, and not at each request while it lasts.
+        # A warning about a training job is printed once, and not at each request while it holds.
         for step in _select_running_trainings(steps):
             if step.name not in warned_steps:
                 job = execution.training_job(step.job[1] if step.job else "")
@@ -163,11 +163,11 @@ _LONGEST = 120  # characters of a job's log line that are shown
 class SignsOfLife:
     """Creates the lines that show in a log that steps are still running.
 
-    The line of a training has its optimizer step, loss, seconds per step and remaining time, as far
-    as they are known. That of another job is the last line of the job's log.
+    The line of a training job has its optimizer step, loss, seconds per step and remaining time, as
+    far as they are known. That of another job is the last line of the job's log.
 
     Args:
-        display: reads a training's progress.
+        display: reads a training job's progress.
         clock: returns seconds; tests replace it.
     """
 
@@ -175,8 +175,8 @@ class SignsOfLife:
         self._display, self._clock = display, clock
         self._printed_at: dict[str, float] = {}
         self._first_step: dict[str, tuple[float, float]] = {}
-        """Mapping of a step's name to (time, optimizer steps) when its training was first seen to
-        have done a step."""
+        """Mapping of a step's name to (time, optimizer steps) when its training job was first seen
+        to have completed a step."""
 
     def iter_quiet_steps(
         self, execution: Execution, steps: list[Step]

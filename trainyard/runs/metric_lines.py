@@ -1,4 +1,4 @@
-"""Read metrics and the training's progress from lines of a job's log, by its MetricDefinitions."""
+"""Read metrics and progress from lines of a training job's log, by its MetricDefinitions."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ LONGEST = 4_000
 """Number of characters of a line that are searched for metrics."""
 
 STEPS = ("step", "global_step", "iteration", "iter", "round", "epoch")
-"""Names of metrics that count a training's progress, without the part before a colon."""
+"""Names of metrics that count a training job's progress, without the part before a colon."""
 
 _COUNTER = re.compile(
     r"\b(?:global_)?(step|iteration|iter|round|epoch)s?\b['\"]?\s{0,2}[:=#\[(]?\s{0,2}(\d+(?:\.\d+)?)",
@@ -172,7 +172,7 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 
 
 class Sample(NamedTuple):
-    """A value of a metric at a time."""
+    """The value of a metric at one point in time."""
 
     timestamp: float
     """Milliseconds since the epoch."""

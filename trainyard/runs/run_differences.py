@@ -220,8 +220,8 @@ def is_code(name: str, uri: str) -> bool:
 
 # Read archives in memory, without unpacking them to disk.
 #
-# An archive is not trusted: it may unpack to more than a disk can hold, name files outside of it,
-# or not be an archive at all. Only regular files are read, no path is followed, and the limits
+# An archive is not trusted: it may unpack to more than a disk can hold, contain paths outside the
+# target folder, or not be an archive. Only regular files are read, no path is followed, and limits
 # below apply to the number of bytes that are really read.
 
 
@@ -297,7 +297,7 @@ def read_archive_file(archive: bytes, path: str) -> bytes | None:
     content = None
     try:
         for name, stream in _iter_members(archive):
-            # Do not stop at the first: if two files have the same name, unpacking leaves the later.
+            # Do not stop at the first: if two files have the same name, unpacking keeps the later.
             if name == path:
                 content = stream.read(LARGEST_TEXT + 1)
     except FAULTS:
@@ -343,7 +343,7 @@ def compare_versions(old: bytes | None, new: bytes | None) -> Diff:
     if b"\0" in (old or b"") + (new or b""):
         return Diff(note="a binary file")
     if len(sides[0]) * len(sides[1]) > MOST_PAIRS:
-        return Diff(note="the versions are too long to be lined up")
+        return Diff(note="the versions are too long to be compared line by line")
     lines = list(difflib.unified_diff(sides[0], sides[1], n=CONTEXT, lineterm=""))[2:]
     more = len(lines) - MOST_LINES
     note = f"{more:,} further lines of the difference are not shown" if more > 0 else ""

@@ -22,7 +22,7 @@ Metrics = dict[str, dict[str, float]]
 
 
 def read_training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics:
-    """Return the latest metrics of the run's training jobs that have any.
+    """Return the latest metrics of the run's training jobs, without jobs that have none.
 
     Raises:
         ServiceError: AWS refused or cannot be reached.
@@ -77,9 +77,9 @@ class Display:
     tables: tuple[Callable[[Execution, Steps], RenderableType | None], ...] = (build_metrics_table,)
     """Tables of the summary, below the steps; None for an empty one."""
     progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = lambda job: None
-    """DescribeTrainingJob's answer → (steps done, all steps); None: not known."""
+    """Returns (steps done, total steps) from DescribeTrainingJob's response; None if unknown."""
     warns: Callable[[Execution, Mapping[str, Any]], str] = lambda execution, job: ""
-    """A running training job → a warning about its progress; empty if all is well."""
+    """Returns a warning about a running training job's progress; empty if there is none."""
 
 
 # Show a run's steps in a terminal.
@@ -177,6 +177,7 @@ def find_model_package(steps: list[Step]) -> str | None:
 
 
 def _print_failure(execution: Execution, step: Step) -> None:
+    """Print a failed step's reason, the last lines of its logs, and its cause if it is known."""
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
     logs = execution.last_lines(step, LOG_TAIL)
     for host in _select_hosts(logs, step.reason):
@@ -229,5 +230,6 @@ def print_cause(cause: Cause) -> None:
 
 
 def _name_process(cause: Cause) -> str:
+    """Return ``rank 3 on algo-1``, or the part of it that the cause names; else an empty string."""
     rank = "" if cause.rank is None else f"rank {cause.rank}"
     return " on ".join(filter(None, (rank, cause.host)))

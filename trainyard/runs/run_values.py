@@ -107,14 +107,16 @@ class RunValues(UnstartedScope):
         self._began = answer.get("CreationTime")
 
     def variable(self, name: str) -> Any:
+        """Return the value of an execution variable in this execution."""
         variables = parse_arn_variables(self._arn)
         if name == "StartDateTime" and isinstance(self._began, datetime):
             return self._began.isoformat()
         return variables[name] if name in variables else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
+        """Return a step's property; ``Unknown`` if the step has not started or did not succeed."""
         if (run_step := self._steps.get(step)) is None:
-            return Unknown(f"{step} has not begun")
+            return Unknown(f"{step} has not started")
         try:
             return look_up_path(self._build_properties(run_step), path, f"Steps.{step}.{path}")
         except ExpressionError:
@@ -152,10 +154,12 @@ class RunValues(UnstartedScope):
         return uri if isinstance(uri, Unknown) else f"{uri.rstrip('/')}/{file}"
 
     def property_file(self, step: str, name: str, path: str) -> Any:
+        """Return the value at ``path`` in a step's property file."""
         uri = self.find_property_file_uri(step, name)
         return uri if isinstance(uri, Unknown) else self.s3_file(uri, path)
 
     def s3_file(self, uri: str, path: str) -> Any:
+        """Return the value at ``path`` in the JSON object at the S3 URI ``uri``."""
         try:
             return read_json(self._read(uri), path, uri)
         except ServiceError as error:

@@ -63,8 +63,8 @@ class RerunPlan:
             yield f"  left    {', '.join(self.unneeded_steps)}: not needed"
         for name in sorted(new_parameters.keys() & self.fixed_parameters.keys()):
             yield (
-                f"! {name}={new_parameters[name]} changes no step that is reused, and one was "
-                "given it"
+                f"! {name}={new_parameters[name]} does not change the reused steps, although at "
+                "least one of them refers to it"
             )
 
 
@@ -145,7 +145,9 @@ def _explain_reruns(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
     ):
         dependents |= new
     if len(dependents) > MOST:
-        raise RecipeError(f"--from {step}: {len(dependents)} steps would run; AWS selects {MOST}")
+        raise RecipeError(
+            f"--from {step}: {len(dependents)} steps would run; AWS accepts at most {MOST}"
+        )
     reasons = {
         name: "depends on "
         f"{', '.join(n for n in dict.fromkeys(other.waits_for) if n in dependents)}"
@@ -162,11 +164,11 @@ def _find_reused(
     indirectly, to the reason.
 
     Raises:
-        RecipeError: one of them did not succeed in ``execution``, or that has not ended.
+        RecipeError: one of them did not succeed in ``execution``, or the execution has not ended.
     """
     status = execution.describe()["PipelineExecutionStatus"]
     if status not in END_STATUSES:
-        message = f"--execution {execution.arn}: is {status}; only what has ended is reused"
+        message = f"--execution {execution.arn}: is {status}; wait until it has ended"
         raise RecipeError(f"{message} (trainyard watch)")
     statuses = {run_step.name: run_step.status for run_step in execution.steps()}
     reasons: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Check whether the optimizer steps of a training are slower than expected, and which part of them.
+"""Check whether a training job's optimizer steps are slower than expected, and in which part.
 
-The expectation comes from similar earlier trainings, or from a prediction. The second half of the
-module calibrates predictions by trainings that ran.
+The expectation comes from similar earlier training runs, or from a prediction. The second half of
+the module calibrates predictions with completed training jobs.
 """
 
 import statistics
@@ -26,7 +26,7 @@ STEP = "step"
 
 SLACK = 1.2
 """A step counts as slow if it takes this factor longer than the slowest of the earlier runs. The
-metric lines of one training differ by less than this."""
+metric lines of one training job differ by less than this."""
 
 Seconds = Mapping[str, float]
 """Mapping of a part of an optimizer step to its seconds; ``STEP`` is the whole step."""
@@ -53,7 +53,7 @@ class Pace:
     """Measured seconds."""
 
     expected: tuple[ExpectedTime, ...] = field(default=())
-    """Expectations. The first one decides whether the training is slow; all are shown."""
+    """Expectations. The first one decides whether the training job is slow; all are shown."""
 
     @property
     def is_slow(self) -> bool:
@@ -70,17 +70,17 @@ class Pace:
     def said(self) -> str:
         """Return a sentence that says how slow a step is and why; empty if it is not slow.
 
-        It is like ``slow: a step takes 2.31 s, and 1.53 s by what 3 earlier runs took; …``.
+        It is like ``slow: a step takes 2.31 s, not the 1.53 s that 3 earlier runs took; …``.
         """
         if not self.is_slow:
             return ""
         expectation, part = self.expected[0], self.slowest
-        much = f"a step takes {self.found[STEP]:.3g} s, and {expectation.seconds[STEP]:.3g} s"
+        much = f"a step takes {self.found[STEP]:.3g} s, not the {expectation.seconds[STEP]:.3g} s"
         detail = ""
         if part != STEP:
-            detail = f"; the most of that is {part}: {self.found[part]:.3g} s for "
+            detail = f"; most of the difference is {part}: {self.found[part]:.3g} s instead of "
             detail += f"{expectation.seconds[part]:.3g} s"
-        return f"slow: {much} by what {expectation.grounds}{detail}"
+        return f"slow: {much} that {expectation.grounds}{detail}"
 
     def build_table(self) -> Table:
         """Return a table of measured and expected seconds: a row for the step and each part."""
@@ -117,8 +117,8 @@ def estimate_expected_time(runs: Sequence[Seconds]) -> ExpectedTime | None:
     )
 
 
-# Calibrate the predictions by trainings that ran: those of one execution, or of all pipelines of
-# the account.
+# Calibrate the predictions with completed training jobs: those of one execution, or of all
+# pipelines of the account.
 
 METRIC = "step_seconds"
 FIRST = 1
@@ -126,14 +126,14 @@ FIRST = 1
 compiled then."""
 
 SettingOf = Callable[[Mapping[str, Any]], Setting]
-"""Function that returns the setting of a training from DescribeTrainingJob's response; raises
+"""Function that returns the setting of a training job from DescribeTrainingJob's response; raises
 ForesightError if it is not known."""
 
 
 def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[Measurement | str]:
-    """Iterate over the measurements of an execution's successful trainings.
+    """Iterate over the measurements of an execution's successful training jobs.
 
-    Yield a string with the reason for a training that cannot be used.
+    Yield a string with the reason for a training job that cannot be used.
 
     Raises:
         ServiceError: the execution does not exist, or AWS cannot be reached.
@@ -173,7 +173,7 @@ def _make_measurement(
     """Return the median of a job's logged seconds as a measurement.
 
     Raises:
-        ForesightError: it logged too few.
+        ForesightError: the job logged too few.
     """
     later = [value for value in seconds[FIRST:] if value > 0]
     if not later:
@@ -196,7 +196,7 @@ ALL = "all"
 def calibrate(
     which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
 ) -> Iterator[str]:
-    """Add measured trainings to the calibration file, and yield the lines of a report.
+    """Add measured training jobs to the calibration file, and yield the lines of a report.
 
     The file is written before the first line is yielded.
 
@@ -207,7 +207,7 @@ def calibrate(
         place: the calibration file.
 
     Raises:
-        ForesightError: no training can be used; the message says why.
+        ForesightError: no training job can be used; the message says why.
         ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     arns = list_executions(region) if which == ALL else [which]
@@ -217,7 +217,7 @@ def calibrate(
     measurements = [item for item in outcomes if isinstance(item, Measurement)]
     left_out = list(dict.fromkeys(item for item in outcomes if isinstance(item, str)))
     if not measurements:
-        reason = "; ".join(left_out) or "it has no training that succeeded"
+        reason = "; ".join(left_out) or "it has no training job that succeeded"
         raise ForesightError(f"--calibrate {which}: nothing to learn from: {reason}")
     measured_corrections.read(place).with_trainings(measurements).write(place)
     for measurement in {item.job: item for item in measurements}.values():
@@ -228,4 +228,4 @@ def calibrate(
             f"{measurement.step_seconds / baseline.p50:.2f} times the shipped {baseline.p50:.3g} s"
         )
     yield from (f"left out: {line}" for line in left_out)
-    yield f"kept in {place}, which plan, advise, watch and report read"
+    yield f"saved in {place}, which plan, advise, watch and report read"

@@ -78,7 +78,7 @@ def check_limits(body: str, document: Document) -> Iterator[Finding]:
     if len(body) > longest:
         yield ROOT.make_error(
             "quota",
-            f"the definition has {len(body)} characters, at most {longest} are taken",
+            f"the definition has {len(body)} characters, at most {longest} are accepted",
             reason="CreatePipeline refuses it",
             fix="use fewer steps or shorter settings, or PipelineDefinitionS3Location",
             source="botocore: CreatePipelineRequest.PipelineDefinition",
@@ -87,8 +87,8 @@ def check_limits(body: str, document: Document) -> Iterator[Finding]:
     if len(document.parameters) > most:
         yield ROOT.join("Parameters").make_error(
             "quota",
-            f"{len(document.parameters)} parameters, at most {most} can be given at a start",
-            reason="StartPipelineExecution takes no more",
+            f"{len(document.parameters)} parameters, at most {most} can be passed to an execution",
+            reason="StartPipelineExecution accepts no more",
             fix="make constants of those that never change",
             source="botocore: StartPipelineExecutionRequest.PipelineParameters",
         )

@@ -144,7 +144,7 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
             yield place.join("Values", index).make_error(
                 "join-values",
                 f"{shorten_repr(value)}: expected text, a number, true or false, or an expression",
-                reason="the step fails when the text is put together",
+                reason="the step fails when its values are joined",
                 fix="join scalar values only",
                 source="SDK 3.27: Join",
             )
@@ -154,7 +154,7 @@ def _make_text_finding(place: Place, value: Any) -> Finding:
     """Return a finding that a value must be constant text."""
     return place.make_error(
         "expression",
-        f"{shorten_repr(value)} is not text: an expression cannot stand here",
+        f"{shorten_repr(value)} is not text: an expression is not allowed here",
         reason=f"{REFUSAL}: it is read before any expression has a value",
         fix="write constant text",
         source="#3463 #4418",
@@ -242,7 +242,7 @@ def check_conditions(document: Document, steps: dict[str, Step]) -> Iterator[Fin
         if step.branch:
             yield Place(step.name, step.path).make_warning(
                 "nested-condition",
-                f"the condition stands in a branch of the condition {step.branch[0]!r}",
+                f"the condition is in a branch of the condition {step.branch[0]!r}",
                 reason=KINDER,
                 fix="put its conditions into the outer one, with Or, or into a script",
                 source="developer guide, Condition step (no nested ones); SDK 3.27 composes them",
@@ -295,6 +295,7 @@ class _Check:
             yield from self._compare(kind, condition["LeftValue"], condition["RightValue"], place)
 
     def _check_or(self, parts: Any, place: Place) -> Iterator[Finding]:
+        """Check the list ``parts`` of the conditions of an Or."""
         if not isinstance(parts, list) or not parts:
             yield _make_form_finding(
                 place.join("Conditions"), parts, "a list with at least one condition"
@@ -303,12 +304,14 @@ class _Check:
         yield from self._check_parts(parts, place, [("Conditions", i) for i in range(len(parts))])
 
     def _check_parts(self, parts: list, place: Place, keys: list) -> Iterator[Finding]:
+        """Check nested conditions; ``keys`` are their paths below ``place``."""
         for part, key in zip(parts, keys, strict=True):
             child = place.join(key) if isinstance(key, str) else place.join(*key)
             if part is not None:
                 yield from self.check_condition(part, child)
 
     def _check_in(self, condition: dict, place: Place) -> Iterator[Finding]:
+        """Check that each of an In condition's Values can be compared with its QueryValue."""
         values = condition.get("Values")
         if not isinstance(values, list) or not values:
             yield _make_form_finding(place.join("Values"), values, "a list with at least one value")
@@ -335,8 +338,8 @@ class _Check:
                 f"({known_types[1]})",
                 reason="values of two types are never equal and have no order: the step fails, or "
                 "always takes one branch",
-                fix="give both sides one type: change the parameter's Type, or write the constant "
-                "as such",
+                fix="give both sides one type: change the parameter's Type, or that of the "
+                "constant",
                 source=f"{SOURCE}; type of the sides as in the definition",
             )
         elif kind in ORDER and any(type_ not in NUMBERS for type_ in known_types):

@@ -65,8 +65,8 @@ class _Pairs:
             self.findings.append(
                 ROOT.make_error(
                     "duplicate-key",
-                    f"the key {twice[0]!r} stands twice in an object with {shorten_repr(keys)}",
-                    reason="JSON readers keep the last one and drop the others in silence",
+                    f"the key {twice[0]!r} occurs twice in an object with {shorten_repr(keys)}",
+                    reason="JSON readers keep the last one and drop the others without an error",
                     fix="remove one of them",
                     source="RFC 8259, section 4",
                 )
@@ -347,9 +347,9 @@ def _check_loop(
         if kind in NOT_IN_A_LOOP:
             yield place.join("ForEachBody", index, "Type").make_error(
                 "loop-body",
-                f"a {kind} step cannot stand in a loop's body",
+                f"a {kind} step is not allowed in a loop's body",
                 reason=REFUSAL,
-                fix="move it behind the loop",
+                fix="move it after the loop",
                 source="SDK 3.27: ForEachStep._validate_for_each_body",
             )
     selector = step.arguments.get("Selector")

@@ -46,7 +46,7 @@ def check_references(document: Document, steps: dict[str, Step]) -> Iterator[Fin
             yield Place(None, f"$.Parameters[{index}]").make_warning(
                 "unused-parameter",
                 f"nothing refers to parameter {name!r}",
-                reason="setting it at a start changes nothing",
+                reason="setting it has no effect",
                 fix="refer to it where it was meant to be used, or remove it",
                 source="definition",
             )
@@ -60,7 +60,7 @@ def _check_expression(
     steps: dict[str, Step],
     used: set[str],
 ) -> Iterator[Finding]:
-    """Check one expression; add the name of a parameter that it refers to to ``used``."""
+    """Check one expression; if it refers to a parameter, add the parameter's name to ``used``."""
     if JOIN in expression:
         yield from join(expression[JOIN], place.join(JOIN))
     elif JSON_GET in expression:

@@ -141,7 +141,7 @@ def make_missing_finding(place: Place, kind: str, name: str, valid: list[str]) -
     return place.make_error(
         f"unknown-{kind}",
         f"there is no {kind} {name!r}",
-        reason=f"{REFUSAL}: a reference to nothing",
+        reason=f"{REFUSAL}: the reference has no target",
         fix=suggest_name(name, valid),
         source=DEFINITION,
     )
@@ -167,7 +167,7 @@ def check_reachability(
             yield place.make_warning(
                 "may-not-run",
                 f"step {target.name!r} runs only when {condition!r} is {outcome}, "
-                f"step {step.name!r} stands outside that branch",
+                f"step {step.name!r} is outside that branch",
                 reason="when the other branch is taken, this step is not run either",
                 fix=f"move {step.name!r} into the branch if it belongs there",
                 source="#3565",
@@ -175,8 +175,8 @@ def check_reachability(
     if target.loop is not None and target.loop not in (step.loop, step.name):
         yield place.make_error(
             "inside-a-loop",
-            f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
-            reason=f"{REFUSAL}: outside its loop no step has that name: each item's has its own",
+            f"step {target.name!r} runs once per item of {target.loop!r}, as several steps",
+            reason=f"{REFUSAL}: outside the loop no step has that name, as each item has its own",
             fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
             source="SDK 3.27: ForEachStep",
         )

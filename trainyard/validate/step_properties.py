@@ -73,7 +73,7 @@ class Shape:
         return self._follow(self.body["value"], "value")
 
     def _follow(self, target: Mapping[str, Any], key: str) -> "Shape":
-        """Return the shape that ``target`` names; in one of our own shapes, it may be the shape."""
+        """Return the shape that ``target`` refers to, or ``target`` itself as a shape."""
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
             shape_name = f"{owner}.{key}" if key else target["shape"]
@@ -261,7 +261,7 @@ def _find_child(shape: Shape, token: str | int, before: list, step: Step) -> Sha
         raise PropertyError(problem, f"use an index below {most}")
     if shape.type == "list":
         return shape.find_item()
-    problem = f"{parent} is a {shape.type}: {token!r} cannot be taken out of it"
+    problem = f"{parent} is of type {shape.type}, which has no {token!r}"
     raise PropertyError(problem, f"refer to {parent} itself")
 
 

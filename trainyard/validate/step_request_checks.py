@@ -262,8 +262,8 @@ def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
         if len(limits) == 2:
             yield place.join(index).make_error(
                 "one-of",
-                "exactly one of MaxAttempts and ExpireAfterMin is wanted, there are both",
-                reason="the service refuses a policy with two ends",
+                "exactly one of MaxAttempts and ExpireAfterMin is needed, there are both",
+                reason="the service refuses a policy with two limits",
                 fix="keep MaxAttempts",
                 source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
@@ -272,7 +272,7 @@ def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
                 "one-of",
                 "neither MaxAttempts nor ExpireAfterMin is given",
                 reason=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
-                fix=f"say MaxAttempts: {MAX_ATTEMPTS}",
+                fix=f"set MaxAttempts to {MAX_ATTEMPTS}",
                 source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
         causes = policy.get("ExceptionType")
@@ -280,9 +280,9 @@ def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
             if isinstance(cause, str) and positions.setdefault(cause, index) != index:
                 yield place.join(index, "ExceptionType").make_warning(
                     "retry-twice",
-                    f"{shorten_repr(cause)} has a policy already, at "
+                    f"{shorten_repr(cause)} already has a policy, at "
                     f"{place.path}[{positions[cause]}]",
-                    reason="only the first policy that fits an error is used",
+                    reason="only the first policy that matches an error is used",
                     fix="put each cause into one policy",
                     source=GUIDE,
                 )
@@ -347,6 +347,7 @@ class Fit:
             yield from checks.get(shape.type, check_scalar)(value, shape, place)
 
     def _check_structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+        """Check a structure: required and unknown members, unions, and each member's value."""
         for name in shape.body.get("required", ()):
             if value.get(name) is None:
                 yield place.make_error(
@@ -359,7 +360,7 @@ class Fit:
         if shape.body.get("union") and len(value) != 1:
             yield place.make_error(
                 "one-of",
-                f"exactly one member is wanted, there are {len(value)}: "
+                f"exactly one member is needed, there are {len(value)}: "
                 f"{shorten_repr(list(value))}",
                 reason=REFUSED_WHY,
                 fix=f"keep one of {', '.join(list(shape.members)[:8])}",
@@ -382,11 +383,13 @@ class Fit:
                 yield from self.check(item, shape.find_member(name), place.join(name))
 
     def _list(self, value: list, shape: Shape, place: Place) -> Iterator[Finding]:
+        """Check a list's length and its items."""
         yield from _check_length(value, shape, place, "items")
         for index, item in enumerate(value):
             yield from self.check(item, shape.find_item(), place.join(index))
 
     def _map(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+        """Check a map's number of entries, and its keys and values."""
         yield from _check_length(value, shape, place, "entries")
         for name, item in value.items():
             yield from check_scalar(name, shape.find_key(), place.join(name))
@@ -454,7 +457,7 @@ def _check_pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
             "pattern",
             f"{shorten_repr(value)} does not match {text}",
             reason=REFUSED_WHY,
-            fix="write it in the form that the pattern demands",
+            fix="write it in the form that the pattern requires",
             source=shape.source,
         )
 
@@ -480,7 +483,9 @@ def _check_length(
 
 
 def _format_form_refusal(type_name: str) -> str:
-    """Return CreatePipeline's message about a value that is no list or object (#2345, #3908)."""
+    """Return CreatePipeline's message about a value that is not a list or object (#2345, #3908);
+    empty for other types.
+    """
     form = {"list": "Array", "object": "Object"}.get(type_name)
     return f"{UNREADABLE} Expecting start of Json {form}." if form else ""
 
@@ -509,7 +514,7 @@ def _make_expression_finding(
     if type_name == "string" and value_type.type in ("integer", "float", "boolean"):
         return place.make_error(
             "number-in-string",
-            f"{text} is of type {value_type.type}, and a string is wanted here",
+            f"{text} is of type {value_type.type}, but a string is needed here",
             reason=REFUSAL,
             fix='write .to_string(), in JSON {"Std:Join": {"On": "", "Values": [{"Get": …}]}}',
             source=f"#4867 #2631, {shape.source}",
@@ -520,8 +525,8 @@ def _make_expression_finding(
     )
     return place.make_error(
         "expression-type",
-        f"{text} is of type {JSON.get(value_type.type, value_type.type)}, and {type_name} is "
-        "wanted here",
+        f"{text} is of type {JSON.get(value_type.type, value_type.type)}, but {type_name} is "
+        "needed here",
         reason=REFUSAL,
         fix=f"put the expression inside a {type_name}"
         if type_name in ("list", "object")

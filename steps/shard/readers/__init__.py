@@ -32,7 +32,7 @@ timestamp ISO 8601, in UTC if it has no offset; in Parquet also a timestamp or a
           int64, microseconds since 1970 in UTC
 
 A missing value is null if its column is not required, and makes the record bad if it is. A bad
-record does not affect the others. A defect of the whole file (cut off, UTF-16, missing column)
+record does not affect the others. A defect of the whole file (truncated, UTF-16, missing column)
 raises ``DataError``, even if batches have already been yielded.
 
 Each module here that has ``SUFFIXES``, ``COMPRESSIBLE`` and ``read`` adds a format.
@@ -71,7 +71,7 @@ def _iter_formats() -> Iterator[tuple[str, Reader]]:
 
 
 FORMATS = dict(_iter_formats())
-"""Known suffix to its reader."""
+"""Reader of each known suffix."""
 
 
 def read(
@@ -114,7 +114,7 @@ def _make_suffix_error(names: Sequence[str]) -> DataError:
     """Return the error for files with unknown suffixes; it names the first one."""
     more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
     return DataError(
-        f"{names[0]}{more}: raw data of this suffix cannot be read; known are "
-        f"{', '.join(FORMATS)}. Convert it, name it by its content, or keep it out of "
+        f"{names[0]}{more}: raw data with this suffix cannot be read; known suffixes: "
+        f"{', '.join(FORMATS)}. Convert it, rename it to match its content, or keep it out of "
         "data.input; a name that begins with _ is left out"
     )

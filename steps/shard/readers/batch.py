@@ -101,7 +101,7 @@ def make_row_excerpt(records: pa.RecordBatch, row: int) -> str:
 
 
 def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
-    """Return the batch with some records moved to the bad ones; ``reasons``: row to reason."""
+    """Return the batch with some records moved to ``Batch.bad``; ``reasons``: {row: reason}."""
     if not reasons:
         return batch
     lines, records = batch.lines, batch.records

@@ -144,7 +144,7 @@ def from_text(name: str, column: "Column", text: str) -> Any:
 def convert_column(
     name: str, column: "Column", parsed_column: pa.Array
 ) -> tuple[pa.Array, dict[int, str]]:
-    """Convert a column that was parsed with ``parsed_schema`` to the declared type.
+    """Convert a column that was parsed with ``build_parsed_schema`` to the declared type.
 
     Return the converted column, and the rows of bad values with the reason. Bad values are null.
     """
@@ -262,7 +262,7 @@ def replace_empty_texts(texts: pa.StringArray) -> pa.StringArray:
 
 
 def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
-    """Return row to reason, for lists of float64 that make their records bad."""
+    """Return {row: reason} for lists of float64 that make their records bad."""
     elements = lists.flatten().to_numpy(zero_copy_only=False)
     widths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(widths)
@@ -286,7 +286,7 @@ def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> 
 
 
 def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the batches, with records that break a rule of a column moved to the bad ones.
+    """Yield the batches, with records that break a rule of a column moved to ``Batch.bad``.
 
     The rules are ``Column.limit`` and ``Column.refuse``.
     """
@@ -296,7 +296,7 @@ def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> I
 
 
 def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
-    """Return the batch with records that break a rule of a column moved to the bad ones."""
+    """Return the batch with records that break a rule of a column moved to ``Batch.bad``."""
     reasons: dict[int, str] = {}
     # In reverse, so that the first of several bad columns is named.
     for name, column in reversed(list(columns.items())):
@@ -352,7 +352,7 @@ def parse_timestamp(name: str, text: str) -> int:
     token = text.strip(" \t")
     try:
         if not ISO_8601.fullmatch(token):
-            raise ValueError("it has another form")
+            raise ValueError("it has a different form")
         timestamp = datetime.fromisoformat(token.upper())
         return (
             (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)) - BEGIN
@@ -374,7 +374,7 @@ def convert_numbers(name: str, column: "Column", values: Sequence[Any]) -> list[
     for place, value in enumerate(values):
         element = None
         if isinstance(value, float | Number):
-            element = convert_number(column, value, f"column {name!r} holds at place {place}")
+            element = convert_number(column, value, f"column {name!r} contains at index {place}")
         if element is None:
             raise BadRecord(explain_bad_element(name, place, value))
         elements.append(element)
@@ -396,7 +396,9 @@ def parse_array(name: str, column: "Column", text: str) -> list[float]:
 
 def explain_bad_element(name: str, place: int, value: Any) -> str:
     """Return the reason why an element that is not a finite number makes a record bad."""
-    return f"column {name!r} holds {show_value(value)} at place {place}, expected a finite number"
+    return (
+        f"column {name!r} contains {show_value(value)} at index {place}, expected a finite number"
+    )
 
 
 def explain_wrong_length(name: str, length: int, expected_length: int) -> str:

@@ -74,9 +74,9 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """Yield the records after the header.
 
     Raises:
-        DataError: a declared column is not in the header, or twice; the header is not UTF-8 or has
-            no end; a quote is opened and not closed in the rest of the file, which is longer than
-            ``MAX_RECORD_BYTES``; errors of ``raw_bytes.read_windows``.
+        DataError: a declared column is not in the header, or occurs in it twice; the header is not
+            UTF-8 or has no end; a quote is opened and not closed in the rest of the file, which is
+            longer than ``MAX_RECORD_BYTES``; errors of ``raw_bytes.read_windows``.
     """
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
     dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
@@ -144,7 +144,7 @@ def _parse_windows(
     """Parse the windows; yield one batch for each window that contains records."""
     number, rest = 0, 0  # number: line in which a record that is too long begins
     # giant: beginning of a record that is too long, while its end has not been found; the window
-    # then contains a few bytes in its stead (``_shorten``)
+    # then contains a few bytes instead of it (``_shorten``)
     giant: bytes | None = None
     for window in source:
         if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
@@ -175,7 +175,9 @@ def _parse_windows(
 
 
 def _shorten(window: Window, dialect: Dialect, count: LineCount) -> None:
-    """Replace the record in the window, which is too long, by a few bytes that continue alike."""
+    """Replace the record in the window, which is too long, by a few bytes that continue in the same
+    way.
+    """
     count.add(window.data, window.start, window.stop)
     rest = dialect.shorten_record(window.data, window.start, window.stop)
     window.start = window.stop
@@ -275,7 +277,7 @@ class Table:
         return table
 
     def _parse_as(self, fields: pa.Schema, data: bytearray, start: int, stop: int) -> pa.Table:
-        """Parse as one block, in these types; else like ``_parse``."""
+        """Parse as one block, with the types of ``fields``; otherwise like ``_parse``."""
         part = memoryview(data)[start:stop]
         probe = self._probe if data.find(b'"', start, stop) >= 0 else b""
         table = pyarrow.csv.read_csv(
@@ -345,13 +347,14 @@ class Table:
         if len(fields) != len(self.names):
             reason = f"has {len(fields)} fields, the header has {len(self.names)}"
             if len(_cut_first_line(raw)) < len(raw):
-                raise StrayQuote(f"{reason}; a quote in it goes on over line ends")
+                raise StrayQuote(f"{reason}; a quoted field in it continues over line ends")
             raise BadRecord(reason)
         refuse_nul(raw)
         return convert_csv_row([fields[i] for i in self._places], self.columns)
 
     @cached_property
     def _places(self) -> list[int]:
+        """Return the position of each declared column in the header."""
         return [self.names.index(name) for name in self.columns]
 
 

@@ -53,7 +53,8 @@ FIRST_LINES = 100
 
 
 JSON_TYPES = {Integer: pa.int64(), bool: pa.bool_()}
-"""Python type of a category's value to the type that it is parsed as; others are strings."""
+"""Mapping of a category value's Python type to the type that it is parsed as; others are strings.
+"""
 
 
 class Object(list):
@@ -201,7 +202,7 @@ def _parse_row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
     keys = [key for key, _ in json_object if key in columns]
     for key in keys:
         if keys.count(key) > 1:
-            raise BadRecord(f"key {key!r} stands twice")
+            raise BadRecord(f"key {key!r} occurs twice")
     return convert_json_row(dict(json_object), columns)
 
 

@@ -56,7 +56,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """Yield the rows. Only the pages that a batch needs are in memory, even of a large row group.
 
     Raises:
-        DataError: the file is not Parquet, is cut off or damaged; a declared column is missing,
+        DataError: the file is not Parquet, is truncated or damaged; a declared column is missing,
             occurs twice, or has a type that cannot be converted to the declared one.
     """
     number = 1
@@ -79,7 +79,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
                     number += len(part)
     except (OSError, pa.ArrowException) as error:
         raise DataError(
-            f"{path}: cannot be read as Parquet to its end ({error}); it was cut off or damaged: "
+            f"{path}: cannot be read as Parquet to its end ({error}); it was truncated or damaged: "
             "create it again, or copy it again"
         ) from error
 
@@ -222,6 +222,7 @@ def _is_content(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
+    """Return whether the type is one of strings or of bytes."""
     return kind in TEXTS
 
 
@@ -236,7 +237,7 @@ TEXTS = (
 
 
 def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Convert the array to the declared kind; also return row to reason for bad values."""
+    """Return the array converted to the declared kind, and {row: reason} of bad values."""
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
         values = _cast(pa.string(), array.dictionary)
@@ -274,14 +275,14 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
 
 
 def _convert_numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Return the numbers in the column's type, and row to what is expected instead of a bad one."""
+    """Return the numbers in the column's type, and {row: what was expected} of bad ones."""
     if pa.types.is_integer(choose_number_type(column.dtype)):
         return convert_whole_numbers(array, column.dtype)
     return replace_infinities(_cast(pa.float64(), array)), {}
 
 
 def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Return lists of numbers in the column's type, and row to reason for bad ones."""
+    """Return lists of numbers in the column's type, and {row: reason} of bad ones."""
     elements = array.flatten()
     values, expectations = _convert_numbers(elements, column)
     widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
@@ -291,12 +292,13 @@ def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arr
     for index, form in reversed(expectations.items()):
         row = int(np.searchsorted(ends, index, side="right")) - 1
         value, place = show_value(elements[index].as_py()), index - int(ends[row])
-        reasons[row] = f"column {name!r} holds at place {place} {value}, expected {form}"
+        reasons[row] = f"column {name!r} contains at index {place} {value}, expected {form}"
     return lists, reasons
 
 
 def _convert_timestamps(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:
-    """Return microseconds since 1970 in UTC; also row to reason, outside of the years 1 to 9999.
+    """Return microseconds since 1970 in UTC, and {row: reason} of times outside the years 1 to
+    9999.
 
     Fractions of a microsecond are cut off, towards the past.
     """
@@ -330,11 +332,12 @@ def _convert_timestamps(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict
 
 
 def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
+    """Cast the array without checking for overflow or invalid UTF-8."""
     return array if array.type == kind else array.cast(kind, safe=False)
 
 
 def _find_bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[int, str]:
-    """Return row to reason, for texts that are too long or not UTF-8."""
+    """Return {row: reason} of texts that are too long or not UTF-8."""
     if pa.types.is_dictionary(array.type):
         values = _find_bad_texts(name, array.dictionary)
         rows = enumerate(array.indices.to_pylist() if values else ())
@@ -353,7 +356,7 @@ def _find_bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> di
 
 
 def _find_too_long(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, str]:
-    """Return row to reason, for values of more than ``MAX_RECORD_BYTES``."""
+    """Return {row: reason} of values of more than ``MAX_RECORD_BYTES``."""
     if array.nbytes <= MAX_RECORD_BYTES:
         return {}
     lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)

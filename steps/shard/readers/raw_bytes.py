@@ -37,7 +37,9 @@ FOREIGN = {
     b"\x1f\x8b": ("gzip data", "add .gz to its name"),
     b"\x28\xb5\x2f\xfd": ("Zstandard data", "add .zst to its name"),
 }
-"""First bytes of a file whose content does not match its name, to (actual content, remedy)."""
+"""Mapping of the first bytes of a file whose content does not match its name to (actual content,
+remedy).
+"""
 
 
 @dataclass
@@ -126,8 +128,8 @@ def read_windows(path: Path) -> Iterator[Window]:
     contains only what the caller left unread of the previous one.
 
     Raises:
-        DataError: the file cannot be opened; is cut off or damaged (by gzip or Zstandard); is
-            UTF-16, UTF-32, or compressed without the matching suffix.
+        DataError: the file cannot be opened; is truncated or damaged (according to gzip or
+            Zstandard); is UTF-16, UTF-32, or compressed without the matching suffix.
     """
     compression = COMPRESSION.get(path.suffix.lower())
     window = Window(bytearray(2 * CHUNK_BYTES))
@@ -144,7 +146,7 @@ def read_windows(path: Path) -> Iterator[Window]:
                 yield window
     except (OSError, pa.ArrowException) as error:
         raise DataError(
-            f"{path}: cannot be read to its end ({error}); it was cut off, damaged, or is not "
+            f"{path}: cannot be read to its end ({error}); it was truncated, damaged, or is not "
             f"{compression or 'a readable file'}: create it again, or copy it again"
         ) from error
 

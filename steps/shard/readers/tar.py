@@ -38,7 +38,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """Yield the samples in the archive's order.
 
     Raises:
-        DataError: the file is not a tar archive, is cut off or damaged.
+        DataError: the file is not a tar archive, is truncated or damaged.
     """
     compression = raw_bytes.COMPRESSION.get(path.suffix.lower())
     try:
@@ -49,26 +49,29 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
                 pass  # read to the end, so that the checksum of a compressed file is verified
     except (OSError, EOFError, pa.ArrowException, tarfile.TarError) as error:
         raise DataError(
-            f"{path}: cannot be read as tar to its end ({error}); it was cut off or damaged: "
+            f"{path}: cannot be read as tar to its end ({error}); it was truncated or damaged: "
             "create it again, or copy it again"
         ) from error
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header. It raises ``EOFError`` if a header is damaged or the archive is cut off.
+    """A member's header. It raises ``EOFError`` if a header is damaged or the archive is truncated.
 
     ``tarfile`` itself would treat this as the end of the archive.
     """
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Header":
+        """Return the next header; raise EOFError if it is damaged or truncated."""
         place = tarfile_.offset
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:
             if not place or isinstance(error, Zeros):  # zeros mark the end of an archive
                 raise
-            raise EOFError(f"neither a member nor the end is at byte {place}") from error
+            raise EOFError(
+                f"at byte {place} is neither a member nor the end of the archive"
+            ) from error
 
 
 @dataclass
@@ -77,7 +80,7 @@ class Sample:
 
     key: str
     contents: dict[str, bytes] = field(default_factory=dict)
-    """Suffix to content, for members whose suffix is declared as a column."""
+    """Mapping of suffix to content, for members whose suffix is declared as a column."""
     names: list[str] = field(default_factory=list)
     """Suffixes of all members."""
     reason: str = ""
@@ -100,7 +103,7 @@ class Sample:
         """
         file = archive.extractfile(member)
         if end in self.names:
-            self.reason = f"member {member.name!r} stands twice"
+            self.reason = f"member {member.name!r} occurs twice"
         elif file and member.size <= raw_bytes.MAX_RECORD_BYTES:
             self.contents[end] = file.read()
         else:

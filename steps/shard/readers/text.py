@@ -60,13 +60,13 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     if COLUMN not in columns or columns[COLUMN].kind not in ("text", "category"):
         raise DataError(
             f"{path}: plain text has one column, 'text', of kind text or category; the workload "
-            f"reads {', '.join(map(repr, columns))}: give it JSON Lines, CSV or Parquet"
+            f"reads {', '.join(map(repr, columns))}: use JSON Lines, CSV or Parquet"
         )
     missing = [name for name, column in columns.items() if column.required and name != COLUMN]
     if missing:
         raise DataError(
             f"{path}: plain text has one column, 'text', and none for {missing[0]!r}, which is "
-            "required; give JSON Lines, CSV or Parquet, or let the workload do without it"
+            "required; use JSON Lines, CSV or Parquet, or make the column optional in the workload"
         )
     yield from read_lines(path, columns, parse_fast, parse_exactly)
 
@@ -74,9 +74,9 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 def read_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
-    """Parse every block of lines with ``parse_fast``; if it refuses a block, try smaller parts.
+    """Parse every block of lines with ``fast``; if that refuses a block, try smaller parts.
 
-    A part that is small already is parsed with ``parse_exactly``, line by line.
+    A part that is small already is parsed with ``exact``, line by line.
     """
     for block in read_line_blocks(path):
         if isinstance(block, Bad):
@@ -129,11 +129,13 @@ def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def refuse_nul(raw: bytes) -> None:
-    """Raise ``BadRecord`` if there is a NUL byte: text has none, but a torn write or binary data
-    does.
+    """Raise ``BadRecord`` if there is a NUL byte: text has none, but a truncated file or binary
+    data may.
     """
     if b"\0" in raw:
-        raise BadRecord("holds a NUL byte; was it torn in writing, or is it not UTF-8 text?")
+        raise BadRecord(
+            "contains a NUL byte; was the file truncated in writing, or is it not UTF-8 text?"
+        )
 
 
 def _build_records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
@@ -293,7 +295,9 @@ class Dialect:
     def _find_record_starts(
         self, data: Data, start: int, stop: int, ends: np.ndarray
     ) -> np.ndarray:
-        """Return where records begin in a part, counted from ``start``; ``ends``: its line ends."""
+        """Return the start of each record in a part, from ``start``; ``ends``: the part's line
+        ends.
+        """
         codes = np.frombuffer(data, np.uint8)[start:stop]
         quotes = np.flatnonzero(codes == QUOTE)
         opening = quotes[::2]
@@ -325,7 +329,7 @@ class Dialect:
 
 
 def _find_nonblank_lines(codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return where the lines begin that are not blank, in a part whose lines end at ``ends``."""
+    """Return the start of each line that is not blank, in a part whose lines end at ``ends``."""
     begins = np.append(0, ends)
     begins = begins[begins < len(codes)]
     return begins[(codes[begins] != LF) & (codes[begins] != CR)]

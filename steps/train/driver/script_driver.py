@@ -33,7 +33,9 @@ CHANNEL_FILE = Path("/opt/ml/input/config/inputdataconfig.json")
 FAILURE = Path("/opt/ml/output/failure")
 NAME = "trainyard.json"
 NOTE = ".trainyard.json"
-"""File in the checkpoint folder while a script runs. It names the training that they belong to."""
+"""File in the checkpoint folder while a script runs. It names the training run to which the
+checkpoints belong.
+"""
 RESERVED_CHANNELS = ("code", "sm_drivers")
 BLOCK = 2**20  # bytes per read
 NOTE_SECONDS = 0.5
@@ -62,7 +64,7 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
     """Describe what is about to run.
 
     ``training`` contains the parts of its identity, and this run as its only stretch. A stretch is
-    a part of a training that ran with the same code, data and number of processes.
+    a part of a training run with the same code, data and number of processes.
     """
     channels = {
         name: summarize_channel(
@@ -102,7 +104,7 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_input_modes() -> dict[str, str]:
-    """Return channel to input mode, without the channels that carry the code."""
+    """Return the input mode of each channel, without the channels that carry the code."""
     channel_config = json.loads(CHANNEL_FILE.read_bytes())
     return {
         name: channel_config[name].get("TrainingInputMode", "File")
@@ -139,10 +141,10 @@ def list_files(folder: Path) -> list[str]:
 
 
 def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
-    """Return the note for this training's checkpoints, and hide the checkpoints of another one.
+    """Return the note for this training run's checkpoints, and delete the local ones of other runs.
 
     The checkpoint folder's S3 prefix is named after what is known before the run, which does not
-    include the data. So it may contain checkpoints of a training on other data; these are deleted
+    include the data. So it may contain checkpoints of a run on other data; these are deleted
     from the local folder. So is the note, because scripts check whether the folder is empty. S3
     keeps both, so the note lists which files to hide again next time.
     """
@@ -153,8 +155,9 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     if previous and previous["identity"] != own_training["identity"]:
         hidden = {name: file_sha256(folder / name) for name in list_files(folder)}
         print(
-            f"checkpoints: {len(hidden)} files are of training {previous['identity']}, and "
-            f"this is {own_training['identity']}: other data, or another torch. It starts again",
+            f"checkpoints: {len(hidden)} files are of training {previous['identity']}, but this "
+            f"is {own_training['identity']}: other data, or another torch. It starts from the "
+            "beginning",
             flush=True,
         )
     for name, sha256 in hidden.items():

@@ -142,7 +142,7 @@ def test_shapes_do_not_speak_for_other_code(project: Path, shapes: Path):
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "cannot be read"), ("[]", "holds no shapes"), ("{}", "holds other settings than its"),
+    [("{", "cannot be read"), ("[]", "holds no shapes"), ("{}", "its settings do not match its"),
      (None, "units.0.matmul_flops")],
 )  # fmt: skip
 def test_a_file_that_holds_no_shapes_is_named(project: Path, shapes: Path, text, why: str):

@@ -138,7 +138,10 @@ def test_another_package_changes_no_job_and_what_the_lock_has_not_is_refused():
     before = [entry.line for entry in select_closure(entries, OF_GATE, "gate")]
     more = Entry("more", "1", Requirement("more==1"), (HASH,), frozenset({"ruff"}))
     assert [entry.line for entry in select_closure([*entries, more], OF_GATE, "gate")] == before
-    for root, found in (("numpy>=999", r"has \d+\.\d+\.\d+"), ("no-such-package", "nothing of it")):
+    for root, found in (
+        ("numpy>=999", r"has \d+\.\d+\.\d+"),
+        ("no-such-package", "no version of it"),
+    ):
         with pytest.raises(DefinitionError, match=f"train asks for {root}.*{found}.*make lock"):
             select_closure(entries, [root], "step train")
 

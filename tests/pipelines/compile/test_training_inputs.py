@@ -64,7 +64,7 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
         "model_package": arn, "model": "s3://models/Approved/model.tar.gz", "model_sha256": digest
     }  # fmt: skip
     registry.s3.delete_object(Bucket="models", Key="Approved/model.tar.gz")
-    with pytest.raises(ServiceError, match="is not there; restore it, or name another in train"):
+    with pytest.raises(ServiceError, match="does not exist; restore it, or name another in train"):
         resolve_start(recipe)
 
 

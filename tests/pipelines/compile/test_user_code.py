@@ -131,11 +131,11 @@ def test_a_folder_that_holds_data_is_refused_and_its_largest_files_named(home: P
 def test_links_out_of_the_folder_are_refused(home: Path):
     (home / "secret.txt").write_text("not of the folder")
     (home / "project/link.txt").symlink_to(home / "secret.txt")
-    with pytest.raises(DefinitionError, match=r"link.txt: leads out of the folder"):
+    with pytest.raises(DefinitionError, match=r"link.txt: links out of the folder"):
         train_step(home)
     (home / "project/link.txt").unlink()
     (home / "project/folder").symlink_to(home / "scoring")
-    with pytest.raises(DefinitionError, match=r"folder: leads out of the folder"):
+    with pytest.raises(DefinitionError, match=r"folder: links out of the folder"):
         train_step(home)
 
 
@@ -143,8 +143,8 @@ def test_links_out_of_the_folder_are_refused(home: Path):
     ("override", "expected"),
     [
         ("train.script=project/tain.py", "train.script: .*tain.py is not a file"),
-        ("train.source=scoring", "train.script: .* does not lie in .*scoring"),
-        ("inference.script=scoring/evaluate.py", "inference.script: .* does not lie in .*project"),
+        ("train.source=scoring", "train.script: .* is not in .*scoring"),
+        ("inference.script=scoring/evaluate.py", "inference.script: .* is not in .*project"),
         ("train.requirements=none.txt", "train.requirements: .*none.txt is not a file"),
     ],
 )

@@ -115,12 +115,12 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
     rest = sum_known(cost.usd_limit for cost in new if cost is not train)
     verdict = check_budget(Budget(usd_per_run=80, bound="seen"), new, PRICES)
     assert verdict.holds and f"at most ${rest + train.usd_expected.high:,.2f}" in verdict.text
-    assert verdict.text.endswith("Train as long as foreseen in nine of ten cases)")
+    assert verdict.text.endswith("Train as long as predicted (p90))")
     beside = check_budget(Budget(usd_per_run=400), new, PRICES).text
-    assert f"; ${rest + train.usd_expected.high:,.2f} where Train takes" in beside
+    assert f"; ${rest + train.usd_expected.high:,.2f} if Train takes" in beside
     changed = ("train.loop.learning_rate=0.001",)
     _, _, seen = costs(studio, *changed, seconds=(36000,), foresight=foresight)
-    assert "foreseen" not in check_budget(Budget(usd_per_run=400, bound="seen"), seen, PRICES).text
+    assert "predicted" not in check_budget(Budget(usd_per_run=400, bound="seen"), seen, PRICES).text
 
 
 def train(studio: Studio, *overrides: str, **given: str) -> Foreseen | NotForeseen:
@@ -136,7 +136,7 @@ def test_a_training_by_our_loop_is_foreseen_with_its_grounds(studio: Studio):
     seconds = found.seconds
     assert 0 < seconds.p10 < seconds.p50 < seconds.p90
     assert found.grounds.startswith("20,000 steps of ")
-    assert any(line.startswith("on demand is done after ") for line in found.remarks)
+    assert any(line.startswith("on demand completes after ") for line in found.remarks)
     assert any(line.startswith("fits: needs ") for line in found.remarks)
     assert found == train(studio)
 
@@ -174,4 +174,4 @@ def test_what_is_not_foreseen_says_why(studio: Studio):
     [step] = [step for step in body["Steps"] if step["Name"] == "Train"]
     step["Arguments"]["HyperParameters"] = {"epochs": "3"}
     found = foresee(body, "us-east-1")["Train"]
-    assert isinstance(found, NotForeseen) and "nobody knows what it computes" in found.why
+    assert isinstance(found, NotForeseen) and "its computation is not known" in found.why

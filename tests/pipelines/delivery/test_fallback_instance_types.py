@@ -91,7 +91,7 @@ def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys, monkeyp
     assert ended.value.exit_code == 0
     assert tried() == [FIRST, SECOND, THIRD]
     said = capsys.readouterr().out
-    assert said.count("no capacity: the training on") == 2
+    assert said.count("no capacity: training again on") == 2
     assert "reused  Shard" in said  # what was made before is not made again
 
 

@@ -149,12 +149,14 @@ def test_a_pipeline_that_moved_refuses_the_plan_and_says_what_moved(aws, plan_fi
     _, sagemaker = aws
     sagemaker.update_pipeline(**edited("9"))
     before = deployed_pipeline.describe(sagemaker, NAME)
-    message = r"has moved since .*plan.json was made at .*PipelineDescription description 1 → .* 9"
+    message = (
+        r"has changed since .*plan.json was created at .*PipelineDescription description 1 → .* 9"
+    )
     with pytest.raises(PlanError, match=message):
         upsert(definition("2"), plan=saved_plan.read(plan_file))
     assert deployed_pipeline.describe(sagemaker, NAME) == before
     sagemaker.delete_pipeline(PipelineName=NAME)
-    with pytest.raises(PlanError, match="was deleted since"):
+    with pytest.raises(PlanError, match="was deleted after"):
         upsert(definition("2"), plan=saved_plan.read(plan_file))
 
 
@@ -172,8 +174,8 @@ def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file:
     other = replace(definition("2").assets[0], files={"a.txt": b"changed"})
     prod = replace(definition("2"), environment="prod")
     for wrong, said in (
-        (definition("3"), r"does not give what was planned.*Environment.VALUE"),
-        (replace(definition("2"), assets=(other,)), "since then changed: the code"),
+        (definition("3"), r"does not compile to what was planned.*Environment.VALUE"),
+        (replace(definition("2"), assets=(other,)), "changed since then: the code"),
         (replace(definition("2"), name="big"), "a plan of pipeline small, and recipe.yaml defines"),
     ):
         with pytest.raises(PlanError, match=said):
@@ -190,12 +192,12 @@ def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text[: len(text) // 2], "is not a whole plan"),
-        (lambda text: "", "is not a whole plan"),
-        (lambda text: text.replace("role/pipeline", "role/admin", 1), "torn or edited"),
+        (lambda text: text[: len(text) // 2], "is not a complete plan"),
+        (lambda text: "", "is not a complete plan"),
+        (lambda text: text.replace("role/pipeline", "role/admin", 1), "truncated or edited"),
         (lambda text: text.replace('"format": 1', '"format": 2'), "is not a plan of format 1"),
         (lambda text: "[]", "is not a plan of format 1"),
-        (lambda text: json.dumps({"format": 1, "plan": {}}), "torn or edited"),
+        (lambda text: json.dumps({"format": 1, "plan": {}}), "truncated or edited"),
     ],
 )
 def test_a_damaged_plan_is_refused(plan_file: Path, damage, message: str):

@@ -72,7 +72,9 @@ def test_dependencies_are_resolved_and_torch_is_the_images(s3, index):
     wheel(index, "torch", "2.13.0", "cuda")
     wheel(index, "cuda", "1.0")
     asked = house("happy\n")
-    with pytest.raises(DefinitionError, match=r"no wheels at s3://bkt/code/wheels/\S+ yet: run "):
+    with pytest.raises(
+        DefinitionError, match=r"no wheels at s3://bkt/code/wheels/\S+ yet: first run "
+    ):
         refuse_missing(s3, [asked])
     number, size = upload(s3, asked, None)
     there = stored(s3, asked)

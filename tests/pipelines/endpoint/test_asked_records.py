@@ -143,7 +143,7 @@ def test_files_of_every_format_are_read(s3: Any):
 @pytest.mark.parametrize(
     ("name", "body", "said"),
     [
-        ("a.xlsx", b"PK", "b/a.xlsx: format .xlsx is not read; .*CSV with a header"),
+        ("a.xlsx", b"PK", "b/a.xlsx: format .xlsx is not supported; .*CSV with a header"),
         ("a.jsonl", b"{", "b/a.jsonl: Expecting"),
         ("a.jsonl", b"[1]", "b/a.jsonl: "),
         ("a.parquet", b"none", "b/a.parquet: "),

@@ -62,7 +62,7 @@ def test_trifles_are_no_drift_and_fewer_digits_are_the_same_numbers():
 
 def test_what_never_repeats_is_not_told_apart():
     found = one([f"a{n}" for n in range(99)], [f"b{n}" for n in range(99)], number=False)[VALUES]
-    assert not found.has_drifted and found.movement == "nothing told apart"
+    assert not found.has_drifted and found.movement == "no frequent value"
 
 
 def test_one_drift_is_found_among_many_features_and_named_alone():
@@ -178,7 +178,7 @@ def test_labels_of_raw_records_are_no_features_and_columns_that_requests_had_bef
     assert [*found.before.columns] == ["a"] and found.list_drifted_features(
         "values", "missing"
     ) == []
-    assert "order_id, label: not compared, no request has them" in "; ".join(found.notes)
+    assert "order_id, label: not compared, because no request has them" in "; ".join(found.notes)
     named = looked(asked, raw, "monitor.features=[label]")
     assert named.list_drifted_features("missing") == ["label"]
     both = {"a": "x", "b": "y"}

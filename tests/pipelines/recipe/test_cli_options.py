@@ -85,7 +85,7 @@ def test_where_no_file_can_be_written_is_told_before_anything_is_done(there: Pat
 def test_a_nested_plan_and_a_region_that_is_none_are_told(there: Path):
     (there / "plan.json").write_text(json.dumps({"format": 1}) + "[" * 9000)
     for name in ("deep.json", "plan.json"):
-        assert "is not a whole plan" in told("pipelines.upsert", "--plan", name)
+        assert "is not a complete plan" in told("pipelines.upsert", "--plan", name)
     for region in ("../x", "us east", "US-EAST-1", "x"):
         words = ("--recipe", LAPTOP, "--set", f"aws.region={region}")
         assert "aws.region: is " in told("pipelines.plan", *words)

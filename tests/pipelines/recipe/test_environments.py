@@ -108,10 +108,10 @@ def test_an_environment_is_what_set_would_make_whatever_others_say(tmp_path_fact
         (3, "environments.prod: is 3; expected sections of a recipe"),
         ({"aws": {"account": "1" * 12, "role": f"arn:aws:iam::{'2' * 12}:role/t"}},
          "environments.prod.aws.role: is arn:aws:iam::222222222222:role/t, a role of account "
-         "222222222222; expected one of 111111111111, as aws.account says"),
+         "222222222222; expected a role of account 111111111111, as in aws.account"),
         ({"aws": {"job_role": f"arn:aws:iam::{'2' * 12}:role/t"}},
          "environments.prod.aws.job_role: is arn:aws:iam::222222222222:role/t, a role of account "
-         "222222222222; expected one of 123456789012, as aws.role says"),
+         "222222222222; expected a role of account 123456789012, as in aws.role"),
         ({"register": {"model_package_group": "arn:aws:sagemaker:eu-west-1:" + "1" * 12
                        + ":model-package-group/g"}},
          "environments.prod.register.model_package_group: is in region eu-west-1; expected"),

@@ -26,7 +26,7 @@ def refused(*overrides: str, path: Path = LAPTOP) -> str:
     [
         ("- a\n- b\n", "must be a mapping"),
         ("a: [1\n", "is not YAML"),
-        ("pipeline: {name: a}\npipeline: {name: b}\n", "'pipeline' stands twice"),
+        ("pipeline: {name: a}\npipeline: {name: b}\n", "'pipeline' is repeated"),
         ("", "must be a mapping"),
     ],
 )
@@ -95,7 +95,9 @@ def test_the_two_roles(recipe, environment, expected, monkeypatch: pytest.Monkey
 def test_roles_are_of_the_account_that_is_stated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SAGEMAKER_PIPELINE_ROLE_ARN", ROLE)
     assert resolve(Aws(**PLACE, account="123456789012")).role == ROLE
-    with pytest.raises(RecipeError, match=rf"aws.role: is {ROLE}, .*; expected one of 1{{12}}, as"):
+    with pytest.raises(
+        RecipeError, match=rf"aws.role: is {ROLE}, .*; expected a role of account 1{{12}},"
+    ):
         resolve(Aws(**PLACE, account="1" * 12))
     other = JOBS.replace("123456789012", "2" * 12)
     with pytest.raises(RecipeError, match="aws.job_role: is .*2{12}:.* as aws.role says"):

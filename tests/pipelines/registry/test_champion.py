@@ -124,7 +124,7 @@ def test_a_champion_may_be_files_below_a_prefix(registry, definition):
 def test_another_pipeline_is_told_nothing(registry):
     other = {"Parameters": [], "Steps": []}
     assert build_champion_parameters(registry.sagemaker, other, {}, None) == {}
-    with pytest.raises(RecipeError, match="this pipeline takes none; upsert it"):
+    with pytest.raises(RecipeError, match="no parameter ChampionArn; upsert it"):
         build_champion_parameters(registry.sagemaker, other, {}, "none")
 
 

@@ -52,7 +52,7 @@ def test_iam_takes_each_policy(
 
 
 def test_a_promoter_of_another_account_is_refused(way: PromotionRoute):
-    said = f"is no role of account {STAGING}, .* as arn:aws:iam::{STAGING}:role/promoter"
+    said = f"is not a role of account {STAGING}, .* such as arn:aws:iam::{STAGING}:role/promoter"
     with pytest.raises(RecipeError, match=said):
         build_policies(way, f"arn:aws:iam::{PROD}:role/promoter")
 

@@ -98,7 +98,9 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
     paces = Paces()
     for _ in range(3):
         said = paces.remark_on_job(run, run.job)  # type: ignore[arg-type]
-    assert "slow: a step takes 4 s, and 1.5 s" in said and "data: 0.9 s for 0.1 s" in said
+    assert (
+        "slow: a step takes 4 s, not the 1.5 s" in said and "data: 0.9 s instead of 0.1 s" in said
+    )
     assert run.asked == 1
 
 

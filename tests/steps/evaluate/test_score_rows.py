@@ -107,7 +107,7 @@ def test_a_workload_that_takes_no_share_is_scored_by_one_process(tmp_path, caplo
     challenger = TrainedModel(Alone(), one, {}, {"bytes": 0, "sha256": ""}, source)
     scoring = Scoring("challenger", "alone", {}, tmp_path, source, tmp_path)
     blocks = list(compute_rows(scoring, challenger, lambda: one, None, tmp_path, process_count=4))
-    assert len(blocks) == 1 and "its workload takes no share" in caplog.text
+    assert len(blocks) == 1 and "scores() cannot compute a share" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ FAULTS = [
     ([GOOD | {"probability": 1.5, "label": 1}],
      "column probability: is 1.5; expected a finite number from 0 to 1"),
     ([GOOD | {"probability": 0.5, "label": 2}], "column label: is 2; expected 0 or 1"),
-    ([GOOD | {"probability": 0.5}], "only one is there"),
+    ([GOOD | {"probability": 0.5}], "only one of probability and label exists"),
 ]  # fmt: skip
 
 
@@ -179,5 +179,5 @@ def test_a_parquet_file_that_lacks_a_value_or_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match=r"scores.parquet: is not a readable Parquet file"):
         table(path)
     jsonl(tmp_path, [GOOD])
-    with pytest.raises(DataError, match=r"scores.jsonl and scores.parquet: both are there"):
+    with pytest.raises(DataError, match=r"scores.jsonl and scores.parquet: both exist"):
         find_rows_file(tmp_path, "scores")

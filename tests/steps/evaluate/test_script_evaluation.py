@@ -165,9 +165,9 @@ MISSPELT = ("--metrics", "accuracy=higher", "log_loss=lower", "acuracy=higher")
         ({"fails": True}, (), "no such layer: decoder"),
         ({"more": {"example": "the same"}, "rows": 2}, (),
          "scores.jsonl: lines 1 and 2: column example: both are 'the same'"),
-        ({"rows": 0}, (), "scores.jsonl: holds no row"),
-        ({}, MISSPELT, "metrics.json: auc is not a metric of evaluate.metrics"),
-        ({}, ("--baselines", "chance"), "left no baseline.chance.jsonl"),
+        ({"rows": 0}, (), "scores.jsonl: contains no rows"),
+        ({}, MISSPELT, "metrics.json: auc is not listed in evaluate.metrics"),
+        ({}, ("--baselines", "chance"), "wrote no baseline.chance.jsonl"),
         ({}, ("--leaks", "examples"), "wrote no train_examples.jsonl"),
     ],
 )  # fmt: skip
@@ -200,7 +200,7 @@ def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_untold_leaks_are_
     assert first["fingerprint"] != second["fingerprint"]
     test.unlink()
     message = failure(root)
-    assert "channel test:" in message and "holds no file" in message
+    assert "channel test:" in message and "contains no files" in message
 
 
 INFERENCE = """

@@ -43,7 +43,7 @@ def test_counts_samples_and_fingerprints(run_python, folder):
 def test_verify_tells_by_its_exit_status(folder):
     arguments = (str(folder), "--verify", "--samples", "0")
     whole = inspect(*arguments)
-    assert whole.returncode == 0 and "train: 10 files, every hash is right" in whole.stdout
+    assert whole.returncode == 0 and "train: 10 files, every hash matches" in whole.stdout
     shard = folder / "test" / Dataset(folder / "test").manifests.files[0]
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
@@ -51,7 +51,7 @@ def test_verify_tells_by_its_exit_status(folder):
     damaged = inspect(*arguments)
     assert damaged.returncode == 1
     assert f"damaged {shard.name}: its SHA-256 is" in damaged.stdout
-    assert "train: 10 files, every hash is right" in damaged.stdout
+    assert "train: 10 files, every hash matches" in damaged.stdout
     shown = inspect(str(folder.parent / "none"))
     assert shown.returncode == 1 and "Traceback" not in shown.stderr
-    assert "neither it nor a folder in it holds a manifest" in shown.stderr
+    assert "neither it nor a folder in it contains a manifest" in shown.stderr

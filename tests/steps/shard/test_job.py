@@ -286,9 +286,9 @@ def test_bad_input_ends_the_job_with_one_message(failure, tmp_path, files, expec
 def test_what_cannot_be_begun_ends_the_job_before_anything_is_read(failure, tmp_path):
     files = {"a.jsonl": lines(RECORDS), "notes.docx": b"x", "more/b.xls": b"x", "_c.xls": b"x"}
     message = failure(files)
-    assert message.startswith("more/b.xls and 1 more files: raw data of this suffix cannot be read")
+    assert message.startswith("more/b.xls and 1 more files: raw data with this suffix cannot")
     inside = tmp_path / "algo-1-of-1/processing/input/raw/out"
-    assert "lies in the input" in failure(files, "--output", str(inside))
+    assert "is inside the input folder" in failure(files, "--output", str(inside))
     output = tmp_path / "algo-1-of-1/processing/output"
     assert [path for path in output.rglob("*") if path.is_file()] == []
 
@@ -375,7 +375,7 @@ def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, 
         ({"web/a.jsonl": lines(RECORDS)}, "raw/code: holds no file; there has to be a folder"),
         (MIXED | {"c.jsonl": lines(RECORDS)}, "raw/c.jsonl: is not one of data.inputs; there has"),
         ({"web/a.jsonl": lines(RECORDS[:50]), "code/c.jsonl": lines(RECORDS)},
-         "input web: none of its records stays: its files are empty, or each record"),
+         "input web: none of its records is kept: its files are empty, or each record"),
     ],
 )  # fmt: skip
 def test_an_input_without_data_of_its_own_ends_the_job(failure, files, said):

@@ -152,7 +152,7 @@ def test_a_stray_quote_costs_its_line_and_not_all_up_to_the_next(tmp_path: Path,
     rows, numbers, bad = read_all(write(tmp_path, "a.csv", end.join(lines)), TEXT)
     assert rows == [("x",)] * 30 + [("b",), ("d",), ("g",)]
     assert numbers == [*range(2, 33), 33, 34]
-    reason = "has 1 fields, the header has 2; a quote in it goes on over line ends"
+    reason = "has 1 fields, the header has 2; a quoted field in it continues over line ends"
     assert (reasons(bad), bad[0].excerpt) == ({1: reason}, '"a,1')
 
 

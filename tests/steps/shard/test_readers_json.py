@@ -33,8 +33,8 @@ BAD = {
     b'{"text": {"text": "a"}}': "expected a string",
     b'{"text": null}': "column 'text' is required and has no value",
     b"{}": "column 'text' is required and has no value",
-    b'{"text": "a", "te\\u0078t": "b"}': "key 'text' stands twice",
-    b'{"text": "a", "text": null}': "key 'text' stands twice",
+    b'{"text": "a", "te\\u0078t": "b"}': "key 'text' occurs twice",
+    b'{"text": "a", "text": null}': "key 'text' occurs twice",
     b'{"text": ' + DEEP + b"}": "nested too deeply",
     b'{"text": "' + b"x" * 500: "not JSON",
 }

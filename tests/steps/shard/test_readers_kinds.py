@@ -155,7 +155,7 @@ def test_what_is_bad_is_named_with_its_column_and_value(tmp_path: Path):
     assert [reason.split(":")[0] for reason in reasons(bad).values()] == [
         "column 'image' is 'QUI', expected base64, padded (RFC 4648)",
         "column 'box' has 3 numbers, expected 2",
-        "column 'box' holds None at place 1, expected a finite number",
+        "column 'box' contains None at index 1, expected a finite number",
         "column 'taken' is '31.1.2013', expected a time in ISO 8601 such as 2013-01-31T12",
         "column 'taken' is 1359590400, expected a string",
         "column 'image' is required and has no value",

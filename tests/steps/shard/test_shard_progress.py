@@ -75,7 +75,7 @@ def test_work_whose_record_is_damaged_is_named_and_never_left_out(
     monkeypatch.setattr(job.Pool, "work_off", damage_a_record)
     with pytest.raises(SystemExit):
         shard(sharded)
-    said = "the record of finished work is missing or damaged"
+    said = "the progress record of a finished task is missing or damaged"
     assert f"{damaged[0]}: {said}" in capfd.readouterr().out
     assert not list(sharded.rglob("manifest-*.json"))
 

@@ -137,7 +137,7 @@ def test_too_many_bad_records_none_or_a_suffix_that_nothing_reads_end_the_job(ro
     shutil.rmtree(root / "processing/output")
     unread = root / "processing/input/records/z.xlsx"  # the smallest: read last
     unread.write_bytes(b"")
-    with pytest.raises(DataError, match=r"^z\.xlsx: raw data of this suffix cannot be read"):
+    with pytest.raises(DataError, match=r"^z\.xlsx: raw data with this suffix cannot be read"):
         transformed(root)
     assert outputs(root) == {}
     for path in (root / "processing/input/records").rglob("*.*"):

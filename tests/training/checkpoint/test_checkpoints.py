@@ -138,14 +138,14 @@ def changed(**fields) -> Callable[[Path], object]:
 SHARD = "shard-00001-model-00001-of-00001"
 ELSEWHERE = {"../x.safetensors": {"bytes": 0, "sha256": ""}}
 TEARS = [
-    (lambda f: os.truncate(part(f), 7), rf"{SHARD}\.safetensors has 7 bytes, \d+ were"),
-    (lambda f: flip(part(f)), "bytes 0 to .* have another hash"),
+    (lambda f: os.truncate(part(f), 7), rf"{SHARD}\.safetensors has 7 bytes, expected \d+"),
+    (lambda f: flip(part(f)), "the hash of bytes 0 to .* does not match"),
     (lambda f: part(f).unlink(), rf"{SHARD}\.safetensors is missing"),
     (lambda f: replace(part(f)), rf"{SHARD}\.safetensors is not a file"),
     (lambda f: hashes(f).unlink(), rf"{SHARD}\.sha256 is missing"),
-    (lambda f: os.truncate(hashes(f), 31), r"\.sha256 has 31 bytes, 32 were"),
-    (lambda f: flip(hashes(f)), rf"{SHARD}\.sha256 is not as it was written"),
-    (lambda f: swap(f, "*.safetensors"), "have another hash"),
+    (lambda f: os.truncate(hashes(f), 31), r"\.sha256 has 31 bytes, expected 32"),
+    (lambda f: flip(hashes(f)), rf"{SHARD}\.sha256 was changed since it was written"),
+    (lambda f: swap(f, "*.safetensors"), "does not match"),
     (lambda f: swap(f, "*"), "complete.json is of step 2"),
     (lambda f: (f / "complete.json").unlink(), "has no complete.json: it was not finished"),
     (lambda f: replace(f / "complete.json"), "has no complete.json: it was not finished"),
@@ -154,11 +154,11 @@ TEARS = [
     (marker_of(b"\xff"), "complete.json is damaged"),
     (marker_of(b'{"format": 2}'), "complete.json is damaged: step: Field required"),
     (changed(files=["a.safetensors"]), "complete.json is damaged: files: "),
-    (changed(format=99), "complete.json is of form 99"),
+    (changed(format=99), "complete.json has format 99"),
     (changed(files=ELSEWHERE), "complete.json names a file that is not a shard"),
     (
         lambda f: move_a_piece(f / "complete.json"),
-        "complete.json is not as it was written: what it says of the files has another hash",
+        "complete.json was changed since it was written: the hash of its list of files",
     ),
 ]
 """(damage to the newest checkpoint, the log message that reports it)."""
@@ -169,7 +169,7 @@ def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, te
     tear(folder(tmp_path, 3))
     with caplog.at_level(logging.WARNING):
         assert resumed(saved) == 2
-    assert re.search(f"checkpoint {folder(tmp_path, 3)} is torn: .*{said}", caplog.text)
+    assert re.search(f"checkpoint {folder(tmp_path, 3)} is damaged: .*{said}", caplog.text)
 
 
 def test_all_torn_is_a_fresh_start(tmp_path: Path, saved: Checkpoints):
@@ -242,7 +242,7 @@ def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoint
     (tmp_path / "run").rename(tmp_path / "aside")
     (tmp_path / "run").write_text("a file where the folder should be")
     saved.save(4, state(4))
-    with pytest.raises(TrainingError, match="a checkpoint could not be written.*goes on from it"):
+    with pytest.raises(TrainingError, match="a checkpoint could not be written.*continues from it"):
         saved.finish()
     (tmp_path / "run").unlink()
     (tmp_path / "aside").rename(tmp_path / "run")

@@ -59,7 +59,7 @@ def test_a_changed_loss_starts_anew_in_a_folder_of_its_own_and_says_so(root, tra
     other = told(root)["identity"]
     assert other != before["identity"]
     assert [(s["since"], s["identity"]) for s in told(root)["stretches"]] == [(0, other)]
-    said = "holds checkpoints of another training: code (~ toys/ragged/workload.py)"
+    said = "contains checkpoints of another training: code (~ toys/ragged/workload.py)"
     assert said in caplog.text and before["identity"] in caplog.text
 
     # Checkpoints of other code under this one's name.

@@ -59,7 +59,7 @@ def test_who_does_not_come_is_named(world, absent, named):
     )
     assert all(isinstance(error, LostRankError) for error in found)
     assert {str(error) for error in found} == {
-        f"{named} did not come for a checkpoint, and nobody has got on for 0.2 s "
+        f"{named} did not join the checkpoint, and no rank has made progress for 0.2 s "
         "(collective_timeout_seconds)"
     }
 

@@ -116,8 +116,8 @@ def test_the_lines_of_numpy_in_the_docs_read_what_a_dataset_reads(tmp_path, monk
 
 @pytest.mark.parametrize(("change", "expected"), [
     ({"tokens": np.zeros((2, 4), np.uint16)}, "tokens: samples of shape"),
-    ({"tokens": np.zeros((2, 3), np.float32)}, "float32 does not go into uint16"),
-    ({"tokens": np.zeros((2, 3), np.int8)}, "int8 does not go into uint16"),
+    ({"tokens": np.zeros((2, 3), np.float32)}, "float32 cannot be converted to uint16"),
+    ({"tokens": np.zeros((2, 3), np.int8)}, "int8 cannot be converted to uint16"),
     ({"weight": np.zeros(3, np.float32)}, "different numbers of samples"),
     ({"text": np.zeros(1, np.uint8)}, "the offsets do not fit the values"),
     ({"text": np.zeros((12, 1), np.uint8)}, "the offsets do not fit the values"),
@@ -173,7 +173,7 @@ def test_an_empty_manifest_and_shards_that_no_manifest_names_add_nothing(tmp_pat
     with pytest.raises(DataError, match="holds no manifest"):
         Dataset(tmp_path)
     write_dataset(tmp_path, make(0), FIELDS, host="algo-2")
-    with pytest.raises(DataError, match="0 samples; the raw data gave too little"):
+    with pytest.raises(DataError, match="0 samples; the raw data contains too little"):
         Dataset(tmp_path)
     write_dataset(tmp_path, make(5), FIELDS)
     assert len(Dataset(tmp_path)) == 5

@@ -100,5 +100,5 @@ def test_a_checkpoint_without_a_position_is_refused(folder, tmp_path):
         global_step, stateful_callbacks = 3, {}
 
     keep = KeepPosition(ShardDataset(folder, samples=8))
-    with pytest.raises(TrainingError, match="step 3 does not say where in the data it was"):
+    with pytest.raises(TrainingError, match="step 3 does not contain its position in the data"):
         keep.on_train_begin(arguments(tmp_path), State(), None)

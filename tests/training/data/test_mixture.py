@@ -131,5 +131,5 @@ def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
         assert len(found[name].list_first_indices(3)) == min(3, high - low)
     assert len({one.fingerprint for one in found.values()}) == 3
     data = write(tmp_path / "empty", web=(0, 30), empty=(0, 0))
-    with pytest.raises(DataError, match="has no sample of input 'empty', but of web; it is too"):
+    with pytest.raises(DataError, match="has no sample of input 'empty', only of web; it is too"):
         select_inputs(find_inputs(data.manifests), ["web", "empty"], tmp_path)

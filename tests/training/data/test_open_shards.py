@@ -73,7 +73,7 @@ def test_a_sample_whose_values_lie_outside_their_file_is_an_error(folder):
     content = np.load(path)
     content["text"] += 1000
     np.save(path, content)
-    with pytest.raises(DataError, match="text lies outside its file"):
+    with pytest.raises(DataError, match="text is outside its file"):
         everything(Dataset(folder))
 
 

@@ -114,7 +114,7 @@ def test_samples_of_unequal_shape_are_named(dataset, wrong):
     def uneven(sample, seed):
         return wrong if sample["number"] == samples["number"][-1] else {"x": np.zeros(2)}
 
-    with pytest.raises(TrainingError, match="prepare gave .* for one sample and .*'x'"):
+    with pytest.raises(TrainingError, match="prepare returned .* for one sample and .*'x'"):
         Preparation(uneven, threads=2).make_batch(samples)
 
 

@@ -256,7 +256,7 @@ def test_a_request_costs_no_other_its_answer(tabular):
 
 
 def test_a_workload_that_answers_nothing_says_so(language):
-    with pytest.raises(DataError, match="answers no requests"):
+    with pytest.raises(DataError, match="cannot answer requests"):
         ServedModel(cast(Workload, object()), language.model).answer({})
 
 

@@ -128,7 +128,7 @@ def test_a_tie_that_tensor_parallel_would_tear_is_refused_before_the_first_step(
     settings = settings_of("tied", "tensor × 2") | {"workload_config": json.dumps(config)}
     worlds.train_each({root: settings}, 2)
     failure = (root / "output/failure").read_text()
-    assert failure.startswith("embedding.weight and head.weight are one weight, but two")
+    assert failure.startswith("embedding.weight and head.weight are one weight, but became two")
     assert "step=1" not in (root / "rank-0.log").read_text()
 
 

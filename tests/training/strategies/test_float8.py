@@ -83,7 +83,7 @@ def test_what_is_no_plain_layer_of_the_right_width_stays_as_it_is():
     assert model[0] is first and [*model.state_dict()] == names
     model(torch.randn(16, 32))
     assert called
-    with pytest.raises(TrainingError, match="a layer 15 rows, .* in multiples of 16 only"):
+    with pytest.raises(TrainingError, match="a layer 15 rows, .* needs a multiple of 16"):
         model(torch.randn(15, 32))
 
 

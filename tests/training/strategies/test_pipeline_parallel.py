@@ -29,7 +29,7 @@ def test_what_goes_between_stages_is_told_in_numbers():
         assert (one.shape, one.dtype) == (other.shape, other.dtype) and other.is_meta
     assert [one.requires_grad for one in make_meta_tensors(numbers)] == [True, False]
     assert not make_meta_tensors(describe_tensors(sent, requires_grad=False))[0].requires_grad
-    with pytest.raises(TrainingError, match="gives str: let Workload.stage"):
+    with pytest.raises(TrainingError, match="returns str: make those of Workload.stage"):
         describe_tensors(["text"], requires_grad=True)
     with pytest.raises(TrainingError, match="16 tensors, whose shapes take 65 numbers; 64 fit"):
         describe_tensors([torch.zeros(1, 1)] * 16, requires_grad=True)
@@ -50,7 +50,7 @@ def test_what_a_schedule_cannot_do_is_refused(settings, expected):
 
 def test_micro_batches_that_a_schedule_cannot_share_are_refused():
     settings = {"pipeline_parallel": 4, "pipeline_schedule": "interleaved_1f1b", "global_batch": 13}
-    expected = "13 / 4 = 3 rounds, which are not of equally many; 12 or 16 would do"
+    expected = "13 / 4 = 3 rounds, which are not equally large; use 12 or 16"
     with pytest.raises(ValueError, match=expected):
         TrainConfig(**(BASE | TWO | settings)).count_micro_batches(4)
 

@@ -67,7 +67,7 @@ def test_a_slow_precision_is_named_in_one_line(monkeypatch, caplog):
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
     choose_precision(config(precision="bfloat16"), alone)
     assert [r.getMessage() for r in caplog.records] == [
-        "precision bfloat16 is slow on this processor, which only emulates it: auto would take "
+        "precision bfloat16 is slow on this processor, which only emulates it: auto would choose "
         "float32"
     ]
 

@@ -70,7 +70,7 @@ def test_elementwise_work_is_as_eager_kernels_move_it():
 def test_a_simple_workload_with_ragged_samples(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
     workload = load("toys.lines", {})
-    with pytest.raises(TrainingError, match=r"note is of any width; give --data"):
+    with pytest.raises(TrainingError, match=r"note has no fixed width; give --data"):
         load_batch(workload, None, 2)
     write(tmp_path, 8)
     found = traced("toys.lines", {}, tmp_path, 8)

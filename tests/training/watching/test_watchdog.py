@@ -258,4 +258,4 @@ def test_machines_with_their_own_ranks_files_only_go_on_together(root: Path, tmp
         (newest / "complete.json").unlink()
     assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
     assert losses(machines[0]) == undisturbed
-    assert "comes from rank" in (machines[0] / "rank-0.log").read_text()
+    assert "is read from rank" in (machines[0] / "rank-0.log").read_text()

@@ -175,10 +175,10 @@ def of_another_form(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(torn, "is not as it was written: bytes 0 to "),
+    [(torn, "was changed since it was written: the hash of bytes 0 to "),
      (stray, "other.safetensors does not belong to this checkpoint; remove it"),
-     (without_lineage, "does not say what it was trained with; begin with"),
-     (of_another_form, "complete.json is of form 1; this version reads 2"),
+     (without_lineage, "does not say what it was trained with; start from"),
+     (of_another_form, "complete.json has format 1; this version reads format 2"),
      (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
 )  # fmt: skip
 def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(short, change, said):
@@ -222,9 +222,9 @@ def other_shape(model: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(other_workload, "is a model of workload 'tabular'; this training is of 'toys.ragged'"),
+    [(other_workload, "is a model of workload 'tabular'; this training has 'toys.ragged'"),
      (other_shape, "are not those of this training's model: Error(s) in loading state_dict"),
-     (lambda model: (model / "config.json").unlink(), "holds no config.json; it is not a model of"),
+     (lambda model: (model / "config.json").unlink(), "contains no config.json; it is not a model"),
      (lambda model: (model / "model.safetensors").write_bytes(b"{"), "are not those of this")],
 )  # fmt: skip
 def test_a_model_that_is_none_of_this_trainings_is_an_error(short, change, said):

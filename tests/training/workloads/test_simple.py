@@ -196,7 +196,9 @@ def test_what_is_not_written_is_named():
         half.loss(None, {})
     with pytest.raises(TrainingError, match="set tensor_parallel to 1"):
         half.tensor_parallel(None, None)
-    with pytest.raises(TrainingError, match="no part and no context_parallel, .*to 1, or write"):
+    with pytest.raises(
+        TrainingError, match="no part and no context_parallel, .*to 1, or implement"
+    ):
         share_sequences(half, None, SimpleNamespace(size=lambda: 2))
     with pytest.raises(TrainingError, match=r"no stage\(\).*set pipeline_parallel to 1"):
         half.stage(None, 0, 2)
@@ -301,5 +303,5 @@ def test_a_sample_says_which_input_it_comes_from(tmp_path):
 
 
 def test_a_method_that_nothing_calls_any_more_is_named():
-    with pytest.raises(TrainingError, match="write answers"):
+    with pytest.raises(TrainingError, match="implement answers"):
         type("Workload", (Simple,), {"answer": lambda self, model, request: {}})

@@ -60,7 +60,7 @@ def test_what_nothing_fits_on_has_a_status_of_its_own(advise):
         *("--instances", "ml.p4d.24xlarge"),
     )
     assert status == 3
-    assert "No layout fits." in out and "It would with " in out
+    assert "No layout fits." in out and "A layout would fit with " in out
 
 
 def test_fields_of_a_layout_are_chosen_from(advise):
@@ -133,7 +133,7 @@ def test_fine_tuning_gets_no_batch_and_no_tokens_of_pretraining(
         ((*SMALL, *NF4, "--set", "tensor=2"), "--set tensor=2: expected 1 with quantization nf4"),
         ((*SMALL, "--set", "lora_rank=9999"), "lora_rank 9999: expected at most hidden, 4096"),
         ((*SMALL, "--set", "pipeline=64"), "--set pipeline=64: is 64 stages or more; expected at"),
-        ((*V100, "--set", "attention=flash2"), "flash2: does not run on V100-16; take flash"),
+        ((*V100, "--set", "attention=flash2"), "flash2: does not run on V100-16; use flash"),
         ((*A100, "--set", "precision=fp8"), "(A100-40): expected a device with fp8"),
     ],
 )

@@ -30,7 +30,9 @@ def test_a_diff_is_proposed_and_nothing_is_written(capsys, script: Path):
     assert "-from sagemaker.estimator import Estimator" in out
     assert "+from sagemaker.train import ModelTrainer" in out
     last = out.splitlines()[-1]
-    assert re.fullmatch(r"everything is moved; its \d\d imports and calls fit sagemaker 3\S+", last)
+    assert re.fullmatch(
+        r"everything is converted; its \d\d imports and calls fit sagemaker 3\S+", last
+    )
     assert script.read_text() == OLD.read_text()
 
 
@@ -48,7 +50,7 @@ def test_it_is_written_and_a_call_that_cannot_run_is_named_with_the_status_2(cap
     assert status == 2
     assert "does not fit sagemaker 3." in out
     assert "in the new code: line 2: ModelStep: it has no argument model; missing" in out
-    assert out.endswith("everything is moved, 1 of 2 imports and calls do not fit\n")
+    assert out.endswith("everything is converted, 1 of 2 imports and calls do not fit\n")
     assert "sagemaker.mlops.workflow" in script.read_text()
 
 

@@ -84,7 +84,7 @@ def test_an_execution_that_the_command_leaves_running_is_waited_for(
 ):
     definition("import os, time\nwhile not os.path.exists('/opt/ml/go'): time.sleep(0.05)\n")
     process = started("run", "--", sys.executable, "start.py")
-    assert process.stderr.readline().startswith("to look at it meanwhile: ")
+    assert process.stderr.readline().startswith("to look at it meanwhile, run ")
     assert process.stderr.readline().startswith("waiting for arn:aws:sagemaker:")
     [folder] = until(
         lambda: [*tmp_path.glob(".trainyard/aws/jobs/*/algo-1/ml/processing/input/code")]

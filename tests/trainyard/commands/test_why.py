@@ -37,4 +37,4 @@ def test_of_a_long_log_the_end_is_read(tmp_path: Path, monkeypatch, capfd, is_pi
     out, err = capfd.readouterr()
     told = json.loads(out)
     assert (told["name"], told["certainty"]) == ("memory/disk", "certain")
-    assert "only its last 1 MiB are looked at" in err
+    assert "only its last 1 MiB are examined" in err

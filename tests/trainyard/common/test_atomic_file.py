@@ -63,7 +63,7 @@ def test_a_file_that_has_no_room_is_named_with_what_it_needs_and_what_to_do(tmp_
     process.join()
     assert re.fullmatch(
         rf"{errno.EFBIG} TrainyardError {path}: cannot be written: File too large: 100,000 bytes "
-        r"are needed, [\d,]+ are free; raise the limit of a file's size \(ulimit -f\), or take "
+        r"are needed, [\d,]+ are free; raise the limit of a file's size \(ulimit -f\), or use "
         "another file system",
         result.read_text(),
     )

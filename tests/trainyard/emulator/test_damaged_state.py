@@ -152,7 +152,7 @@ def test_damaged_credentials_are_a_message(tmp_path: Path):
 
 
 def test_a_place_that_cannot_be_written_is_a_message():
-    with pytest.raises(EmulatorError, match="cannot keep the emulator's state.*--state"):
+    with pytest.raises(EmulatorError, match="cannot store the emulator's state.*--state"):
         damaged_state.check_writable(Path("/proc/trainyard"))
 
 

@@ -164,13 +164,13 @@ def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        ({"Runtime": "nodejs20.x"}, "Runtime 'nodejs20.x' is not run by this emulator"),
+        ({"Runtime": "nodejs20.x"}, "Runtime 'nodejs20.x' is not supported by this emulator"),
         ({"Layers": [ARN.replace("function:", "layer:x:1")]},
-         "Layers is not run by this emulator: layers are not"),
-        ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not run"),
+         "Layers is not supported by this emulator: layers are not"),
+        ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not supported"),
         ({"Code": {"ZipFile": b"no zip"}}, "Could not unzip uploaded file"),
         ({"Code": {"S3Bucket": "bkt", "S3Key": "none"}}, "S3 Error Code: NoSuchKey"),
-        ({"Publish": True}, "Publish: versions are not kept"),
+        ({"Publish": True}, "Publish: versions are not stored"),
         ({"Timeout": 901}, "Timeout 901: expected 1 to 900"),
         ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, "Reserved keys used .*: AWS_REGION"),
     ],

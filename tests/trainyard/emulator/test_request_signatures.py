@@ -167,7 +167,7 @@ def test_the_secret_stays_with_its_state_and_its_owner(tmp_path: Path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert set(json.loads(path.read_text()).values()) == set(known)
     path.chmod(0o644)
-    with pytest.raises(EmulatorError, match="open to others"), serve(tmp_path / "a"):
+    with pytest.raises(EmulatorError, match="can be read by others"), serve(tmp_path / "a"):
         pass
 
 

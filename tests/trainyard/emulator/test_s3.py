@@ -261,5 +261,5 @@ def test_every_public_method_is_an_operation_that_is_registered(room: type):
 
 
 def test_an_operation_that_another_answers_is_refused():
-    with pytest.raises(ValueError, match="PutObject is answered twice"):
+    with pytest.raises(ValueError, match="PutObject has two methods that handle it"):
         operation("PutObject")(lambda *_: None)

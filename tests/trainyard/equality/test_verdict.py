@@ -114,7 +114,7 @@ def stamped(*seconds: int, base: str = "x/eval") -> dict:
 def test_the_time_in_a_generated_place_of_an_output_makes_no_difference():
     """AWS's notebook sm-pipelines_hyperparameter_tuning has one, after each compilation another."""
     for other in (stamped(17), stamped(17, base="x-eval")):  # with a hyphen under SDK 3
-        assert static(stamped(7), other).but_for == ("generated places of outputs of Make0",)
+        assert static(stamped(7), other).but_for == ("generated locations of outputs of Make0",)
     assert static(stamped(7), stamped(17, base="y-eval")).cause
     assert static(stamped(7), pipeline(stamped(7)["Steps"][:1])).verdict == "different"
     assert static(stamped(7, 8), stamped(7, 9)).verdict == "different"  # they tell outputs apart

@@ -70,5 +70,5 @@ def test_names_of_the_time_and_of_uuids_are_the_same_under_both(tmp_path: Path):
 @pytest.mark.slow
 def test_a_definition_that_sagemaker_would_refuse_is_named(tmp_path: Path):
     script = NAMED_BY_TIME.replace('FailStep(name="F"', 'FailStep(name="no name"')
-    with pytest.raises(DefinitionError, match=r"small_v2.py makes under .*'no name'"):
+    with pytest.raises(DefinitionError, match=r"small_v2.py creates under .*'no name'"):
         compile_script(script, OWN_PYTHON, SIDES, tmp_path / "new", time.time())

@@ -391,7 +391,7 @@ NO_BUCKET = r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed buc
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        (typed("Job", "T", {}), r"step T: permissions of its type Job are not derived: what it"),
+        (typed("Job", "T", {}), r"step T: permissions of its type Job are not derived: the resou"),
         (writes({"Get": "Parameters.W"}), r"P: Outputs\[o\]: parameter 'W' has no default value"),
         (writes(LATER), NO_BUCKET),
         (writes({"Get": "Steps.L.OutputParameters['to']"}), NO_BUCKET),
@@ -401,7 +401,7 @@ NO_BUCKET = r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed buc
         ),
         (
             process_step("P", "true", arguments={"RoleArn": LATER}),
-            r"step P: a run decides which role its job has; pass it by hand",
+            r"step P: its job's role is known only when the pipeline runs; allow iam:PassRole for ",
         ),
         (
             typed("RegisterModel", "R", {"ModelPackageGroupName": LATER}),

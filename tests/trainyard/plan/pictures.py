@@ -98,7 +98,7 @@ FORESIGHT: Foresight = {
         remarks=("fits: needs 14.2 GiB (8 of 10 times 13.1 – 15.4) of the 22.2 of its A10G",),
         warnings=("may be stopped by its time limit of 12 h 00 min before its last step",),
     ),
-    "Evaluate": NotForeseen("nobody knows what it computes"),
+    "Evaluate": NotForeseen("its computation is not known"),
 }
 """Made up: what the constants of the day give would change these pictures with them."""
 

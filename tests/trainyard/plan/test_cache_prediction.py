@@ -182,7 +182,7 @@ def test_the_reason_names_what_changed(aws: Cloud, ran: dict) -> None:
     set_script(body)
     assert predicted(aws, body, "changes")["Take"][1] == "ContainerArguments changed, Make runs"
     late = datetime.now(UTC) + timedelta(days=1, minutes=1)
-    assert predicted(aws, ran, "changes", late)["Make"][1].startswith("expired: its result is of")
+    assert predicted(aws, ran, "changes", late)["Make"][1].startswith("expired: its result is from")
 
 
 @pytest.mark.slow

@@ -136,8 +136,8 @@ def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
         ("{}\nx\n", {"json": {}}, "data, line 2 is not JSON"),
         ("[" * 100_000, {"json": {}}, "data, line 1 is not JSON"),
         ("[1]", {"json": {}}, "data, line 1: a JSON object is expected"),
-        ("a\n", {"csv": {}}, "holds no rows"),
-        ("a\n", {"parquet": {}}, "csv and json are read here"),
+        ("a\n", {"csv": {}}, "contains no rows"),
+        ("a\n", {"parquet": {}}, "only csv and json are supported"),
         (f"a\n{'0' * 200_000}\n", {"csv": {}}, "data: field larger than field limit"),
     ],
 )

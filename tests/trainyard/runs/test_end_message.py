@@ -98,7 +98,7 @@ def test_slack_is_told_and_its_address_is_in_no_message(
         if status == 200:
             announce({"detail": detail})
         else:
-            with pytest.raises(ServiceError, match="did not take the message: 403") as refused:
+            with pytest.raises(ServiceError, match="did not accept the message: 403") as refused:
                 announce({"detail": detail})
             assert "secret" not in str(refused.value)
     server.shutdown()

@@ -83,7 +83,7 @@ def test_a_search_is_charged_for_each_of_its_trainings():
     each = compute_job_cost("TrainingJob", TRAINING, PRICES, NOON + HOUR)
     assert (found.seconds, found.usd) == (3 * 3600, pytest.approx(3 * each.usd))
     assert found.usd_a_second == pytest.approx(each.usd_a_second) and not found.estimated
-    assert found.machines == "3 trainings on 2 × ml.g5.xlarge"
+    assert found.machines == "3 training jobs on 2 × ml.g5.xlarge"
     spot = {"TrainingJobDefinition": definition | {"EnableManagedSpotTraining": True}}
     assert compute_job_cost("TuningJob", job | spot, PRICES, NOON).estimated
     other = {"ResourceConfig": {"InstanceType": "ml.unknown.large", "InstanceCount": 1}}
@@ -101,5 +101,5 @@ def test_a_search_over_several_algorithms_is_charged_by_each_ones_machines(membe
     trainings = [ENDED | {"TrainingJobDefinitionName": name} for name in "ab"]
     job = {"TrainingJobDefinitions": named, "TrainingJobSummaries": trainings}
     found = compute_job_cost("TuningJob", job, PRICES, NOON)
-    assert found.machines == "2 trainings on 2 × ml.g5.xlarge or 1 × ml.m5.large"
+    assert found.machines == "2 training jobs on 2 × ml.g5.xlarge or 1 × ml.m5.large"
     assert found.usd == pytest.approx(2 * (1.5 + 14 / HOURS_A_MONTH) + 0.1)

@@ -79,7 +79,7 @@ def test_a_run_that_is_only_watched_goes_on_and_one_is_told_so(cloud: Cloud, wat
     arn, process = watched
     said = interrupt(process)
     assert process.returncode == 130
-    assert said == [f"no longer watched: python -m pipelines.watch {arn}"]
+    assert said == [f"stopped watching; to resume: python -m pipelines.watch {arn}"]
     told = cloud.sm.describe_pipeline_execution(PipelineExecutionArn=arn)
     assert told["PipelineExecutionStatus"] == "Executing"
     cloud.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="0" * 32)

@@ -18,9 +18,10 @@ def test_the_part_that_grew_most_is_named(part: str):
     pace = Pace(found={**found, "checkpoint": 5.0}, expected=(expected(),))  # nobody expects saves
     assert pace.is_slow and pace.slowest == part
     assert (
-        f"most of that is {part}: {USUAL[part] + 0.8:.3g} s for {USUAL[part]:.3g} s" in pace.said()
+        f"most of the difference is {part}: {USUAL[part] + 0.8:.3g} s instead of "
+        f"{USUAL[part]:.3g} s" in pace.said()
     )
-    assert "a step takes 1.9 s, and 1 s by what is foreseen" in pace.said()
+    assert "a step takes 1.9 s, not the 1 s that is foreseen" in pace.said()
 
 
 def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_told():
@@ -28,7 +29,7 @@ def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_t
     assert Pace(found=USUAL | {STEP: 99.0}).said() == ""  # nobody expects anything
     alone = ExpectedTime(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen")  # without parts
     said = Pace(found={STEP: 3.0}, expected=(alone,)).said()
-    assert said == "slow: a step takes 3 s, and 1 s by what is foreseen"
+    assert said == "slow: a step takes 3 s, not the 1 s that is foreseen"
 
 
 def test_the_first_expectation_counts_and_all_are_shown():

@@ -62,7 +62,7 @@ class Trial:
 
     @cached_property
     def shared_workload(self) -> Workload:
-        """A workload that all rules share which do not change it."""
+        """The workload that is shared by all rules that do not change it."""
         return self.create_workload()
 
     def create_model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
@@ -170,9 +170,13 @@ RULES: list[Rule] = []
 
 
 def rule(
-    name: str, says: str, *, needs: tuple[str, ...] = ("runs",), fix: str = "mend what raises"
+    name: str,
+    says: str,
+    *,
+    needs: tuple[str, ...] = ("runs",),
+    fix: str = "fix the code that raised",
 ) -> Callable[[Callable[[Trial], Iterator[Fault]]], Callable[[Trial], Iterator[Fault]]]:
-    """Add a rule to the contract; see ``Rule`` for the arguments."""
+    """Return a decorator that adds a rule to the contract; see ``Rule`` for the arguments."""
 
     def add(check: Callable[[Trial], Iterator[Fault]]) -> Callable[[Trial], Iterator[Fault]]:
         RULES.append(Rule(name, says, check, needs, fix))
@@ -236,6 +240,7 @@ def shorten_path(file: str) -> str:
 
 
 def _check_rule(trial: Trial, rule: Rule) -> Verdict:
+    """Check one rule; an exception from the workload's code counts as a fault."""
     try:
         return Verdict(rule, list(rule.check(trial)))
     except NotChecked as reason:

@@ -1,4 +1,4 @@
-"""Rules of whole trainings on real processes: interrupted, repeated, shared by two ranks."""
+"""Rules of complete training runs in real processes: interrupted, repeated, shared by two ranks."""
 
 import json
 import socket
@@ -42,12 +42,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 """Name → settings of the strategies tried on two ranks."""
 
-PATIENCE = 300  # seconds that the trainings of one plan may take
+PATIENCE = 300  # seconds that the training runs of one plan may take
 
 Results = Mapping[str, Any]
 
 
-@rule("trains", "a training of six steps comes to its end", fix="see the line that raised")
+@rule("trains", "a six-step training run completes", fix="see the line that raised")
 def check_training(trial: Trial) -> Iterator[Fault]:
     yield from _check_errors(_run_first(trial))
 
@@ -64,22 +64,22 @@ def check_determinism(trial: Trial) -> Iterator[Fault]:
         return
     if difference := _describe_difference(first["whole"], second["again"]):
         yield Fault(
-            f"the same training is another one in another process: {difference}",
+            f"the same training run has another result in another process: {difference}",
             locate_method(trial.shared_workload, "loss"),
-            "draw from torch's generator alone; keep nothing outside of the model",
+            "draw only from torch's generator; keep no state outside of the model",
         )
 
 
 @rule(
     "resumes",
-    "a training that was interrupted gives the undisturbed one's losses and weights, bit for bit",
+    "an interrupted and an undisturbed training run give the same losses and weights, bit for bit",
     needs=("runs", "trains", "deterministic"),
 )
 def check_resume(trial: Trial) -> Iterator[Fault]:
     full_run, resumed_run = _run_first(trial)["whole"], _run_second(trial)["resumed"]
     if difference := _describe_difference(full_run, resumed_run):
         yield Fault(
-            f"resumed after step {SAVED_STEP} it is another training: {difference}",
+            f"resumed after step {SAVED_STEP}, it has another result: {difference}",
             locate_method(trial.shared_workload, "model"),
             "keep what a step changes in persistent buffers, and nothing in attributes or modules",
         )
@@ -87,7 +87,7 @@ def check_resume(trial: Trial) -> Iterator[Fault]:
 
 @rule(
     "strategies",
-    "every strategy on two ranks gives one process's losses",
+    "every strategy on two ranks gives the losses of one process",
     needs=("runs", "trains"),
 )
 def check_strategies(trial: Trial) -> Iterator[Fault]:
@@ -118,7 +118,7 @@ def check_strategies(trial: Trial) -> Iterator[Fault]:
 
 
 def _list_supported(trial: Trial) -> list[str]:
-    """Return the strategies that the workload says it supports."""
+    """Return the strategies that the workload declares to support."""
     config = trial.spec.config.model_validate(dict(trial.settings))
     # If the training depends on the micro-batch, a split changes it.
     depends_on_batch = depends_on_micro_batch(trial.shared_workload, trial.create_model())
@@ -133,7 +133,7 @@ def _list_supported(trial: Trial) -> list[str]:
 
 @cache
 def _run_first(trial: Trial) -> Results:
-    """Run one process: the whole training, and one that is interrupted."""
+    """Run one process: a complete training run, and one that is interrupted."""
     cases = [
         Case("whole", SETTINGS, str(_create_work_folder(trial) / "whole")),
         Case(
@@ -148,7 +148,7 @@ def _run_first(trial: Trial) -> Results:
 
 @cache
 def _run_second(trial: Trial) -> Results:
-    """Run another process: the interrupted training goes on, and the whole one runs again."""
+    """Run another process: continue the interrupted training run, and repeat the complete one."""
     cases = [
         Case("resumed", SETTINGS, str(_create_work_folder(trial) / "interrupted")),
         Case("again", SETTINGS, str(_create_work_folder(trial) / "again")),
@@ -158,7 +158,7 @@ def _run_second(trial: Trial) -> Results:
 
 @cache
 def _run_ranks(trial: Trial, names: Sequence[str]) -> Results:
-    """Run the trainings ``names`` on two ranks."""
+    """Train with each strategy in ``names`` on two ranks."""
     cases = [
         Case(
             name,
@@ -203,7 +203,7 @@ def _run(
             for process in processes:
                 process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise NotChecked(f"it took more than {PATIENCE} s; see {log}") from None
+            raise NotChecked(f"training took more than {PATIENCE} s; see {log}") from None
         finally:
             # A rank may wait for one that has failed already.
             for process in processes:
@@ -224,6 +224,7 @@ def _run(
 
 
 def _check_errors(results: Results) -> Iterator[Fault]:
+    """Yield a fault for each training run that raised an error."""
     for name, result in results.items():
         if result.get("error"):
             yield Fault(f"{name}: {result['error']}", result["where"], "see the line that raised")

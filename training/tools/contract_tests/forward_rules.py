@@ -43,7 +43,7 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
     inputs = workload.inputs(batch)
     if not isinstance(inputs, tuple) or not all(isinstance(value, Tensor) for value in inputs):
         yield Fault(
-            f"inputs() gives {type(inputs).__name__}, expected a tuple of tensors",
+            f"inputs() returns {type(inputs).__name__}, expected a tuple of tensors",
             locate_method(workload, "inputs"),
             "return (tensor,), with the comma, also for one",
         )
@@ -60,7 +60,7 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
         yield Fault(
             f"the outputs are {outputs.dtype}",
             locate_method(workload, "model"),
-            "give floating-point ones",
+            "return floating-point outputs",
         )
         return
     _, loss = compute_loss(workload, model, batch)
@@ -76,7 +76,7 @@ def _check_first_dimension(
         yield Fault(
             f"{label} are {type(tensor).__name__}, expected one tensor",
             locate_method(trial.shared_workload, method),
-            "join several by torch.cat or torch.stack, and take them apart in loss()",
+            "join several by torch.cat or torch.stack, and split them in loss()",
         )
     elif not tensor.dim() or len(tensor) != count:
         yield Fault(
@@ -93,7 +93,7 @@ def _check_loss(trial: Trial, loss: object) -> Iterator[Fault]:
             f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
         )
         yield Fault(
-            f"loss() gives {description}, expected one floating-point number, 0-dim",
+            f"loss() returns {description}, expected one floating-point number, 0-dim",
             location,
             "sum over all samples and units: reduction='sum', or .sum()",
         )
@@ -114,7 +114,7 @@ def _check_loss(trial: Trial, loss: object) -> Iterator[Fault]:
 def _check_units(trial: Trial, units: object) -> Iterator[Fault]:
     if not isinstance(units, Tensor) or units.dim():
         yield Fault(
-            f"units() gives {units!r:.80}, expected a tensor of one number, 0-dim",
+            f"units() returns {units!r:.80}, expected a tensor of one number, 0-dim",
             locate_method(trial.shared_workload, "units"),
             "return torch.tensor(n, device=…), or a .sum()",
         )
@@ -126,7 +126,7 @@ def _check_units(trial: Trial, units: object) -> Iterator[Fault]:
         )
 
 
-@rule("loss is a sum", "loss and units of samples add up over them")
+@rule("loss is a sum", "losses and units of samples add up")
 def check_additivity(trial: Trial) -> Iterator[Fault]:
     workload, model = trial.shared_workload, trial.create_model()
     with switch_mode(model, training=False), torch.no_grad():
@@ -151,15 +151,15 @@ def check_additivity(trial: Trial) -> Iterator[Fault]:
     if abs(first + second - total) <= CLOSE * max(abs(total), 1e-6):
         return
     mean = (first * cut + second * (SAMPLES - cut)) / SAMPLES
-    fix = "it looks like a mean over the samples: take reduction='sum', or .sum() for .mean()"
+    fix = "it looks like a mean over the samples: use reduction='sum', or .sum() for .mean()"
     if abs(mean - total) > 0.02 * abs(total):
-        # Micro_batch is then part of the training's identity.
+        # With ``by_batch``, micro_batch is part of the training's identity.
         if getattr(workload, "by_batch", False):
             return
         fix = (
-            "a sample's loss depends on those beside it, as with InfoNCE, so another micro_batch "
-            "is another training: make it depend on the sample by itself, or set by_batch = True "
-            "in the Workload, which says so"
+            "a sample's loss depends on the others in its micro-batch, as with InfoNCE, and so the "
+            "weights depend on micro_batch: make it depend on the sample alone, or declare that "
+            "by by_batch = True in the Workload"
         )
     yield Fault(
         f"the loss of {SAMPLES} samples is {total:g}, those of {cut} and {SAMPLES - cut} of them "
@@ -181,7 +181,7 @@ def check_evaluation(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"two passes in evaluation differ by {difference:g}",
             locate_method(trial.shared_workload, "model"),
-            "give functional.dropout training=self.training; draw nothing where not self.training",
+            "give functional.dropout training=self.training; draw only if self.training",
         )
 
 
@@ -205,7 +205,7 @@ def check_independence(trial: Trial) -> Iterator[Fault]:
         )
 
 
-@rule("random numbers are torch's", "what is drawn is drawn from torch's generator, and said")
+@rule("random numbers are torch's", "random numbers are drawn from torch's generator, and declared")
 def check_generators(trial: Trial) -> Iterator[Fault]:
     states = _read_foreign_states()
     model = trial.create_model()
@@ -218,15 +218,15 @@ def check_generators(trial: Trial) -> Iterator[Fault]:
     for name, state in _read_foreign_states().items():
         if state != states[name]:
             yield Fault(
-                f"model or loss draws from {name}, which the training's seed does not reach",
+                f"model or loss draws from {name}, which the training's seed does not set",
                 locate_method(trial.shared_workload, "model"),
-                "draw by torch.rand, torch.randn, torch.randperm",
+                "use torch.rand, torch.randn, torch.randperm",
             )
     if drew and not depends_on_micro_batch(trial.shared_workload, model):
         yield Fault(
-            "the forward pass draws torch's random numbers by no module that is known to",
+            "the forward pass draws torch's random numbers outside of modules known to draw",
             locate_method(trial.shared_workload, "model"),
-            "take training.dropout.Dropout, or set by_batch = True in the Workload",
+            "use training.dropout.Dropout, or set by_batch = True in the Workload",
         )
 
 
@@ -238,7 +238,7 @@ def _read_foreign_states() -> dict[str, str]:
     }
 
 
-@rule("units fit the loss", "the units are what the loss looks at")
+@rule("units fit the loss", "the units are what the loss is summed over")
 def check_units(trial: Trial) -> Iterator[Fault]:
     """Compare the units with the number of outputs that the loss depends on, found by its
     gradient.
@@ -257,10 +257,11 @@ def check_units(trial: Trial) -> Iterator[Fault]:
             counts.add(int((gradient.amax(gone) if gone else gradient).sum()))
     if units not in counts:
         yield Fault(
-            f"{SAMPLES} samples have {units:g} units, but the loss looks at "
-            f"{' or '.join(map(str, sorted(counts)))} places of outputs {tuple(outputs.shape)}",
+            f"{SAMPLES} samples have {units:g} units, but the loss depends on "
+            f"{' or '.join(map(str, sorted(counts)))} of the outputs' elements, shape "
+            f"{tuple(outputs.shape)}",
             locate_method(workload, "units"),
-            "count with the very mask that the loss is masked with",
+            "count with the same mask that the loss uses",
         )
 
 

@@ -77,7 +77,7 @@ def check_imports(trial: Trial) -> Iterator[Fault]:
             "import torch inside the methods, and keep the network in a module of its own that "
             "model() imports"
             if torch
-            else "mend what raises",
+            else "fix the code that raised",
         )
 
 
@@ -87,7 +87,7 @@ def check_shards(trial: Trial) -> Iterator[Fault]:
         try:
             dataset = Dataset(trial.folder / split)
         except DataError as error:
-            yield Fault(str(error), split, "give more sample data, or mend what its records lack")
+            yield Fault(str(error), split, "give more sample data, or complete its records")
             continue
         few = SAMPLES if split == "train" else 1
         if len(dataset) < few:
@@ -106,7 +106,7 @@ def check_shards(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"{len(lines)} records are bad; the first: {first['reason']}",
             f"{first['source']}:{first['line']}",
-            "mend them, or the columns: required=False where a value may be missing",
+            "correct them, or the columns: required=False where a value may be missing",
         )
 
 
@@ -121,10 +121,9 @@ def check_packing(trial: Trial) -> Iterator[Fault]:
         first, second = Dataset(trial.folder / split), Dataset(other / split)
         if first.fingerprint != second.fingerprint:
             yield Fault(
-                f"the {split} split is another one each time: {first.fingerprint}, "
-                f"{second.fingerprint}",
+                f"the {split} split differs each time: {first.fingerprint}, {second.fingerprint}",
                 packing,
-                "iterate over no set, take no hash(), draw nothing: let a sample follow from its "
-                "records",
+                "do not iterate over a set, use hash() or draw random numbers: a sample may "
+                "depend only on its records",
             )
             return

@@ -43,17 +43,17 @@ def check_scores(trial: Trial) -> Iterator[Fault]:
     for name in ("example", "group"):
         if not np.array_equal(first[name], other[name]):
             yield Fault(
-                f"column {name} is another one for another model",
+                f"column {name} depends on the model",
                 location,
-                "let rows, their order and names follow from the split alone",
+                "rows, their order and names may depend only on the split",
             )
     torch.manual_seed(SEED + 2)
     repeat = _build_score_table(trial, model)
     if differ := [n for n in first if not np.array_equal(first[n], repeat[n])]:
         yield Fault(
-            f"the same model scores {differ[0]} in another way the second time",
+            f"the same model gives another {differ[0]} the second time",
             location,
-            "score in evaluation, and draw nothing",
+            "score in evaluation mode, and draw no random numbers",
         )
 
 
@@ -74,7 +74,7 @@ def check_agreement(trial: Trial) -> Iterator[Fault]:
         raise NotChecked(f"none of {', '.join(sums)} is the loss itself")
     yield Fault(
         f"over the test split the metric loss is {sums['loss']:g} / {weights['loss']:g}, loss() "
-        f"and units() say {total:g} / {units:g}",
+        f"and units() give {total:g} / {units:g}",
         locate_method(trial.shared_workload, "scores", "measure"),
         "give each example's own loss as its sum, and its units as its weight",
     )
@@ -88,7 +88,8 @@ def check_metrics(trial: Trial) -> Iterator[Fault]:
     location = locate_method(trial.shared_workload, "metrics", "measure")
     if metrics.keys() != trial.spec.metrics.keys():
         yield Fault(
-            f"metrics() gives {', '.join(metrics)}; the SPEC names {', '.join(trial.spec.metrics)}",
+            f"metrics() returns {', '.join(metrics)}; the SPEC names "
+            f"{', '.join(trial.spec.metrics)}",
             location,
             "name the same metrics in both (of a Simple workload: better and measure)",
         )

@@ -1,4 +1,4 @@
-"""Rules about what a checkpoint contains: everything that a training needs to resume."""
+"""Rules about what a checkpoint contains: everything that is needed to resume a training run."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def check_fresh_weights(trial: Trial) -> Iterator[Fault]:
     if first.keys() != other.keys():
         names = ", ".join(sorted(first.keys() ^ other.keys())[:3])
         yield Fault(
-            f"two models have other weights: {names}",
+            f"two models have different weights: {names}",
             locate_method(trial.shared_workload, "model"),
             "build the same layers in the same order each time",
         )
@@ -39,8 +39,8 @@ def check_fresh_weights(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"{differ[0]} differs between two models of one seed",
             locate_method(trial.shared_workload, "model"),
-            "initialise by torch's generator: nn.init, torch.randn; no numpy, no generator of its "
-            "own, no time",
+            "initialise with torch's generator: nn.init, torch.randn; not with numpy, another "
+            "generator or the time",
         )
 
 
@@ -59,7 +59,7 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
                     continue
                 kind = "layer" if isinstance(member, nn.Module) else "weight"
                 yield Fault(
-                    f"{f'{path}.{name}'.lstrip('.')} holds a {kind} that state_dict() has not",
+                    f"{f'{path}.{name}'.lstrip('.')} holds a {kind} that is not in state_dict()",
                     locate_method(trial.shared_workload, "model"),
                     INSERT,
                 )
@@ -90,7 +90,7 @@ def check_saved_state(trial: Trial) -> Iterator[Fault]:
     for name in after:
         if name not in before or not _is_equal(before[name], after[name]):
             yield Fault(
-                f"a training step changes {name}, which no checkpoint has",
+                f"a training step changes {name}, which no checkpoint contains",
                 locate_method(workload, "model" if name.startswith("model") else "loss"),
                 "make it a persistent buffer (self.register_buffer), or a function of the step's "
                 "samples alone",
@@ -109,6 +109,7 @@ def _copy_unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
+    """Return whether a value is a number, text, tensor, or a tuple of such values."""
     return isinstance(value, int | float | str | Tensor) or (
         isinstance(value, tuple) and all(map(_is_plain, value))
     )
@@ -130,9 +131,9 @@ def check_export(trial: Trial) -> Iterator[Fault]:
     if wrong or back.keys() != state.keys():
         names = ", ".join(sorted(wrong or back.keys() - state.keys())[:3])
         yield Fault(
-            f"restore(export(weights)) has other {names}",
+            f"restore(export(weights)) changes {names}",
             locate_method(trial.shared_workload, "restore", "export"),
-            "let restore undo all that export does",
+            "restore() must undo all that export() does",
         )
         return
     with tempfile.TemporaryDirectory() as name:
@@ -147,5 +148,5 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         yield Fault(
             f"the model that is read from its archive gives outputs that differ by {difference:g}",
             locate_method(trial.shared_workload, "model"),
-            "keep all that shapes outputs in state_dict(), or in files() as fit() learned it",
+            "keep all that affects outputs in state_dict(), or in files() as fit() learned it",
         )

@@ -26,7 +26,7 @@ from training.tools.contract_tests.contract import Trial, format_error, locate_e
 
 @dataclass(frozen=True)
 class Case:
-    """One training to run."""
+    """One training run."""
 
     name: str
     config: dict[str, Any]
@@ -41,7 +41,7 @@ class Case:
 
 @dataclass
 class Result:
-    """Outcome of a training."""
+    """Outcome of a training run."""
 
     losses: dict[int, float] = field(default_factory=dict)
     validation: dict[int, float] = field(default_factory=dict)
@@ -66,6 +66,7 @@ class _TrainingInterrupt(Exception):
 
 
 def main() -> None:
+    """Run the plan's cases, and write this rank's results even if a case fails."""
     plan = json.loads(Path(sys.argv[1]).read_text())
     logging.disable(logging.WARNING)
     trial = Trial(plan["workload"], plan["settings"], Path(plan["data"]))
@@ -89,6 +90,7 @@ def main() -> None:
 
 
 def _train(trial: Trial, case: Case, result: Result) -> None:
+    """Train as ``case`` says, and fill ``result`` with losses and the hash of the weights."""
     config = TrainConfig(**case.config)
     workload = trial.create_workload()
     with start_strategy(config, workload) as strategy:

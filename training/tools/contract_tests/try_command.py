@@ -73,15 +73,17 @@ def check_workload(
     folders = TWICE if needs_second else TWICE[:1]
     for reason in shard(name, settings, raw, work, folders=folders).values():
         if reason:
-            raise TrainyardError(f"{raw}: the shard step fails on it:\n{reason[-2000:]}")
+            raise TrainyardError(f"{raw}: the shard step failed on it:\n{reason[-2000:]}")
     yield from check_rules(trial, other_rules)
 
 
 def main(
-    workload: Annotated[str, typer.Argument(help="package.module, or one of ours")],
+    workload: Annotated[str, typer.Argument(help="package.module, or a built-in workload")],
     data: Annotated[Path, typer.Option(help="folder of raw sample data, as for the shard step")],
     config: Annotated[str, typer.Option(help="the workload's settings, as JSON")] = "{}",
-    only: Annotated[list[str] | None, typer.Option(help="a rule, and what it needs")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="check only this rule and those it needs")
+    ] = None,
     source: Annotated[Path | None, typer.Option(help="folder that holds the package")] = None,
 ) -> None:
     """Check a workload's contract on sample data: in this process, in others, on two ranks.
@@ -104,6 +106,7 @@ def main(
 
 
 def _show(verdict: Verdict) -> None:
+    """Print a verdict, with a table for each fault."""
     name, says = verdict.rule.name, verdict.rule.says
     if verdict.why_not:
         _print_line(f"[yellow]–[/] {name}: not checked: {escape(verdict.why_not)}")

@@ -1,8 +1,8 @@
 """The rules: each module's ``RULE``, under the module's name.
 
 A rule is a pure function of the lines that rank 0 has logged. A new module is found automatically,
-and the recipe enables or disables it by its name. A rule stays only if a run here has triggered it
-for a true reason.
+and the recipe enables or disables it by its name. A rule is kept only if a run of this project has
+triggered it for a real reason.
 """
 
 from importlib import import_module

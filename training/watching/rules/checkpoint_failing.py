@@ -16,10 +16,10 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     return Finding(
         failures,
         1,
-        f"a checkpoint could not be written, and {newest.get('unsaved_steps', 0):.0f} steps are in "
-        "no checkpoint; the next one that fails ends the training",
+        f"a checkpoint could not be written, and {newest.get('unsaved_steps', 0):.0f} steps are "
+        "not in a checkpoint; the next one that fails ends the training",
         "look at the free space of the volume (volume_gb, keep_checkpoints) and at the file "
-        "system of /opt/ml/checkpoints; the error itself stands where the training ends",
+        "system of /opt/ml/checkpoints; the log shows the error itself where the training ends",
     )
 
 

@@ -58,7 +58,7 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
         settings.planned_minutes,
         f"at {usual:.3g} s a step this job needs {minutes:.4g} minutes of training{money}, and "
         f"{settings.planned_minutes:.4g} minutes are planned",
-        "raise max_runtime_minutes if that is meant, lower max_steps, or look at where a step's "
+        "raise max_runtime_minutes if that is intended, lower max_steps, or look at where a step's "
         "time goes",
     )
 

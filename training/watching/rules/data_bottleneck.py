@@ -38,8 +38,8 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
         SHARE,
         f"{share:.0%} of the time of the last {LINES} lines goes into waiting for data, "
         f"{cost:.3g} s so far",
-        "raise loader_threads or take machines with more cores where samples are decoded; use "
-        "input_mode FastFile with shuffle windowed, FSxLustre, or File where data fit the volume",
+        "raise loader_threads or use machines with more cores if samples are decoded; use "
+        "input_mode FastFile with shuffle windowed, FSxLustre, or File if the data fit the volume",
     )
 
 

@@ -2,11 +2,11 @@
 
 A line's loss is that of one step, so it is noisy. The rule reports when the loss's fall is hidden
 by the noise but a fall by SHARE would not be; both are judged by the standard error of a difference
-of means. So the noisier the loss, the longer it takes until the rule reports. A slow training is
+of means. So the noisier the loss, the longer it takes until the rule reports. Slow training is
 not reported: a falling trend, however slow, counts as a fall, and nothing is reported before the
 weights have moved so far that the loss should show it, unless they do not move at all. A plateau is
-not a fault: a training that has learned something may end on one, and a fine-tuning may begin on
-one, so for a fine-tuning only a rise is reported. For a loss that is not meant to fall (of a
+not a fault: a run that has learned something may end on one, and fine-tuning may begin on
+one, so for fine-tuning only a rise is reported. For a loss that is not meant to fall (of a
 generator and its critic, of a policy) switch this rule off: ``action: off``.
 """
 
@@ -57,7 +57,7 @@ SHARE = 0.02
 
 MOVED = 0.1
 """A loss that does not fall is reported only if ‖update‖ / ‖weights‖ of the median matrix,
-summed over the steps, has reached this: a hundred steps at the usual 1e-3. Used if the lines
+summed over the steps, has reached this: a hundred steps at the typical 1e-3. Used if the lines
 contain it.
 """
 
@@ -136,8 +136,8 @@ def _find_missing_fall(lines: list[Line], plan: Plan) -> Finding | None:
         f"the loss of the last {len(late)} lines is {fmean(late):.5g}, that of the first "
         f"{len(early)} {fmean(early):.5g}: it has {'risen' if fall < 0 else 'fallen'} by "
         f"{abs(fall) / first:.2%}, give or take {error / first:.2%}",
-        "see that labels belong to their samples and that weights are trained at all "
-        "(freeze, dead updates); else raise or lower learning_rate by a factor of ten",
+        "check that labels belong to their samples and that weights are trained at all "
+        "(freeze, dead updates); otherwise raise or lower learning_rate by a factor of ten",
     )
 
 
@@ -171,8 +171,8 @@ def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
 
 
 def _find_lost_fall(losses: list[float]) -> Finding | None:
-    """Return a finding with the share of the loss's fall (to its lowest block) that was lost
-    again.
+    """Return a finding if the loss rose again by too large a share of its fall to the lowest
+    block.
     """
     count = LINES
     blocks = [
@@ -190,7 +190,7 @@ def _find_lost_fall(losses: list[float]) -> Finding | None:
         lost / gain,
         REGAINED,
         f"the loss had fallen to {best:.5g} and is {fmean(late):.5g} over the last {count} lines: "
-        f"{lost / gain:.0%} of what it had fallen by is lost",
+        f"{lost / gain:.0%} of its fall is lost",
         RISING,
     )
 

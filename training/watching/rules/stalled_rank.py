@@ -1,7 +1,7 @@
 """One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
 
-A rank that does not come at all ends the job (``training.watching.watchdog``). Which rank is slow,
-in which part of a step, and what to check on its machine is in a log line of
+A rank that does not respond at all ends the job (``training.watching.watchdog``). Which rank is
+slow, in which part of a step, and what to check on its machine is in a log line of
 ``training.watching.step_progress``.
 """
 
@@ -56,7 +56,7 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
         f"{times} of the last {RECENT_LINES} lines, and they have waited {wait_seconds:.3g} s for "
         "it",
         "look at that rank's machine: its loader, its GPU's clock and temperature, other "
-        "processes; replace the instance if it stays so",
+        "processes; replace the instance if that persists",
     )
 
 

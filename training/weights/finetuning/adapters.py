@@ -11,18 +11,18 @@ from training.config import TrainConfig, parse_hyperparameter
 from training.strategy_table import STRATEGIES
 
 PACKAGES = ("peft",)
-"""Packages that a training with adapters needs in addition."""
+"""Packages that training with adapters needs in addition."""
 
 NO_BASE = (
-    "are for a model that is there: set train.start_from to a model_package, model or hugging_face "
-    "folder (an interrupted training goes on from its own checkpoints by itself)"
+    "need an existing model: set train.start_from to a model_package, model or hugging_face "
+    "folder (an interrupted training resumes its own checkpoints automatically)"
 )
 FROZEN_TWICE = "freeze {} and adapters are both set: adapters freeze all else; leave freeze out"
 
 
 class Adapters(BaseModel):
-    """Low-rank adapters beside frozen linear layers (Hu et al. 2021, LoRA), by the library peft: W
-    x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and exported.
+    """Low-rank adapters beside frozen linear layers (Hu et al. 2021, LoRA), with the library peft:
+    W x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and exported.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -97,5 +97,5 @@ def refuse_adapters(config: TrainConfig) -> str | None:
 
 
 def read_tuning(text: str) -> Tuning:
-    """Parse the hyperparameter ``tuning``; empty for a training of all weights."""
+    """Parse the hyperparameter ``tuning``; empty if all weights are trained."""
     return parse_hyperparameter(Tuning, "tuning", text or "{}")

@@ -1,4 +1,4 @@
-"""The model that a fine-tuning starts from: its weights, under the names that ``export`` gives.
+"""The model that fine-tuning starts from: its weights, under the names that ``export`` gives.
 
 It is a train step's model, as a model.tar.gz or as its files, or a folder in Hugging Face's layout.
 """
@@ -55,7 +55,7 @@ def fill(
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"start_from: the weights of {uri} are not those of this training's model: "
-            f"{' '.join(str(error).split())}; set workload.config as it was there"
+            f"{' '.join(str(error).split())}; set workload.config as for that model"
         ) from None
 
 
@@ -85,6 +85,7 @@ def read(
 
 
 def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
+    """Return the weights of a train step's model.tar.gz."""
     files = _read_members(archive)
     description = _read_description(
         name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri
@@ -124,23 +125,23 @@ def _read_description(
         config: content of config.json, if there is one.
 
     Raises:
-        DataError: the files are not a whole model, or it belongs to another workload.
+        DataError: the files are not a complete model, or it belongs to another workload.
     """
     # Adapters are stored in a separate folder, and are not a whole model's weights.
     weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in files)
     if config is not None and lora.SETTINGS in files and not weighs:
         raise DataError(
-            f"start_from: {uri} holds adapters alone; begin with their base, or with a model that "
-            "was trained with train.adapters.merge"
+            f"start_from: {uri} contains only adapters; start from their base, or from a model "
+            "that was trained with train.adapters.merge"
         )
     if config is None or not weighs:
         missing = hugging_face_folder.CONFIG if config is None else hugging_face_folder.WEIGHTS
-        raise DataError(f"{place}: holds no {missing}; it is not a model of one of our train steps")
+        raise DataError(f"{place}: contains no {missing}; it is not a model of a train step")
     description: dict[str, Any] = json.loads(config)
     if description["workload"] != name:
         raise DataError(
             f"start_from: {uri} is a model of workload {description['workload']!r}; this training "
-            f"is of {name!r}"
+            f"has {name!r}"
         )
     return description
 
@@ -155,13 +156,13 @@ def _check_same_model(
     """
     differences = load_spec(name).base_differences
     if differences is None:
-        raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
+        raise DataError(f"start_from: workload {name} accepts no model in Hugging Face's layout")
     try:
         mismatches = differences(workload.packing.config, description)
     except TrainingError as error:
         raise DataError(f"start_from: {uri}: {error}") from None
     if mismatches:
-        raise DataError(f"start_from: {uri} is another model: {'; '.join(mismatches)}")
+        raise DataError(f"start_from: {uri} is a different model: {'; '.join(mismatches)}")
 
 
 def _read_folder(
@@ -174,12 +175,12 @@ def _read_folder(
         used = {*workload.export(workload.restore(tensors))[0]}
         # A weight that does not exist in the model would be lost silently.
         if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
-            raise ValueError(f"{leftover[0]} has no place in it")
+            raise ValueError(f"it has no weight {leftover[0]}")
     own_content = workload.files().get(hugging_face_folder.TOKENIZER)
     base_path = folder / hugging_face_folder.TOKENIZER
     if own_content is not None and base_path.is_file() and base_path.read_bytes() != own_content:
         raise DataError(
-            f"{base_path}: is another tokenizer than that of the shards; set workload.tokenizer to "
+            f"{base_path}: differs from the tokenizer of the shards; set workload.tokenizer to "
             "the base's folder, and shard again"
         )
     return tensors

@@ -154,7 +154,7 @@ def rename_adapters(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[
 def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
-    """Write both files.
+    """Write the adapters' weights and their settings.
 
     Args:
         adapters: adapters as named by ``rename_adapters``.
@@ -188,7 +188,9 @@ def read(folder: Path) -> tuple[dict[str, Tensor], float]:
     """
     for name in (WEIGHTS, SETTINGS):
         if not (folder / name).is_file():
-            raise DataError(f"{folder / name}: is missing; the training did not finish its model")
+            raise DataError(
+                f"{folder / name}: is missing; the training run did not finish writing its model"
+            )
     content = json.loads((folder / SETTINGS).read_bytes())
     tensors = load_file(folder / WEIGHTS)
     names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in tensors}

@@ -137,6 +137,7 @@ def _has_matching_rows(
 
 
 def _covers_storage(recorder: RecorderProtocol, view: View) -> bool:
+    """Return whether a view covers its whole storage, in order."""
     return view.is_all(recorder.count_bytes(view.storage))
 
 
@@ -245,7 +246,7 @@ def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
     name, largest = max(whole_values, key=lambda entry: entry[1].bytes)
     return (
         f"{len(whole_values)} weights and buffers are not a function of each element alone, so "
-        f"each rank makes all of one after the other and keeps its part: the largest is {name} "
+        f"each rank computes them one by one as a whole and keeps its part: the largest is {name} "
         f"({largest.bytes / 1e6:.3g} MB, by {largest.reason})"
     )
 
@@ -334,6 +335,7 @@ def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
     """
 
     def find_strays() -> list[Tensor]:
+        """Return the recorded tensors that exist but are not registered."""
         live_tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
         # A buffer that is a view (``tril(ones).view(…)``) keeps its base alive.
         bases = {id(tensor._base) for tensor in live_tensors if id(tensor) in registered_ids}
@@ -352,6 +354,6 @@ def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
         gc.collect()
         if stray_tensors := find_strays():
             raise NotRecordable(
-                f"a tensor {tuple(stray_tensors[0].shape)} is kept where no module has it: "
+                f"a tensor {tuple(stray_tensors[0].shape)} is kept outside of any module: "
                 "register it"
             )

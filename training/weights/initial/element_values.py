@@ -63,6 +63,7 @@ def explain_obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[S
 
 
 def _is_whole(recorder: RecorderProtocol, view: View, target: View) -> bool:
+    """Return whether a view covers its whole storage, with as many elements as the target."""
     return view.count == target.count and view.is_all(recorder.count_bytes(view.storage))
 
 
@@ -130,8 +131,8 @@ class ByElement:
             into.copy_(flat.view(into.shape))
 
     def _collect_leaves(self, part: Part) -> dict[int, Tensor]:
-        """Return this part of the values that come from outside of the steps, flat; a number is
-        whole.
+        """Return, for this part, the values that come from outside of the steps, flat; a 0-dim
+        value as it is.
         """
         pieces = {}
         for storage in {s for step in self._steps for s in step.reads} & {*self._recorder.leaves}:

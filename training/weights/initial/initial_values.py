@@ -145,7 +145,7 @@ def list_values(path: Path) -> Iterator[tuple[StoredValue, torch.Size, torch.dty
             tensor_slice = file.get_slice(name)
             if tensor_slice.get_dtype() not in DTYPES:
                 raise ValueError(
-                    f"{path}: {name} is {tensor_slice.get_dtype()}, known {', '.join(DTYPES)}"
+                    f"{path}: {name} is {tensor_slice.get_dtype()}; supported: {', '.join(DTYPES)}"
                 )
             yield (
                 StoredValue(path, name),
@@ -180,7 +180,7 @@ def fill(
         if name not in values:
             raise TrainingError(
                 f"{name} of the split model is not a weight or buffer of the whole one, so nothing "
-                "is known of its value: let Workload.stage and Workload.tensor_parallel keep names"
+                "is known of its value: keep names in Workload.stage and Workload.tensor_parallel"
             )
 
     def allocate_tensor(tensor: Tensor) -> Tensor:

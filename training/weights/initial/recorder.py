@@ -177,7 +177,7 @@ class Recorder:
         if kwargs.get("device") != META and not any(tensor.is_meta for tensor in inputs):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
-            raise NotRecordable(f"{func} draws from a generator of its own")
+            raise NotRecordable(f"{func} draws from its own generator")
         targets = _find_targets(func, args, kwargs)
         gives = any("Tensor" in str(result.type) for result in func._schema.returns)
         # An operation that writes into a real tensor, or has no tensor as result and changes none,
@@ -192,7 +192,7 @@ class Recorder:
     def _run_real(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run an operation on the current values of its arguments, without recording it."""
         if any(target.is_meta for target in _find_targets(func, args, kwargs)):
-            raise NotRecordable(f"{func} changes a weight by what depends on numbers")
+            raise NotRecordable(f"{func} changes a weight depending on values")
         flat, spec = flatten_arguments(args, kwargs)
         flat = [
             self.materialize_tensor(x) if isinstance(x, Tensor) and x.is_meta else x for x in flat
@@ -299,7 +299,7 @@ def _fill_trunc_normal(
     is nothing to read.
     """
     if generator is not None:
-        raise NotRecordable("trunc_normal_ draws from a generator of its own")
+        raise NotRecordable("trunc_normal_ draws from its own generator")
     low, high = (math.erf((edge - mean) / std / 2**0.5) for edge in (a, b))
     with torch.no_grad():
         wide = torch.empty_like(tensor, dtype=torch.float64).uniform_(low, high).erfinv_()

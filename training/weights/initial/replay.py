@@ -92,7 +92,7 @@ class Step:
         return tree_unflatten(flat, self.spec)
 
     def map_arguments_by_name(self) -> dict[str, Any]:
-        """Return the arguments by the operation's names for them."""
+        """Return the arguments by their names in the operation's schema."""
         args, kwargs = self.bind_arguments(self.flat)
         names = [argument.name for argument in self.func._schema.arguments]
         return dict(zip(names, args, strict=False)) | kwargs
@@ -156,6 +156,7 @@ def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) 
     memory: dict[int, torch.UntypedStorage] = {}
 
     def materialize_view(location: View) -> Tensor:
+        """Return the real tensor at a location; allocate its storage if it has none yet."""
         if location.storage not in memory:
             # Zeros, so that values that are never set are the same on every rank.
             zeros = torch.zeros(recorder.count_bytes(location.storage), dtype=torch.uint8)

@@ -58,11 +58,13 @@ class ImageConfig(BaseModel):
         if self.image == self.label:
             raise ValueError(f"image and label are the same column {self.image!r}")
         if self.crop_area[0] > self.crop_area[1]:
-            raise ValueError(f"crop_area {self.crop_area}: from is more than to; swap them")
+            raise ValueError(
+                f"crop_area {self.crop_area}: the first is larger than the second; swap them"
+            )
         smallest = self.size // (4 if self.stem == "large" else 1) >> len(self.depths) - 1
         if not smallest:
             raise ValueError(
-                f"depths: {len(self.depths)} stages leave nothing of {self.size} pixels; take "
+                f"depths: {len(self.depths)} stages leave nothing of {self.size} pixels; use "
                 "fewer stages, stem: small or a larger size"
             )
         return self

@@ -72,7 +72,7 @@ class ImagePacker:
         self._labels: Counter[str] = Counter()
 
     def add(self, records: pa.RecordBatch) -> Samples:
-        """Return one sample per record."""
+        """Return one sample per record, and count the labels for ``statistics``."""
         labels = self._codes.encode_column(self._config.label, records.column(self._config.label))
         counts = np.bincount(labels.index, minlength=len(labels.codes))
         for value, count in zip(labels.values.to_pylist(), counts.tolist(), strict=True):

@@ -38,7 +38,7 @@ FILE = "classes.json"
 
 
 def count_labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Return label to number of images, from the statistics of units."""
+    """Return the number of images of each label, from the statistics of units."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part["labels"])
@@ -63,7 +63,7 @@ class Classes(BaseModel):
         if len(counts) < 2:
             raise TrainingError(
                 f"the training split's images have {len(counts)} labels ({', '.join(counts)}): "
-                "there is nothing to tell apart; look at workload.config.label"
+                "at least two are needed; check workload.config.label"
             )
         digits = all(name.isascii() and name.isdigit() for name in counts)
         names = sorted(counts, key=lambda name: (int(name) if digits else 0, name))
@@ -89,7 +89,7 @@ class Classes(BaseModel):
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """Return the hash of a label, as stored in samples, to the index of its logit."""
+        """Return a mapping of a label's hash, as stored in samples, to the index of its logit."""
         codes = hash_values(list(self.names)).tolist()
         return {code: number for number, code in enumerate(codes)}
 
@@ -179,7 +179,7 @@ class Workload(Simple):
             name = hashlib.sha256(content).hexdigest()
             raise DataError(
                 f"the image with SHA-256 {name} cannot be decoded: {error}; it could be when it "
-                "was sharded: is another Pillow installed here?"
+                "was sharded: is another version of Pillow installed here?"
             ) from error
         target = self.classes.numbers.get(int(sample["label"]), UNKNOWN)
         return {"pixels": pixel_values, "target": np.int64(target)}
@@ -430,7 +430,7 @@ def fit_baselines(
     seen_count, class_count = len(np.unique(targets)), len(classes.names)
     if seen_count < class_count:
         raise TrainingError(
-            f"the {count} training images that the baselines may see have {seen_count} of "
+            f"the {count} training images that the baselines may use have {seen_count} of "
             f"{class_count} classes; raise evaluate.baseline_units"
         )
     model = _fit(design, targets, _find_best_strength(design, targets))
@@ -459,7 +459,7 @@ def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
     """Return the value of STRENGTHS that predicts a held-out fifth of the rows best."""
     held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
-        log.warning("%d images are too few to choose C on: it is 1", len(targets))
+        log.warning("%d images are too few to choose C; it is set to 1", len(targets))
         return 1.0
 
     def compute_loss(strength: float) -> float:

@@ -98,7 +98,7 @@ def list_differences(config: Any, description: Mapping[str, Any]) -> list[str]:
     ]
     if config.context_length > base_config.context_length:
         mismatches.append(
-            f"workload.config.context_length is {config.context_length}, the base knows "
+            f"workload.config.context_length is {config.context_length}, the base supports "
             f"{base_config.context_length} positions"
         )
     return mismatches
@@ -271,10 +271,10 @@ class LanguageModelConfig(BaseModel):
         if self.head_dim is None and self.dim % (2 * self.heads):
             raise ValueError(
                 f"dim {self.dim} must be a multiple of 2 × heads ({2 * self.heads}): every head "
-                "has an even width, because rotary positions turn pairs"
+                "has an even width, because rotary positions rotate pairs"
             )
         if self.head_width % 2:
-            raise ValueError(f"head_dim {self.head_dim} is odd; rotary positions turn pairs")
+            raise ValueError(f"head_dim {self.head_dim} is odd; rotary positions rotate pairs")
         if self.heads % self.groups:
             raise ValueError(
                 f"kv_heads {self.groups} do not divide heads {self.heads}: each is shared by "
@@ -284,7 +284,7 @@ class LanguageModelConfig(BaseModel):
 
 
 def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
-    """Return why the model cannot be split over so many ranks and stages, or None if it can."""
+    """Return why the model cannot be split over this many ranks and stages, or None if it can."""
     if config.heads % tensor:
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
     if config.groups % tensor:

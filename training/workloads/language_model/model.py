@@ -1,7 +1,7 @@
 """A decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU.
 
 As in Llama (Touvron et al. 2023) and, depending on the settings, Qwen2 and Qwen3. It is small
-enough to read at a sitting.
+enough to read in one sitting.
 
 If every token attends to all tokens before it in the window, ``is_causal`` suffices. Otherwise one
 mask is created for all blocks, without waiting for the device. On GPUs it is a block mask, with
@@ -52,7 +52,9 @@ def build_mask(
 
 
 def compute_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Compute attention, (n, heads, t, width). Groups of neighbouring heads may share k and v."""
+    """Return the output of attention, (n, heads, t, width). Groups of neighbouring heads may share
+    k and v.
+    """
     if not (mask is None or isinstance(mask, Tensor)):
         # Not every torch applies autocast to FlexAttention. v has autocast's type, as the output of
         # a matrix product.
@@ -70,6 +72,7 @@ def build_mask_rule(
     """Return the mask as a function of (sample, head, index of the query, index of the key)."""
 
     def is_visible(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Return whether the query may attend to the key."""
         before = keys[key] <= queries[query]
         if documents is None:
             return before

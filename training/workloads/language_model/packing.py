@@ -16,7 +16,7 @@ from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.scores import iter_examples
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # not needed by a training
+    import pyarrow as pa  # not needed for training
 
     from training.scores import Block
 

@@ -97,6 +97,7 @@ def cast_to_autocast(x: Tensor) -> Tensor:
 
 
 def _cast_input(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """Forward pre-hook that casts a module's input to autocast's type."""
     return (cast_to_autocast(inputs[0]),)
 
 

@@ -52,6 +52,7 @@ def score_documents(
     """
 
     def measure_samples(samples: np.ndarray) -> np.ndarray:
+        """Return nats, bytes, hits and 1 for each target, (n, width - 1, 4); 0 for padding."""
         nats, hits = predict(samples)
         target_mask = ~find_padding(samples, tokenizer.end)
         columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, target_mask)
@@ -73,7 +74,7 @@ def score_documents(
 
 
 def compute_metrics(blocks: Iterable[Block]) -> Metrics:
-    """Return metric to ``value`` and ``standard_error``, over groups (documents).
+    """Return each metric's ``value`` and ``standard_error``, over groups (documents).
 
     bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens), with its standard
     error by the delta method.
@@ -192,6 +193,7 @@ class _Cutter:
         return np.frombuffer(b"".join(names), "<i8")[nonempty], sums[:-1][nonempty]
 
     def _take(self, tokens: np.ndarray) -> None:
+        """Add tokens to the hash and the length of the current document."""
         self._digest.update(tokens.data)
         self._length += len(tokens)
 

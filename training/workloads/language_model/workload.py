@@ -76,7 +76,7 @@ class Workload:
         return (batch["inputs"] if "inputs" in batch else batch["tokens"][:, :-1].long(),)
 
     def model_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the document of each token if attention needs it."""
+        """Return the number of each token's document if attention needs it."""
         if self.documents is None:
             return {}
         if "documents" in batch:
@@ -191,6 +191,7 @@ class Workload:
 
         @torch.inference_mode()
         def predict(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return −ln p of each target, and whether it was the most likely token."""
             batch = torch.from_numpy(samples).to(device).long()
             targets = batch[:, 1:]
             logits = model(batch[:, :-1]).float()
@@ -330,7 +331,8 @@ BLOCK_NAMES = {
     "feed_forward_norm.weight": "post_attention_layernorm.weight",
     **{f"feed_forward.{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
 }
-"""Our weights' names in a block to Hugging Face's. q, k and v are one matrix in ours."""
+"""Mapping of our names of a block's weights to Hugging Face's. q, k and v are one matrix in ours.
+"""
 QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
 NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
 

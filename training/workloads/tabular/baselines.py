@@ -104,7 +104,9 @@ class BoostedTrees:
         held_mask, labels = select_held_out(samples), samples["label"]
         if held_mask is None:
             log.warning(
-                "%d rows are too few to choose the rounds on: %d", len(labels), USUAL_ROUNDS
+                "%d rows are too few to choose the number of rounds; it is set to %d",
+                len(labels),
+                USUAL_ROUNDS,
             )
             return USUAL_ROUNDS
         model = self._create_model(MOST_ROUNDS, PATIENCE)
@@ -174,7 +176,7 @@ def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, 
     positives = int(samples["label"].sum())
     if not 0 < positives < count:
         raise TrainingError(
-            f"the {count} training samples that the baselines may see all have the label "
+            f"the {count} training samples that the baselines may use all have the label "
             f"{int(positives > 0)}; raise evaluate.baseline_units, or check label_above"
         )
     base_rate = np.log(positives / (count - positives))
@@ -189,7 +191,7 @@ def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
     """Return the value of STRENGTHS with the lowest loss on the held-out rows."""
     labels, held_mask = samples["label"], select_held_out(samples)
     if held_mask is None:
-        log.warning("%d rows are too few to choose C on: it is 1", len(labels))
+        log.warning("%d rows are too few to choose C; it is set to 1", len(labels))
         return 1.0
 
     def compute_loss(strength: float) -> float:

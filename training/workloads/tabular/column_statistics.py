@@ -65,9 +65,9 @@ class Values:
     """Counts of the values of one category."""
 
     counts: dict[str | None, int] = field(default_factory=dict)
-    """Value to number of rows. None is a missing value."""
+    """Number of rows of each value. None is a missing value."""
     hashes: dict[str | None, int] = field(default_factory=dict)
-    """Value to its hash in the samples."""
+    """Hash of each value, as in the samples."""
 
     def add(
         self, values: Iterable[str | None], hashes: Iterable[int], counts: Iterable[int]
@@ -142,7 +142,7 @@ class Category(BaseModel):
 
     hashes: tuple[int, ...]
     values: tuple[str | None, ...]
-    """The values as in the raw data, for people. None is a missing value."""
+    """The values as in the raw data, for human readers. None is a missing value."""
 
 
 class Features(BaseModel):

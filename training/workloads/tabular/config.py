@@ -68,7 +68,7 @@ class TabularConfig(BaseModel):
                     "the label must not be learned from, and a column has one kind"
                 )
         if self.group in (*self.numbers, self.label):
-            raise ValueError(f"group {self.group!r} is a number; a group is a name: a category")
+            raise ValueError(f"group {self.group!r} is a number; name a category column")
         if self.group_ordered and self.group is None:
             raise ValueError("group_ordered is set, but no group: name the column of the groups")
         return self

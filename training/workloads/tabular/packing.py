@@ -98,7 +98,7 @@ class RowPacker:
         self._values = {name: Values() for name in config.categories}
 
     def add(self, records: pa.RecordBatch) -> Samples:
-        """Return one sample per row.
+        """Return one sample per row, and add the rows to ``statistics``.
 
         Raises:
             DataError: a number is too large for a float32.
@@ -154,7 +154,7 @@ class RowPacker:
 
 
 def encode_group_ids(values: list[str]) -> np.ndarray:
-    """Return int64 in the order of the values: whole numbers as they are, times in microseconds.
+    """Return the values as int64 that sort like them: whole numbers, or times in microseconds.
 
     Raises:
         DataError: a value is neither, or some are numbers and some are times.
@@ -169,7 +169,7 @@ def encode_group_ids(values: list[str]) -> np.ndarray:
         excerpt = ", ".join(repr(value) for value in values[:3])
         raise DataError(
             f"group: {excerpt}, … are not all whole numbers, nor all dates or times (2013-01-31, "
-            "2013-01-31T12:00); mend them, or set workload.config.group_ordered to false"
+            "2013-01-31T12:00); correct them, or set workload.config.group_ordered to false"
         ) from None
 
 

@@ -64,6 +64,7 @@ class Ranks:
         self._finite = True
 
     def add(self, block: Block) -> None:
+        """Add the probabilities and labels of a block of rows."""
         self._finite &= bool(np.isfinite(block["probability"]).all())
         self._waiting.append((_assign_bins(block["probability"]), block["label"]))
         self._rows += len(block["label"])

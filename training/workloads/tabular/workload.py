@@ -123,6 +123,7 @@ class Workload(Simple):
         hashes, words = hashes[order], np.array([*values, "missing"], object)[order]
 
         def read_names(samples: Samples) -> np.ndarray:
+            """Return each row's value; ``other`` if it has no embedding."""
             row_hashes = samples["categories"][:, index]
             places = np.searchsorted(hashes, row_hashes).clip(max=len(hashes) - 1)
             return np.where(hashes[places] == row_hashes, words[places], "other")

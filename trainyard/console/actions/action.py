@@ -38,7 +38,7 @@ class Call:
 
     operation: str  # name as in the API reference: ``StopPipelineExecution``
     arguments: Mapping[str, Any]
-    resources: tuple[str, ...]  # ARNs for which IAM needs a permission
+    resources: tuple[str, ...]  # ARNs for which the caller needs a permission
 
     def execute(self, account: Account, once: str) -> dict[str, Any]:
         """Make the call; return its response."""
@@ -121,7 +121,7 @@ class Proposal:
 
 
 Propose = Callable[[Account, Mapping[str, str], Mapping[str, str]], Proposal]
-"""Function from (account, variables of the address, typed values, empty at first) to a proposal.
+"""Function from (account, variables of the address, typed values (empty at first)) to a proposal.
 
 It raises ServiceError if a resource is missing, and KeyError if a variable of the address is."""
 
@@ -149,14 +149,14 @@ LASTS = 12 * 3600  # seconds after which a form is refused, because its contents
 def sign_token(action: str, about: Mapping[str, str], **content: Any) -> str:
     """Return the signed token of a form, which contains what the form shows.
 
-    That is ``state``, ``typed`` and ``caller``. The id ``once`` is the same for two clicks on the
-    same form.
+    ``content`` is ``state``, ``typed`` and ``caller``. The token also has an id ``once``, which is
+    the same for two clicks on the same form.
     """
     return _make_signer().dumps({"action": action, "about": about, "once": str(uuid4()), **content})
 
 
 def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return what the form with that token has shown.
+    """Return what the form with that token showed.
 
     Raises:
         Forbidden: the form is not from this console, is too old, or is for another action.
@@ -166,7 +166,7 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
     except BadSignature:
         raise Forbidden("This form is not from this console, or has expired.") from None
     if (content["action"], content["about"]) != (action, dict(about)):
-        raise Forbidden("This form is for something else.")
+        raise Forbidden("This form is for another action.")
     return content
 
 
@@ -228,7 +228,7 @@ def build_steps_table(
     """
     name = description["PipelineName"]
     document = apply_parameters(json.loads(description["PipelineDefinition"]), parameters)
-    with service_errors(f"foreseeing a run of {name}"):
+    with service_errors(f"predicting a run of {name}"):
         history = History(account.sagemaker, name, s3=account.s3)
         # Expected times need executions, and predict reads none for steps whose cache is off.
         while len(history.runs) < LEAST_RUNS and history.read_more():

@@ -112,8 +112,8 @@ def _describe_approval(package: Mapping[str, Any], now: Champion) -> str:
     other = group_and_version(now.arn)[1]
     if other.isdecimal() and int(other) > version:
         return (
-            f"Version {version} is Approved, too, but the newest Approved version stays {other}. "
-            f"To go back to {version}, reject what is Approved after it."
+            f"Version {version} is Approved, too, but {other} remains the newest Approved version. "
+            f"To go back to {version}, reject the Approved versions after it."
         )
     return f"Version {version} becomes the newest Approved version of {group}, in place of {other}."
 
@@ -145,6 +145,7 @@ def _make_comment_field(form: Mapping[str, str], hint: str, is_required: bool = 
 
 
 def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
+    """Return the call of UpdateModelPackage that sets the approval status and the comment."""
     arn = package["ModelPackageArn"]
     reason = {"ApprovalDescription": comment} if comment else {}
     return Call(

@@ -103,6 +103,7 @@ def make_parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) 
 
 
 def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
+    """Return the field of a parameter; ``value`` is the typed text, or None for the default."""
     kind, default = entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue")
     usual = "" if default is None else as_given(default)
     choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())

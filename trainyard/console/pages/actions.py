@@ -41,7 +41,7 @@ class _SubmittedForms:
         self._pages: OrderedDict[str, tuple[threading.Lock, list[str]]] = OrderedDict()
 
     def get_page(self, once: str) -> tuple[threading.Lock, list[str]]:
-        """Return a form's lock and a list with its next page, empty until it was executed."""
+        """Return a form's lock and a list with its next page, empty until the form was executed."""
         with self.lock:
             entry = self._pages.setdefault(once, (threading.Lock(), []))
             while len(self._pages) > FORM_LIMIT:
@@ -121,6 +121,7 @@ def _make_proposal(action: str, form: Mapping[str, str]) -> Proposal:
 
 
 def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
+    """Return the page of a proposal, with a new token; ``more`` replaces values of the page."""
     caller = find_account().caller
     context = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
     is_post = request.method == "POST"

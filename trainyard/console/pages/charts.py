@@ -64,7 +64,7 @@ class Curve:
 
     @property
     def samples(self) -> Samples:
-        """Its values."""
+        """Values of the metric."""
         return self.metrics.samples.get(self.name, Samples())
 
     def format_summary(self) -> str:
@@ -169,10 +169,10 @@ def _encode_values(values: Iterable[float]) -> list[float | str]:
 
 @page.get("/curves")
 def points() -> Response:
-    """Return the points of the curves ``job``, ``name`` that are new ``after`` so many.
+    """Return the new points of each curve (``job``, ``name``): all but the first ``after``.
 
     Raises:
-        BadRequest: these arguments are not equally many, or are not numbers.
+        BadRequest: these lists differ in length, or ``after`` is not a list of numbers.
     """
     args = request.args
     after = args.get("after", "").split(",")
@@ -185,7 +185,7 @@ def points() -> Response:
             )
         ]
     except ValueError:
-        raise BadRequest("job, name and after: expected one of each for a curve") from None
+        raise BadRequest("job, name and after: expected one of each for every curve") from None
     aws = find_account()
     curves = [Curve("", job, name, read(aws, job)) for job, name, _ in every]
     x, across = choose_axis(curves)
@@ -218,6 +218,7 @@ def choose_axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], floa
     unit, length = next((name, size) for name, size, end in units if longest / 1000 < end)
 
     def measure_since(curve: Curve) -> Callable[[int], float]:
+        """Return a function from an index to the time since the first value, in ``unit``."""
         timestamps, begin = curve.samples.timestamps, curve.metrics.begin
         return lambda place: (timestamps[place] - begin) / 1000 / length
 
@@ -241,7 +242,7 @@ def group_metrics(names: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def render_training_charts(aws: Account, job: str, most: int) -> tuple[list[Markup], int]:
-    """Return charts of a job's metrics, and the number left out."""
+    """Return at most ``most`` charts of a job's metrics, and the number of charts left out."""
     metrics = read(aws, job)
     plots = group_metrics(list(metrics.samples))
     charts = [

@@ -126,7 +126,7 @@ def select_rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[
 
 
 def read_side(aws: Account, name: str) -> Side:
-    """Return the execution of that name, or one with ``fault`` if the service refuses it."""
+    """Return the side for an execution; if the service refuses it, a side with ``fault``."""
     pipeline, _, execution = name.partition("/")
     try:
         snapshot = aws.read_snapshot(pipeline, execution)
@@ -138,7 +138,7 @@ def read_side(aws: Account, name: str) -> Side:
 
 
 def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
-    """Read all that is compared of one execution."""
+    """Read all data of one execution that the page compares."""
     run_definition = read_definition(aws, arn)
     steps_by_name = {step.name: step for step in snapshot.steps}
     # Names that occur only in this execution are replaced, because they would make equal values
@@ -189,7 +189,7 @@ def _read_job(aws: Account, step: Step) -> Mapping[str, Any]:
 def _group(
     fields: Fields, stand_ins: Mapping[str, str], prefix: str, without: frozenset[str] = frozenset()
 ) -> Group:
-    """Return the fields as values, without the paths in ``without``."""
+    """Return the fields as values, by ``prefix`` and path, without the paths in ``without``."""
     return {
         f"{prefix}{path}": Value(field.text, make_comparison_key(field.raw, stand_ins))
         for path, field in fields.items()
@@ -247,7 +247,7 @@ def _read_numbers(
 
 
 def _iter_data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """Yield the objects that are at each input's URI now.
+    """Yield (name, value) of each input: the number and bytes of the objects at its URI now.
 
     If some are newer than the step, the input of the execution cannot be known.
     """
@@ -430,7 +430,7 @@ def _render_curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
 
 
 def _read_side_metrics(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
-    """Return ``<step>.<metric>`` to (its training job, the job's metrics)."""
+    """Return {``<step>.<metric>``: (training job, metrics of the job)}."""
     curves: dict[str, tuple[str, Metrics]] = {}
     for step, work in run_side.works.items():
         job = work.step.job if work.step else None

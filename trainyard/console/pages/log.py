@@ -87,7 +87,7 @@ page = Blueprint("log", __name__)
 
 LATE = timedelta(minutes=2)  # time after a step's end in which lines of its job may still arrive
 PARTS = ("line", "before", "after", "from")
-"""Parameters that ask for another part than the log's end."""
+"""Parameters that ask for a part other than the log's end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from trainyard.console.pages.charts import Line, render_chart
 page = Blueprint("models", __name__)
 page.add_app_template_filter(group_and_version, "place")
 
-COLUMNS = 6  # most metrics in the table of versions; the page of a version shows all of them
+COLUMNS = 6  # maximum metrics in the table of versions; the page of a version shows all of them
 
 
 @page.get("/models")

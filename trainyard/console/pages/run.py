@@ -1,4 +1,4 @@
-"""The page of one execution of a pipeline: the data that it reads, and what it computes of them."""
+"""The page of one execution of a pipeline: the data that it reads, and the values it computes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class RunData:
     document: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Mapping of step to the description of the job it is charged for (``Account.charged``)."""
+    """Mapping of step to what ``Account.describe_charged`` returns for it."""
 
     prices: Prices | None = None
     causes: Sequence[Cause] = ()
@@ -74,7 +74,7 @@ class Overview:
 
     @property
     def title(self) -> str:
-        """Name that people gave the execution; without one, the pipeline's name and the time."""
+        """Name that the user gave the execution; without one, the pipeline's name and the time."""
         return self.snapshot.format_title(self.pipeline, self.execution)
 
     @property
@@ -142,7 +142,7 @@ def build_overview(
 
 
 EXPLAINED_STEPS = 5
-"""Most failed steps whose cause this page shows; every step's own page shows its cause."""
+"""Maximum number of failed steps whose cause this page shows; a step's own page shows its cause."""
 
 
 def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
@@ -158,6 +158,7 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
     steps, region, missing = snapshot.steps, run_execution.arn.split(":")[3], []
 
     def read_part(instead: Any, read: Callable[[], Any]) -> Any:
+        """Return ``read()``, or ``instead`` if AWS refuses, whose error is added to ``missing``."""
         try:
             return read()
         except (ServiceError, ClientError) as error:
@@ -165,9 +166,11 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
             return instead
 
     def read_unchanging(kind: str, read: Callable[[], Any]) -> Any:
+        """Return what ``read`` returns, cached for a day; {} if AWS refuses."""
         return read_part({}, lambda: aws.read_cached((kind, run_execution.arn), read, A_DAY))
 
     def read_cause(step: Step) -> Cause | None:
+        """Return why the step failed; None if that is not known yet, or if AWS refuses."""
         key = ("cause", run_execution.arn, step.name, step.started, step.attempts)
         return read_part(
             None, lambda: aws.read_later(key, lambda: find_cause(run_execution, step), None)
@@ -201,7 +204,7 @@ page = Blueprint("run", __name__)
 PARTS = ("head", "why", "panels", "graph", "timeline", "steps", "about")
 """Fragments of the page; each is rendered from the template of the same name."""
 
-TRAININGS = 4  # most training jobs whose first plot, the loss, is drawn
+TRAININGS = 4  # maximum training jobs whose first plot, the loss, is drawn
 
 
 @page.get("/runs/<pipeline>/<execution>")

@@ -27,7 +27,7 @@ page = Blueprint("runs", __name__)
 STATUSES = ("Executing", "Stopping", *END_STATUSES)
 
 ROWS = 50  # runs on a page
-MOST_LISTED = 100  # most executions in one response of ListPipelineExecutions
+MOST_LISTED = 100  # maximum executions in one response of ListPipelineExecutions
 PARAMETER = "p."  # prefix of the names of columns that show a pipeline parameter
 COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "cost")
 """Columns in addition to the name of the execution and the parameters that differ."""
@@ -35,7 +35,7 @@ COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "co
 UNSORTED_COLUMNS = ("metric", "champion", "verdict", "cost")
 """Columns that cannot be sorted: their values are read in the background, after the list."""
 
-MOST = 8  # most parameters that are shown as columns
+MOST = 8  # maximum parameters that are shown as columns
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -46,7 +46,7 @@ class Run:
     pipeline: str
     id: str
     arn: str
-    title: str  # name that people gave it; without one, the pipeline's name and the time
+    title: str  # name that the user gave it; without one, the pipeline's name and the time
     status: str
     started: datetime | None
     ended: datetime | None
@@ -226,7 +226,7 @@ def filter_runs(run_list: Sequence[Run], words: str, statuses: Sequence[str]) ->
 def list_columns(run_list: Sequence[Run]) -> list[str]:
     """Return the names of the table's columns.
 
-    They are the usual columns, the pipeline if there are several, and the parameters whose values
+    They are ``COLUMNS``, the pipeline if there are several, and the parameters whose values
     differ between the runs, or all parameters if none differs; at most ``MOST`` parameters.
     """
     values: dict[str, set[str]] = {}

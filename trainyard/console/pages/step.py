@@ -1,4 +1,4 @@
-"""The page of one step of an execution: its result, the reason of a failure, and its arguments."""
+"""The page of one step of an execution: its result, the reason for a failure, and its arguments."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ from trainyard.runs.job_cost import JOBS, compute_job_cost
 page = Blueprint("step", __name__)
 
 PACKAGE = "RegisterModel"  # key in the Metadata of a step that registered a model package
-MOST = 24  # most plots drawn; other metrics have their values in the table
+MOST = 24  # maximum plots drawn; the values of other metrics are in the table
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>")

@@ -2,5 +2,5 @@
 
 ``cloudwatch_api`` handles requests. ``metric_store`` stores values, and records what happens in the
 emulator under AWS's metric names. ``alarms`` are evaluated for deployments of endpoints. Alarm
-actions are refused by name.
+actions are refused.
 """

@@ -1,6 +1,6 @@
 """Metric alarms: stored on disk and evaluated twice a second. No action is taken when one goes off.
 
-A period ends at the present moment, not at a full minute as on AWS. So an alarm goes off as soon as
+A period ends at the current time, not at a full minute as on AWS. So an alarm goes off as soon as
 its data require it, and one period later its state is the same as on AWS.
 """
 
@@ -43,7 +43,7 @@ def evaluate_alarm(
     ``breaches`` says for each period of the evaluation range, the latest first, whether its data
     point breaches the threshold; None means that there is no data. ``periods``, ``to_alarm`` and
     ``missing`` are EvaluationPeriods, DatapointsToAlarm and TreatMissingData. ``now`` is the
-    present state.
+    current state.
     """
     real = [breach for breach in breaches if breach is not None][:periods]
     gaps = periods - len(real)
@@ -125,7 +125,7 @@ class Alarms:
             ]
 
     def read_states(self, names: Iterable[str]) -> dict[str, str]:
-        """Return a mapping of name to state, of those alarms that exist."""
+        """Return the state of each of these alarms that exists, by name."""
         with self._lock:
             return {n: self._all[n]["StateValue"] for n in names if n in self._all}
 
@@ -148,6 +148,7 @@ class Alarms:
                     log.warning("alarm %s: %s", alarm["AlarmName"], failure)
 
     def _evaluate(self, alarm: dict) -> None:
+        """Compute the alarm's state, and store it if it has changed."""
         values = self._compute_values(alarm)
         compare, threshold = COMPARISONS[alarm["ComparisonOperator"]], alarm["Threshold"]
         breaches = [None if value is None else compare(value, threshold) for value in values]
@@ -171,7 +172,7 @@ class Alarms:
         period, now = alarm["Period"], time.time()
         count = alarm["EvaluationPeriods"] + EXTRA_PERIODS
         unit = alarm.get("Unit", "")
-        # 1e-6: points() excludes its end, but a value of this very moment must count.
+        # 1e-6: points() excludes its end, but a value written just now must count.
         points = self._metrics.read_points(metric, now - count * period, now + 1e-6, unit)
         windows: list[list] = [[] for _ in range(count)]
         for point in points:
@@ -179,6 +180,7 @@ class Alarms:
         return [compute_statistic(statistic, window) for window in windows]
 
     def _set_state(self, alarm: dict, state: str, reason: str) -> None:
+        """Store and log a new state, unless the alarm was changed or deleted meanwhile."""
         now, name = time.time(), alarm["AlarmName"]
         with self._lock:
             if self._all.get(name) is not alarm:
@@ -204,7 +206,7 @@ def check(request: dict) -> None:
     """Raise ``ValidationError`` for an alarm that AWS refuses or that cannot be evaluated here."""
     if request.get("Metrics"):
         raise _make_validation_error(
-            "Metrics: alarms on metric math are not evaluated here: name a MetricName"
+            "Metrics: alarms on metric math are not evaluated here: give a MetricName"
         )
     for member in NOT_RUN:
         if request.get(member):
@@ -230,7 +232,7 @@ def check(request: dict) -> None:
         )
     if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
         raise _make_validation_error(
-            f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more"
+            f"EvaluationPeriods {periods}: expected at least 1, and at least DatapointsToAlarm"
         )
 
 

@@ -1,6 +1,6 @@
 """CloudWatch's operations, in two protocols of its clients: JSON and the query protocol.
 
-Metrics are stored and read, and alarms on them are evaluated. Everything else is refused by name.
+Metrics are stored and read, and alarms on them are evaluated. Everything else is refused.
 """
 
 import functools
@@ -57,11 +57,11 @@ class CloudWatch:
         self.metrics.close()
 
     def answer(self, request: Request) -> Response:
-        """Return the response to a request. Operations that are not implemented are refused by
-        name.
+        """Return the response to a request. Operations that are not implemented are refused with
+        an error that names them.
         """
         if request.headers.get("Smithy-Protocol", "").startswith("rpc-v2-cbor"):
-            return Response("CloudWatch speaks JSON and the query protocol here, not CBOR", 501)
+            return Response("CloudWatch supports JSON and the query protocol here, not CBOR", 501)
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         operation = target or request.values.get("Action", "")
         try:
@@ -149,7 +149,7 @@ class Queries:
         none of it is stored.
         """
         if request.get("EntityMetricData"):
-            raise _make_parameter_error("EntityMetricData is not kept here: use MetricData")
+            raise _make_parameter_error("EntityMetricData is not stored here: use MetricData")
         for number, datum in enumerate(request.get("MetricData", []), 1):
             _check_values(datum, f"MetricData.member.{number}")
         points = [
@@ -161,6 +161,7 @@ class Queries:
         return {}
 
     def list_metrics(self, request: dict) -> dict:
+        """Perform ListMetrics."""
         dimensions = [(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])]
         metrics = [
             {
@@ -179,6 +180,7 @@ class Queries:
         return make_page("Metrics", metrics, request, 500)
 
     def read_statistics(self, request: dict) -> dict:
+        """Perform GetMetricStatistics."""
         plain, percentiles = request.get("Statistics", []), request.get("ExtendedStatistics", [])
         if not plain and not percentiles:
             raise _make_parameter_error("Statistics or ExtendedStatistics: name at least one")
@@ -205,6 +207,7 @@ class Queries:
         return {"Label": request["MetricName"], "Datapoints": datapoints}
 
     def read_data(self, request: dict) -> dict:
+        """Perform GetMetricData."""
         results = [
             self._compute_result(query, request)
             for query in request["MetricDataQueries"]
@@ -213,6 +216,7 @@ class Queries:
         return {"MetricDataResults": results, "Messages": []}
 
     def _compute_result(self, query: dict, request: dict) -> dict:
+        """Return the complete result of one query of GetMetricData."""
         if query.get("Expression") or "MetricStat" not in query:
             raise _make_parameter_error(
                 f"query {query['Id']!r}: metric math and SEARCH are not evaluated here"
@@ -263,6 +267,7 @@ def _check_values(datum: dict, location: str) -> None:
 
 
 def _iter_points(datum: dict) -> Iterator[Point]:
+    """Iterate over the points of a datum of PutMetricData. Raises ApiError for a bad value."""
     t = to_seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
     unit, statistics = datum.get("Unit", "None"), datum.get("StatisticValues")
     if statistics:
@@ -314,7 +319,8 @@ def _group_by_period(
 def _check(statistics: list[str]) -> None:
     if unknown := [name for name in statistics if not is_supported(name)]:
         raise _make_parameter_error(
-            f"statistic {unknown[0]!r} is not computed here: use one of the plain five, or p99"
+            f"statistic {unknown[0]!r} is not computed here: use SampleCount, Sum, Average, "
+            "Minimum, Maximum, or a percentile such as p99"
         )
 
 

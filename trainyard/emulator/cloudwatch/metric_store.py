@@ -207,8 +207,9 @@ def compute_statistic(statistic: str, points: Sequence[Point]) -> float | None:
 
 
 def _compute_percentile(share: float, values: list[tuple[float, float]]) -> float:
-    """Return the smallest value that is not exceeded by at least ``share`` (0..1) of all values,
-    given as sorted (value, count).
+    """Return the smallest value that at least ``share`` (0..1) of all values do not exceed.
+
+    ``values`` are sorted pairs (value, count).
     """
     target, total = share * sum(count for _, count in values), 0.0
     for value, count in values:
@@ -241,7 +242,8 @@ def record_invocation(
 
     ``names`` are the endpoint, the variant, and the endpoint configuration that served it.
     ``status`` is the status of the container's response. ``times`` are the seconds that the
-    container took, and the additional seconds. ``count`` is the number of the variant's instances.
+    container took, and the seconds that the service added. ``count`` is the number of the
+    variant's instances.
     """
     now, (model, overhead) = time.time(), times
     values = {
@@ -326,7 +328,9 @@ def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response
     token = request.headers["Authorization"].partition(" ")[2].strip()
     if not hmac.compare_digest(token.encode(), derive_token(secret).encode()):
         challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
-        return Response("trainyard metrics token prints the token\n", 401, challenge)
+        return Response(
+            "wrong token: trainyard metrics token prints the right one\n", 401, challenge
+        )
     totals = {
         m: total for store in stores for m, total in store.compute_totals(_NAMESPACES).items()
     }

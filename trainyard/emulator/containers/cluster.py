@@ -27,9 +27,9 @@ process 1 of the job, and a job can read the environment of every process of its
 PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the other nodes when one fails
 DRAIN = 10.0  # maximum seconds to wait for the end of a log when all processes have ended
 UNHEARD = (
-    "SIGTERM reaches the first process of this container alone. That one does not handle it, and "
-    "passes it on to no script, as on AWS (aws/sagemaker-training-toolkit#125). All are killed "
-    "{}: save checkpoints while the job runs."
+    "SIGTERM reaches the first process of this container only. That process neither handles it nor "
+    "passes it on to a script, as on AWS (aws/sagemaker-training-toolkit#125). All processes are "
+    "killed {}: save checkpoints while the job runs."
 )
 OnLine = Callable[[str, str], None]
 
@@ -104,7 +104,7 @@ class Cluster:
         self._events.put({"stop": grace, "unheard_grace": grace if unheard is None else unheard})
 
     def run(self, limit: float | None, grace: float) -> Outcome:
-        """Run the nodes to their end. Return when none of their processes is left.
+        """Run the nodes until they have ended. Return when none of their processes is left.
 
         After ``limit`` seconds they are stopped as by :meth:`stop` with ``grace``. Raises
         :class:`EmulatorError` if they cannot be started.
@@ -130,6 +130,7 @@ class Cluster:
     # starting
 
     def _start(self) -> list[threading.Thread]:
+        """Start the supervisor, which starts the nodes; return the threads that read its output."""
         with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
             pipes = {}
             for node in self._nodes:
@@ -158,6 +159,7 @@ class Cluster:
         return [*readers, _start_thread(self._queue_events)]
 
     def _build_spec(self, pipes: dict[str, tuple[int, int]]) -> dict:
+        """Return the supervisor's SPEC. ``pipes``: (read, write) descriptors of each node's log."""
         nodes = [
             {
                 "name": node.name,
@@ -194,7 +196,7 @@ class Cluster:
     # running
 
     def _wait_for_event(self, deadline: float | None) -> dict | None:
-        """Return the next event. Return None if the supervisor has ended."""
+        """Return the next event; None if the supervisor has ended. Send SIGKILL when it is due."""
         while True:
             limits = [limit for limit in (self._kill_at, deadline) if limit is not None]
             try:
@@ -279,7 +281,7 @@ def _find_host_pid(supervisor: int, inner: int) -> int | None:
     """Return the process id on this machine of the process ``inner`` of the supervisor's pid
     namespace.
 
-    Return None if it has already ended, which a short job may do at any moment.
+    Return None if it has already ended, which a short job may do at any time.
     """
     try:
         family = psutil.Process(supervisor).children(recursive=True)

@@ -21,8 +21,8 @@ from trainyard.common.errors import EmulatorError
 
 Mode = Literal["auto", "always", "never"]
 VARIABLE = "TRAINYARD_EMULATOR_CONTAINERS"
-"""Environment variable with the mode: ``auto`` runs in the engine only what this Python cannot
-replace; ``always`` and ``never``.
+"""Environment variable with the mode: ``auto`` (the engine runs only images that this Python cannot
+replace), ``always`` or ``never``.
 """
 PROGRAMS = ("docker", "podman")
 LABEL = "trainyard.state"
@@ -80,7 +80,7 @@ class Engine:
         except subprocess.TimeoutExpired:
             call_name = " ".join(arguments[:2])
             raise EmulatorError(
-                f"{self.name} {call_name} gave no answer in {seconds:g} s"
+                f"{self.name} {call_name} did not answer within {seconds:g} s"
             ) from None
 
     def find_image(self, uri: str) -> Image | None:
@@ -101,7 +101,7 @@ class Engine:
                 return Image(name, digest, architecture, user)
             if not any(text in result.stderr.lower() for text in _MISSING):
                 raise EmulatorError(
-                    f"{self.name} does not say whether it has {name}: {extract_error_line(result)}"
+                    f"{self.name} cannot tell whether it has {name}: {extract_error_line(result)}"
                 )
         return None
 
@@ -120,12 +120,12 @@ class Engine:
         names = list_local_names(uri)
         build = f"{self.name} build -t {names[-1]} ."
         if len(names) == 1:
-            return f"{self.name} has no image {uri}, which names no registry: {build}"
+            return f"{self.name} has no image {uri}, whose name has no registry: {build}"
         result = self.call("manifest", "inspect", "--", uri, seconds=REGISTRY_PATIENCE)
         if result.returncode == 0:
             return None
         return (
-            f"{self.name} has no image {' or '.join(names)}, and no registry gave it "
+            f"{self.name} has no image {' or '.join(names)}, and none was found in a registry "
             f"({extract_error_line(result).rpartition(': ')[2]}): {build} or, logged in there, "
             f"{self.name} pull {uri}"
         )
@@ -227,7 +227,7 @@ def find_engine() -> Engine:
         result = engine.call("ps", "--quiet", seconds=30)
         if result.returncode == 0 and not (engine.is_podman and os.geteuid()):
             return engine
-        rootless = "rootless, its networks are out of the endpoint's reach: run as root, or docker"
+        rootless = "rootless, so its networks cannot reach the endpoint: run as root, or use docker"
         reasons.append(
             f"{path}: {rootless if result.returncode == 0 else extract_error_line(result)}"
         )

@@ -2,14 +2,15 @@
 
 It runs in new mount, UTS and IPC namespaces. SPEC is JSON:
 
-host      the node's name, because libraries look up their own (``/etc/hosts`` has it) cover
-[[folder, target], ...]: folders that hide what the job must not see bind      [[source, target,
-writable], ...]: the job's own folders and files keep      paths that stay visible although one of
-these targets covers them writable  further targets to which the job may write: mounts below its
-folders folder    the working directory
+    host      the node's name, because libraries look up their own (``/etc/hosts`` has it)
+    cover     [[folder, target], ...]: folders that hide what the job must not see
+    bind      [[source, target, writable], ...]: the job's own folders and files
+    keep      paths that stay visible although one of these targets covers them
+    writable  further targets to which the job may write: mounts below its folders
+    folder    the working directory
 
-Everything else becomes read-only. COMMAND is root of another user namespace, so it can neither undo
-the mounts nor inspect process 1. Uses only the standard library.
+Everything else becomes read-only. COMMAND runs as root of another user namespace, so it can neither
+undo the mounts nor inspect process 1. Uses only the standard library.
 """
 
 import ctypes
@@ -32,6 +33,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
+    """Arrange the file system, and replace this process by COMMAND."""
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         socket.sethostname(spec["host"])
@@ -86,6 +88,7 @@ def is_writable(path: str) -> bool:
 
 
 def bind(descriptor: int, target: str) -> None:
+    """Mount the file or folder that is open as ``descriptor`` at ``target``."""
     mount(f"/proc/self/fd/{descriptor}", target, BIND | RECURSIVE)
 
 
@@ -99,13 +102,13 @@ def make_mount_point(path: str, mode: int) -> None:
 
 
 def mount(source: str, target: str, flags: int, kind: str | None = None, options: str = "") -> None:
-    """Call mount(2). Raises: OSError: the kernel refused."""
+    """Call mount(2). Raises OSError if the kernel refuses."""
     words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
     check(LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()), "mount", target)
 
 
 def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int = 0) -> None:
-    """Change the attributes of the mount at the path. Raises: OSError: the kernel refused."""
+    """Change the attributes of the mount at the path. Raises OSError if the kernel refuses."""
     attributes = (ctypes.c_uint64 * 4)(set_flags, clear_flags, 0, 0)  # struct mount_attr
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     result = LIBC.syscall(SET_ATTRIBUTES, AT_FDCWD, os.fsencode(path), flags, attributes, size)
@@ -123,6 +126,7 @@ def leave_privileges() -> None:
 
 
 def check(result: int, call: str, subject: str) -> None:
+    """Raise OSError if ``result``, which a system call returned, is not 0."""
     if result:
         number = ctypes.get_errno()
         raise OSError(number, f"{call}: {os.strerror(number)}", subject)

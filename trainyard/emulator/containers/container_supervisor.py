@@ -103,13 +103,14 @@ class Containers:
 
 
 def run_commands(containers: Containers) -> None:
-    """Carry out the commands on standard input. Finish at its end."""
+    """Execute the commands on standard input. Finish when it ends."""
     for line in sys.stdin:
         containers.terminate() if line.strip() == "terminate" else containers.kill()
     containers.finish()
 
 
 def main() -> None:
+    """Start the containers, execute commands until all have ended, and remove them."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     try:
         containers = Containers(json.loads(sys.argv[2]), spec["nodes"])

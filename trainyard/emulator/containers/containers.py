@@ -61,6 +61,7 @@ class Containers:
         return "eth0" if self._subnet else "lo"
 
     def supervisor(self, spec: Path) -> list[str]:
+        """Return the command that runs the containers' supervisor with the file ``spec``."""
         engine = {
             "command": [self._engine.command],
             "containers": {node: f"{self._name}-{node}" for node in self._nodes},
@@ -71,6 +72,7 @@ class Containers:
         return [*build_program_command("container_supervisor"), str(spec), json.dumps(engine)]
 
     def setup(self, job: Path) -> list[list[str]]:
+        """Return no commands, because the engine itself mounts the folders."""
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
@@ -150,9 +152,9 @@ def open_container_network(
     """Yield the runtime of a job in ``directory``, with a network that is removed when the context
     ends.
 
-    ``alone``: the job has a single node, which no other must reach; without ``access`` it then gets
-    no network. Raises :class:`EmulatorError` if there is no engine or the network cannot be
-    created.
+    ``alone``: the job has a single node, so no other node has to reach it; without ``access`` it
+    then gets no network. Raises :class:`EmulatorError` if there is no engine or the network cannot
+    be created.
     """
     engine, state = find_engine(), find_state_directory(directory) or directory
     # Create the mark before anything else: the next start only looks for remains if it exists.

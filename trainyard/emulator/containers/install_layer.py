@@ -41,6 +41,8 @@ MPI = Path("lib/libmpi.so.40")
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
+    """An interpreter, and the folders that it needs."""
+
     base: Path
     """Target of the link ``python`` in the virtual environment."""
     version: str
@@ -92,7 +94,7 @@ def add_layer(node: Node, home: str) -> None:
 
 def keep_path(node: Node) -> None:
     """Give login shells (``bash -l``, as in notebook jobs) the node's PATH instead of this
-    machine's.
+    machine's, by writing the node's .profile.
     """
     path = shlex.quote(node.environment["PATH"])
     (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
@@ -165,6 +167,7 @@ class Relocation:
         return [str(OWN_PYTHON), "-I", str(MODULE_FOLDER / "supervisor.py"), str(spec)]
 
     def setup(self, job: Path) -> list[list[str]]:
+        """Return no commands, because nothing is mounted without namespaces."""
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
@@ -219,8 +222,8 @@ def _rewrite_tree(folder: Path, ml: Path) -> None:
 
 
 def _create_shims(node: Node, port: int) -> Path:
-    """Create a folder for the start of PATH. Its torchrun uses a master port that only this job
-    has.
+    """Create and return a folder for the start of PATH. Its torchrun uses a master port that only
+    this job has.
     """
     folder = node.root / "bin"
     folder.mkdir()
@@ -235,6 +238,6 @@ def _create_shims(node: Node, port: int) -> Path:
 
 
 def remove_scratch(node: Node) -> None:
-    """Remove the node's temporary folder, if it is outside of its directory."""
+    """Remove the node's temporary folder if it is outside the node's own directory."""
     if node.tmp.is_symlink():
         shutil.rmtree(node.tmp.readlink(), ignore_errors=True)

@@ -165,7 +165,7 @@ def _build_mount_spec(node: Node, hosts: Path) -> dict:
 
 
 def _list_hidden_paths(python: Path) -> list[str]:
-    """Return the paths that a job needs in the folders that its own folders hide. Paths below
+    """Return the paths that a job needs although the job's own folders hide them. Paths below
     another returned path are left out.
     """
     folders = [PACKAGE, python.parent.parent, *list_interpreter_folders(python), "/etc/resolv.conf"]
@@ -218,13 +218,13 @@ def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> No
         find_network_tool()
     if python.parent.is_relative_to(state) and not isolation.notice:
         raise EmulatorError(
-            f"{python} lies in the state directory {state}, which no job sees: name another "
-            "--python, or another --state"
+            f"{python} is in the state directory {state}, which is hidden from jobs: choose "
+            "another --python or --state"
         )
     wrong = [path for path in (state, python.parent.parent) if needs_quoting(path)]
     if wrong and isolation.notice:
         raise EmulatorError(
-            f"{str(wrong[0])!r} holds a space or a wildcard, which AWS's scripts do not allow. "
+            f"{str(wrong[0])!r} contains a space or a wildcard, which AWS's scripts do not allow. "
             f"{isolation.notice} Move it (a checkout with its .venv: clone it elsewhere)"
         )
 
@@ -278,9 +278,10 @@ def clear(directory: Path) -> None:
 
 
 def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
-    """Return the command that runs another one where only the ``writable`` folders can be changed.
+    """Return a command that runs the command appended to it so that it can change only the
+    ``writable`` folders.
 
-    ``visible`` are folders that it needs among those that a job has its own of, such as /dev/shm.
+    ``visible`` are paths that must stay visible in folders that are covered, such as /dev/shm.
     """
     bind, keep = [(folder, folder, True) for folder in writable], visible or []
     spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": keep, "writable": []}

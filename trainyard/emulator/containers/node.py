@@ -64,8 +64,8 @@ def list_missing_modules(python: Path, modules: Iterable[str]) -> list[str]:
 
 
 def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return which of the top-level ``modules`` are missing and which have no bytecode, both
-    sorted.
+    """Return the top-level ``modules`` that ``python`` cannot import, and those that have no
+    bytecode, each sorted.
     """
     command = [str(python), "-I", "-c", _FIND, *sorted(modules)]
     process = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -102,7 +102,7 @@ PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
 class Mount:
     """A folder ``source`` of this machine that a node sees at another path.
 
-    ``target`` is this machine's path for that path.
+    ``target`` is the mount point of that path, as a path on this machine.
     """
 
     source: str
@@ -175,9 +175,14 @@ def build_base_environment(
 ) -> dict[str, str]:
     """Return the variables that every container gets, which the job's own Environment may override.
 
-    The user's environment is not passed on: no credentials, no HOME, no virtual environment but the
-    interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR. None: an
-    image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
+    Of the user's environment only the variables in PROCESSOR are passed on: no credentials, no
+    HOME, and no virtual environment.
+
+    Args:
+        region: region of the job.
+        nodes: number of nodes that share this machine's cores.
+        python: interpreter whose folder is first on PATH; None for an image with a PATH of its own.
+        interface: network interface through which the nodes reach each other.
     """
     path = {"PATH": f"{python.parent}:{SYSTEM_PATH}"} if python else {}
     return (
@@ -195,9 +200,9 @@ def build_base_environment(
             # must not depend on other work.
             "OMP_NUM_THREADS": str(max(1, count_cores() // nodes)),
             # Other jobs or another emulator may be running, so a thread that waits for its team
-            # must sleep. By default it would spin, which keeps the thread that it waits for from
-            # its core and made work on a shared machine about 20 times slower. On idle cores,
-            # sleeping costs 7 % for a batch of 16 small samples, and for a single sample the whole
+            # must sleep. By default it would spin, which takes the core from the thread that it
+            # waits for, and made work on a shared machine about 20 times slower. On idle cores,
+            # sleeping costs 7 % for a batch of 16 small samples, and for a single sample the entire
             # gain of a second thread.
             "OMP_WAIT_POLICY": "passive",
             # OpenBLAS, which NumPy and SciPy contain, has its own threads, which never sleep.

@@ -86,8 +86,8 @@ def find_network_tool() -> Way:
 
 
 LIFELINE_COMMAND = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
-"""Shell command that runs another one and kills it when its own standard input ends, which it also
-does if the emulator is killed.
+"""Shell command that runs another one, and kills it when its own standard input ends. That input
+also ends if the emulator is killed.
 """
 CREDENTIALS_HOST = "169.254.170.2"
 """Host to which AWS's clients add AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, at port 80."""
@@ -133,7 +133,7 @@ class Doors:
         return self._child_socket.fileno()
 
     def build_spec(self) -> dict:
-        """Return the part about the sockets of the supervisor's SPEC."""
+        """Return the part of the supervisor's SPEC about the sockets."""
         return {
             "channel": self.descriptor,
             "addresses": self._route.addresses,
@@ -141,7 +141,7 @@ class Doors:
         }
 
     def setup(self) -> list[list[str]]:
-        """Return the mount commands that the job needs for its name server."""
+        """Write the job's resolv.conf, and return the command to mount it; [] without internet."""
         if not self._route.out:
             return []
         path = self._directory / "resolv.conf"

@@ -36,9 +36,11 @@ def relocate_constant(constant: object) -> object:
 
 
 def install() -> None:
+    """Make Python's loader replace /opt/ml in every module that it loads from now on."""
     load = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+        """Return the module's code with /opt/ml replaced; Python's loader calls this."""
         code = load(self, fullname)
         return relocate_code(code) if code and mentions_opt_ml(code) else code
 

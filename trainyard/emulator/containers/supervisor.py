@@ -7,11 +7,11 @@ standard library.
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],
                   "internet": bool} or null}
-stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL of all), a word a line.
+stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL of all), one word per line.
         End of file means that the emulator ended, even by SIGKILL: kill all, exit.
-stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
-        the signal), {"node", "unheard"} SIGTERM would not have been handled, {"error"} could not
-        start.
+stdout  one JSON object per line: {"node", "pid"} started, {"node", "status"} ended (negative:
+        the signal), {"node", "unheard"} not signalled, because it does not handle SIGTERM,
+        {"error"} could not start.
 """
 
 import contextlib
@@ -77,6 +77,7 @@ class Tree:
 
 
 def main() -> None:
+    """Start the nodes, execute commands until all have ended, and kill the remaining processes."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     everyone = NamespaceProcesses() if os.getpid() == 1 else Tree()
     try:
@@ -109,6 +110,7 @@ def start(spec: dict) -> dict[int, str]:
 
 
 def start_node(node: dict) -> subprocess.Popen:
+    """Start a node's main process, and close its log's descriptor in this process."""
     process = subprocess.Popen(
         node["argv"],
         env=node["env"],
@@ -126,7 +128,7 @@ def bring_up_loopback() -> None:
     """Bring the loopback interface up, which is down in a new network namespace.
 
     Also allow all processes to use ports below 1024, which otherwise only the namespace's owner may
-    use, and a job is not.
+    use; a job does not own it.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
@@ -157,7 +159,10 @@ def wait_for_the_way_out() -> None:
     routes = Path("/proc/net/route")
     while not any(line.split()[1] == "00000000" for line in routes.read_text().splitlines()):
         if time.monotonic() > end:
-            raise OSError("the way to the internet did not come up, see the job's internet.log")
+            raise OSError(
+                f"there is no connection to the internet after {WAY_OUT:g} s, see the job's "
+                "internet.log"
+            )
         time.sleep(0.01)
 
 
@@ -172,7 +177,7 @@ def add_address(label: str, host: str) -> None:
 
 
 def run_commands(everyone: NamespaceProcesses | Tree, running: dict[int, str]) -> None:
-    """Carry out the commands on standard input. Finish at its end."""
+    """Execute the commands on standard input. Finish when it ends."""
     for line in sys.stdin:
         if line.strip() == "terminate":
             terminate(running)

@@ -3,5 +3,5 @@
 ``eventbridge`` creates events for what happens in the emulator and has the schedules,
 ``event_rules`` matches events with rules and delivers them, ``event_patterns`` has the patterns,
 and ``schedule_expressions`` computes when rules and schedules fire. Targets are queues, topics,
-functions and pipelines; others are refused by name.
+functions and pipelines; others are refused.
 """

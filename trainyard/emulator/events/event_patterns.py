@@ -50,6 +50,7 @@ def parse(text: str) -> Callable[[Any], bool]:
         raise _make_pattern_error(str(wrong)) from None
 
     def matches(event: Any) -> bool:
+        """Return whether the event matches one of the alternatives."""
         values: dict[str, list[Any]] = {}
         for path, value in _iter_leaves(event, ""):
             values.setdefault(path, []).append(value)
@@ -146,6 +147,8 @@ def _filter(entry: dict[str, Any]) -> Test:
 
 
 def _make_affix_factory(name: str) -> Callable[[Any], Test]:
+    """Return the function that makes the test for ``prefix`` or ``suffix``."""
+
     def make(operand: Any) -> Test:
         fold = isinstance(operand, dict) and set(operand) == {"equals-ignore-case"}
         text = operand["equals-ignore-case"] if fold else operand

@@ -1,7 +1,7 @@
 """EventBridge: rules on the default bus, by pattern or schedule, their targets, and PutEvents.
 
 A rule is stored as DescribeRule shows it, with its targets and the time at which it fires next.
-Refused by name: other buses, archives and replays, connections, pipes.
+Refused: other buses, archives and replays, connections, pipes.
 """
 
 import json
@@ -29,8 +29,8 @@ from trainyard.emulator.request_scope import (
     read_region,
 )
 
-# Targets of events: queues, topics, functions and pipelines. Other kinds of target are refused by
-# name when they are added, because otherwise their events would be lost.
+# Targets of events: queues, topics, functions and pipelines. Other kinds of target are refused
+# when they are added, because otherwise their events would be lost.
 
 log = logging.getLogger(__name__)
 Target = dict[str, Any]
@@ -56,8 +56,8 @@ def explain_refused_target(arn: str) -> str | None:
     if classify_target(arn):
         return None
     return (
-        f"target {arn} is not delivered to by this emulator, which delivers to SQS queues, SNS "
-        "topics, Lambda functions and SageMaker pipelines"
+        f"target {arn} is not supported by this emulator, which delivers events to SQS queues, "
+        "SNS topics, Lambda functions and SageMaker pipelines"
     )
 
 
@@ -247,7 +247,7 @@ class Rules:
             for rule in self._documents.all.values():
                 if rule.get("next") is not None and rule["next"] < now:
                     log.warning(
-                        "rule %s was due while no emulator ran; that is skipped",
+                        "rule %s was due while no emulator was running; that time is skipped",
                         rule["name"],
                     )
                     rule["next"] = _compute_next_time(rule, now)
@@ -337,6 +337,7 @@ class Rules:
         return {}
 
     def _put_event(self, entry: dict) -> dict:
+        """Emit one entry of PutEvents; return its EventId, or its ErrorCode and message."""
         for name in ("Source", "DetailType", "Detail"):
             if not entry.get(name):
                 text = f"Parameter {name} is not valid. Reason: {name} is a required argument."
@@ -381,7 +382,7 @@ class Rules:
 
 
 def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
-    """Return an event in EventBridge's form, with the present time."""
+    """Return an event in EventBridge's form, with the current time."""
     return {
         "version": "0",
         "id": str(uuid.uuid4()),

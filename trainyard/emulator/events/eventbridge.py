@@ -145,7 +145,7 @@ class Changes:
         self._lock = threading.Lock()
 
     def report_job(self, kind: str, record: dict[str, Any]) -> None:
-        """Report a job, also if only its SecondaryStatus has changed. ``record`` is its
+        """Report a job, even if only its SecondaryStatus has changed. ``record`` is its
         description.
         """
         arn, status = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
@@ -196,6 +196,7 @@ class Changes:
         return self._last_statuses.get(key, (None,))[0]
 
     def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
+        """Record the status; return whether it differs from the last one recorded for ``key``."""
         with self._lock:
             new = self._last_statuses.get(key) != status
             self._last_statuses[key] = status
@@ -252,8 +253,8 @@ def _to_milliseconds(name: str, value: Any) -> Any:
 
 # EventBridge Scheduler: schedules in the default group, each with one target. A schedule is stored
 # as GetSchedule shows it, with the time at which it fires next. If it has a flexible window, it
-# fires at the window's start. Refused by name: kinds of target that rules do not have either, and
-# universal targets (``aws-sdk``).
+# fires at the window's start. Refused: kinds of target that rules do not support either,
+# and universal targets (``aws-sdk``).
 
 DEFAULT = "default"
 _REQUEST_MEMBERS = (
@@ -300,7 +301,7 @@ class Schedules:
                 if schedule["next"] is not None and schedule["next"] < now and not once:
                     name = schedule["name"]
                     log.warning(
-                        "schedule %s was due while no emulator ran; that is skipped",
+                        "schedule %s was due while no emulator was running; that time is skipped",
                         name,
                     )
                     schedule["next"] = _compute_next_time(schedule, now)
@@ -339,6 +340,7 @@ class Schedules:
     # internals
 
     def _put(self, request: dict, creation_time: float | None = None) -> dict:
+        """Store a new or changed schedule; ``creation_time`` is None for a new one."""
         name, group = request["Name"], request.get("GroupName", DEFAULT)
         if group != DEFAULT:
             text = f"Schedule group {group} does not exist: only {DEFAULT} exists here."
@@ -366,6 +368,10 @@ class Schedules:
         return {"ScheduleArn": _make_schedule_arn(group, name)}
 
     def _fire_schedule(self, schedule: dict, now: float) -> None:
+        """Send the event unless the schedule is disabled, and store the next time.
+
+        If there is none, delete the schedule if its ActionAfterCompletion is DELETE.
+        """
         arn = _make_schedule_arn(schedule["group"], schedule["short"])
         if schedule["State"] != "DISABLED":
             target = schedule["Target"]

@@ -169,7 +169,7 @@ def _parse_numbers(
             )
             numbers = range(first, last + 1, int(step) if slash else 1)
         except ValueError:
-            raise WrongExpression(f"{field} {text!r} cannot be read") from None
+            raise WrongExpression(f"{field} {text!r} cannot be parsed") from None
         if not numbers or first not in values or last not in values:
             bounds = f"{values[0]} to {values[-1]}"
             raise WrongExpression(f"{field} {text!r} is not within {bounds}")

@@ -136,7 +136,7 @@ class Keys:
         if access_key in self._ended_keys:
             return "its job ended"
         session = self._sessions.get(access_key)
-        return "its DurationSeconds are over" if session and time.time() > session.until else ""
+        return "its DurationSeconds have passed" if session and time.time() > session.until else ""
 
     def open(self, session: Session) -> tuple[str, str, str]:
         """Create the credentials of the session: access key, secret and session token. They are
@@ -186,10 +186,10 @@ class Keys:
         return self._loans.get(name)
 
     def find_identity(self, access_key: str) -> dict[str, str] | None:
-        """Return the response of GetCallerIdentity for the own key and for keys of jobs and
-        sessions. Return None for a user's key.
+        """Return the response of GetCallerIdentity for the state directory's own key and for
+        keys of jobs and sessions. Return None for a user's key.
         """
-        # The owner of the own key is a session of a role, as people are in Studio.
+        # The owner of this key is a session of a role, like users in Studio.
         if access_key == self.own_pair[0]:
             return _build_identity(make_administrator_arn(), ACCOUNT)
         if session := self._sessions.get(access_key):
@@ -238,19 +238,19 @@ def _read(path: Path) -> tuple[str, str]:
     """
     if path.stat().st_mode & 0o077:
         raise EmulatorError(
-            f"{path} is open to others (mode {path.stat().st_mode & 0o777:o}), and holds the "
-            "secret that lets its owner run code here: remove it, and a new one is made"
+            f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}), and contains "
+            "the secret with which code can be run here: remove it; a new one will be created"
         )
     try:
         document = json.loads(path.read_bytes())
         pair = document["AccessKeyId"], document["SecretAccessKey"]
         if not all(isinstance(value, str) and value for value in pair):
-            raise ValueError("AccessKeyId and SecretAccessKey must be texts")
+            raise ValueError("AccessKeyId and SecretAccessKey must be strings")
     except (ValueError, KeyError, TypeError) as damage:
         raise EmulatorError(
             f"{path} cannot be read ({type(damage).__name__}): expected a JSON object with "
-            "AccessKeyId and SecretAccessKey. Remove it, and a new one is made: clients then need "
-            "the new values"
+            "AccessKeyId and SecretAccessKey. Remove it; a new one will be created, and "
+            "clients then need the new values"
         ) from None
     return pair
 
@@ -285,7 +285,7 @@ def make_administrator_arn() -> str:
 
 
 def is_administrator(role: str) -> bool:
-    """Return whether the role with that ARN is one of these two."""
+    """Return whether the role with that ARN is NAME, or ENTRY of another account."""
     return role.rpartition("/")[2] == NAME or bool(find_account(role))
 
 
@@ -298,17 +298,17 @@ def find_account(role: str) -> str:
 
 
 def is_needed_for(body: bytes) -> bool:
-    """Return whether the response to a request with that body depends on these roles."""
+    """Return whether the response to a request with that body depends on the role NAME or ENTRY."""
     return bool(_ROLE_REQUEST.search(body))
 
 
 def load() -> None:
-    """Add the roles to the account's IAM if they are missing."""
+    """Add the administrator's roles to the account's IAM if they are missing."""
     from moto.iam.models import iam_backends  # takes 0.3 s: see account_policies
 
     backend = iam_backends[read_account()]["aws"]
     existing_names = {role.name for role in backend.roles.values()}
-    roles = {NAME: (TRUST, "Who you are in the embedded AWS")}
+    roles = {NAME: (TRUST, "Identity of the emulator's own key")}
     if read_account() != ACCOUNT:
         roles[ENTRY] = ENTRY_TRUST, f"Administrator, for users of account {ACCOUNT}"
     for name in roles.keys() - existing_names:

@@ -206,8 +206,8 @@ def is_needed_for(body: bytes) -> bool:
 
 
 def load() -> None:
-    """Add the policies to IAM if they are missing."""
-    # Importing moto's IAM takes 0.3 s, which most emulators can avoid.
+    """Add AWS's own policies to the account's IAM if they are missing."""
+    # Imported here, because it takes 0.3 s and most emulators never need it.
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends
 

@@ -119,6 +119,7 @@ class Authority:
         )
 
     def _make_caller(self, principal: Principal) -> Caller | None:
+        """Return the caller for a principal. Return None if no policy applies to it."""
         if self.mode == "off":
             return None
         if access_keys.is_administrator(principal.role):
@@ -228,6 +229,7 @@ class Authority:
         return decision
 
     def _deny(self, message: str, code: str = "AccessDenied") -> None:
+        """Raise ApiError; in the mode ``warn``, only log the message."""
         if self.mode == "warn":
             self._warn(message)
             return
@@ -237,7 +239,7 @@ class Authority:
         """Log the denial of a call, but each message only once."""
         if message not in self._warned_messages and len(self._warned_messages) < 10_000:
             self._warned_messages.add(message)
-            log.warning("denied by IAM%s: %s", ", and done" * (self.mode == "warn"), message)
+            log.warning("denied by IAM%s: %s", ", but done" * (self.mode == "warn"), message)
 
 
 def _format_hint(caller: Caller) -> str:

@@ -1,8 +1,8 @@
 """STS: sessions of roles, with the limits that AWS documents for AssumeRole.
 
-Each member of a request either has its effect or is refused by name. Other operations that create
-credentials are refused, too, because there are no identity providers here that could confirm a
-token, and no MFA.
+Each member of a request either has its effect or is refused with an error that names it. Other
+operations that create credentials are refused, too, because there are no identity providers here
+that could confirm a token, and no MFA.
 """
 
 import re
@@ -61,14 +61,14 @@ class SecurityTokens:
                 self._parse_session(request.values, access_key)
             elif operation != "GetCallerIdentity":
                 return _make_unimplemented_error(
-                    operation, "here only AssumeRole makes credentials"
+                    operation, "here only AssumeRole creates credentials"
                 )
         except ApiError as wrong:
             return wrong
         return None
 
     def answer(self, request: Request, access_key: str) -> Response:
-        """Return the response to a request for which :meth:`refusal` returned None."""
+        """Return the response to a request for which ``find_request_error`` returned None."""
         if request.values["Action"] == "GetCallerIdentity":
             identity = self.keys.find_identity(access_key)
             return (
@@ -141,7 +141,7 @@ class SecurityTokens:
                 self.moto.load_managed_policies()
             if (policy := account_policies.find_managed_policy(arn)) is None:
                 raise _make_validation_error(
-                    f"PolicyArns: {arn} is no policy of account {read_account()}, nor AWS's"
+                    f"PolicyArns: {arn} is neither a policy of account {read_account()} nor of AWS"
                 )
             yield policy
 
@@ -179,7 +179,7 @@ def _parse_tags(
     keys = [key.lower() for key, _ in tags]
     if len(tags) > 50 or any(not 1 <= len(k) <= 128 or len(v) > 256 for k, v in tags):
         raise _make_validation_error(
-            "Tags: expected at most 50, with keys of 1 to 128 and values of 0 to 256"
+            "Tags: expected at most 50, keys of 1 to 128 and values of 0 to 256 characters"
         )
     if len(set(keys)) < len(keys):
         message = "Duplicate tag keys found. Please note that Tag keys are case insensitive."
@@ -259,6 +259,7 @@ def _make_deletion_check(
     """
 
     def may_delete(bucket: str, key: str, version: str | None) -> None:
+        """Raise ``AccessDenied`` if the caller may not delete this version of the key."""
         verb = "DeleteObjectVersion" if version else "DeleteObject"
         authority.check(caller, [make_object_call(verb, bucket, key)])
 

@@ -41,7 +41,7 @@ def build_condition_keys(**keys: Any) -> dict[str, tuple[str, ...]]:
 
 
 def to_iam_texts(value: Any) -> tuple[str, ...]:
-    """Return a value of a request as IAM's texts: ``true`` for True, one text per list item."""
+    """Return a value of a request as IAM's strings: ``true`` for True, one per list item."""
     several: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
     return tuple(
         str(element).lower() if isinstance(element, bool) else str(element) for element in several

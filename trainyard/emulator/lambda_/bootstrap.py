@@ -55,7 +55,7 @@ def main() -> None:
     start_time, version = time.monotonic(), os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
     own_runtime, runtime = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
     if runtime != f"AWS_Lambda_{own_runtime}":
-        print(f"[emulator] {runtime}: {own_runtime} replaces it")
+        print(f"[emulator] {runtime} is replaced by {own_runtime}")
     handler = None
     try:
         handler = find(os.environ["_HANDLER"])

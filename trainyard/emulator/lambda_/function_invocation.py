@@ -22,9 +22,9 @@ from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 
 INIT = 60.0  # seconds to import the handler's module; AWS allows 10, on a dedicated machine
-LARGEST = 6 * 1024 * 1024  # most bytes of an event or of a result
+LARGEST = 6 * 1024 * 1024  # maximum bytes of an event or of a result
 ANSWER = "answer.json"
-LONGEST_ANSWER = LARGEST + 65_536  # most bytes of that file, with what bootstrap.py adds
+LONGEST_ANSWER = LARGEST + 65_536  # maximum bytes of that file, with what bootstrap.py adds
 TAIL = 4096  # bytes at the end of the log that LogType=Tail returns
 
 
@@ -125,7 +125,7 @@ class Invocation:
         }
 
     def _start(self, node: Node, access: Access | None) -> Cluster:
-        """Return the cluster with the one process of the invocation, ready to run."""
+        """Return a cluster whose only process is that of the invocation, ready to run."""
         isolation = choose()
         node.environment |= access.build_environment(isolation) if access else {}
         isolation.prepare(node, [node.name])

@@ -33,7 +33,7 @@ from trainyard.emulator.rest_requests import Rest
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import JobServices
 
-# The configuration of a function; settings that cannot be honoured here are refused by name.
+# The configuration of a function; settings that are not supported here are refused.
 
 MOST = 262144000  # bytes of all unzipped files must be less than this
 
@@ -125,16 +125,16 @@ RESERVED_NAMES = re.compile(
 def read_configuration(request: dict) -> dict[str, Any]:
     """Return the part of a create or update request that is configuration.
 
-    Raises ``InvalidParameterValueException`` for settings that the emulator cannot run or that AWS
-    refuses.
+    Raises ``InvalidParameterValueException`` for settings that the emulator does not support or
+    that AWS refuses.
     """
     for member, reason in NOT_RUN.items():
         value = request.get(member)
         parts = list(value.values()) if isinstance(value, dict) else [value]
         if value and any(parts):
-            raise make_parameter_error(f"{member} is not run by this emulator: {reason}")
+            raise make_parameter_error(f"{member} is not supported by this emulator: {reason}")
     if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
-        message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
+        message = f"Runtime {request['Runtime']!r} is not supported by this emulator, which has"
         raise make_parameter_error(f"{message} only Python: expected python3.x")
     for member, (least, most) in LIMITS.items():
         if not least <= request.get(member, least) <= most:
@@ -211,8 +211,8 @@ class Functions:
         name, code = _name(request["FunctionName"]), request["Code"]
         if request.get("PackageType", "Zip") != "Zip" or "ImageUri" in code:
             raise make_parameter_error(
-                "PackageType Image is not run by this emulator, which has no containers: give the "
-                "handler's code as a zip, with Runtime and Handler"
+                "PackageType Image is not supported by this emulator: give the handler's code as a "
+                "zip, with Runtime and Handler"
             )
         if not request.get("Runtime") or not request.get("Handler"):
             message = "Runtime and Handler are mandatory parameters for functions created with"
@@ -262,7 +262,7 @@ class Functions:
     def update_code(self, request: dict) -> dict:
         if "ImageUri" in request:
             raise make_parameter_error(
-                "ImageUri is not run by this emulator, which has no containers"
+                "ImageUri is not supported by this emulator: give the code as a zip"
             )
         _check_members(request)
         with self._lock:
@@ -418,8 +418,8 @@ def _name(reference: str) -> str:
 
 
 _NOT_KEPT = {
-    "Publish": "versions are not kept by this emulator, which has only $LATEST",
-    "DryRun": "this emulator checks a function's code when it keeps it: leave it out",
+    "Publish": "versions are not stored by this emulator, which has only $LATEST",
+    "DryRun": "this emulator checks a function's code only when it stores it: leave it out",
     "RevisionId": "revisions are not compared by this emulator: leave it out",
     "ClientContext": "it is not passed to the handler here: put it into the event",
 }

@@ -28,6 +28,8 @@ _LONGEST = 255  # bytes of a file name
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """An event of a log stream."""
+
     timestamp: int
     """Milliseconds since the epoch, as in every CloudWatch Logs time."""
     message: str
@@ -39,6 +41,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
+    """A log stream and its file."""
+
     group: str
     name: str
     path: Path
@@ -166,8 +170,8 @@ class LogStore:
 
 
 def read_forward(path: Path, start: int) -> Iterator[Event]:
-    """Iterate over whole events from offset ``start`` on; a line still being written is left
-    out.
+    """Iterate over complete events from offset ``start`` on; a line that is still being written is
+    left out.
     """
     with path.open("rb") as file:
         if start == 0:
@@ -182,7 +186,7 @@ def read_forward(path: Path, start: int) -> Iterator[Event]:
 
 
 def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
-    """Iterate over whole events before offset ``stop`` (default: the end), latest first."""
+    """Iterate over complete events before offset ``stop`` (default: the end), latest first."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         first = data.find(b"\n") + 1
         position = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))

@@ -20,9 +20,9 @@ from trainyard.emulator.logs.log_store import (
 )
 from trainyard.emulator.request_scope import ApiError
 
-_PAGE = 50  # most groups or streams per page (AWS's limit and default)
-_EVENTS = 10_000  # most events per page (AWS's limit and default)
-_BYTES = 1 << 20  # most bytes of events per page: AWS returns up to 1 MB
+_PAGE = 50  # maximum groups or streams per page (AWS's limit and default)
+_EVENTS = 10_000  # maximum events per page (AWS's limit and default)
+_BYTES = 1 << 20  # maximum bytes of events per page: AWS returns up to 1 MB
 
 
 class Logs:
@@ -162,6 +162,7 @@ class Logs:
 
 
 def _limit(request: dict) -> int:
+    """Return the maximum number of events to return. Raises ``InvalidParameterException``."""
     limit = request.get("limit") or _EVENTS
     if limit > _EVENTS:
         message = (
@@ -173,7 +174,7 @@ def _limit(request: dict) -> int:
 
 
 def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
-    """Return the first events of the page: ``limit`` or ``_BYTES`` of them, in the asked times."""
+    """Return the first events in the requested times: at most ``limit``, and ``_BYTES`` bytes."""
     result: list[Event] = []
     size, times = 0, Times.from_request(request)
     for event in events:
@@ -200,6 +201,7 @@ def _start(request: dict) -> tuple[bool, int | None]:
 
 
 def _describe(stream: Stream) -> dict:
+    """Return the description of a stream, as DescribeLogStreams has it."""
     description: dict = {
         "logStreamName": stream.name,
         "creationTime": stream.creation_time,
@@ -331,7 +333,7 @@ def search(
         if not (times.has(event) and pattern.matches(event.message)):
             continue
         if len(matches) == most or size <= 0:
-            # The token says where each stream goes on.
+            # The token contains the offset at which each stream continues.
             return matches, base64.urlsafe_b64encode(json.dumps(offsets).encode()).decode()
         offsets[stream.name] = event.stop
         matches.append((stream, event))

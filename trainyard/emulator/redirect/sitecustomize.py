@@ -97,6 +97,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Return None for all modules but those in ``_SESSION_MODULES``, whose loader is hooked."""
         if name not in _SESSION_MODULES:
             return None
         # Ask only the finder of paths, because all finders together would call this one again.
@@ -107,7 +108,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _hook_loader(loader: Any) -> None:
-    """Make the loader call :func:`hook` after it has executed a module."""
+    """Make the loader call :func:`wrap_session_methods` after it has executed a module."""
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

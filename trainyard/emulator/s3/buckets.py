@@ -28,7 +28,7 @@ from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
 _SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
-_MOST_DELETED = 1000  # most objects that one DeleteObjects may name (S3's limit)
+_MOST_DELETED = 1000  # maximum objects that one DeleteObjects may name (S3's limit)
 MAY_DELETE = "trainyard.may_delete"
 """Key of the WSGI environment: called with bucket, key and version (or None) of each object that
 DeleteObjects names; raises ApiError if the caller may not delete it."""
@@ -222,7 +222,9 @@ class Settings:
         configuration = operation_routes.parse(read_document(request))
         switches = {name: (configuration.findtext(name) or "false").lower() for name in _SWITCHES}
         if not {*switches.values()} <= {"true", "false"}:
-            raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {switches}")
+            raise ApiError(
+                "MalformedXML", f"{', '.join(_SWITCHES)}: expected true or false: {switches}"
+            )
         self.store.set(bucket, _BLOCK, json.dumps({k: v == "true" for k, v in switches.items()}))
         return Response()
 
@@ -248,7 +250,7 @@ class Settings:
             statements = read_policy(f"bucket {bucket}", text).statements
         except MalformedPolicy as wrong:
             raise ApiError("MalformedPolicy", str(wrong)) from None
-        # The policy of a bucket, unlike that of a role, must say whom and what it is about.
+        # The policy of a bucket, unlike that of a role, must name its principals and resources.
         for element in ("principal", "resource"):
             if any(getattr(statement, element) is None for statement in statements):
                 raise ApiError("MalformedPolicy", f"Missing required field {element.capitalize()}")
@@ -263,7 +265,7 @@ class Settings:
 
 SETTING = "tagging"
 """Name of the bucket setting that contains the bucket's tags."""
-MOST = 50  # most tags of a bucket (S3's limit)
+MOST = 50  # maximum tags of a bucket (S3's limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, successo
 from trainyard.emulator.s3.operation_routes import Response
 from trainyard.emulator.s3.upload_body import PREFIX, TYPE
 
-LIMIT = 1000  # most entries of a page (S3's limit)
+LIMIT = 1000  # maximum entries of a page (S3's limit)
 REGIONS = re.compile(r"EU|[a-z]{2}(-[a-z]+)+-\d")
 
 
@@ -40,8 +40,8 @@ def read_page(
 ) -> Page:
     """Return the page of entries (keys, or common prefixes once each) after ``after``.
 
-    ``infos``: iterates over objects or versions in UTF-8 byte order, from a key on; from an empty
-    key: after ``after``.
+    ``infos`` is a function that iterates over objects or versions in UTF-8 byte order, starting at
+    the given key, or after ``after`` if that key is empty.
     """
     prefix, delimiter = read_prefixes(request)
     page, start = Page(), b""

@@ -30,7 +30,7 @@ NO_UPLOAD = (
     "The specified upload does not exist. The upload ID may be invalid, or the upload may have "
     "been aborted or completed."
 )
-MIN_PART = 5 << 20  # fewest bytes of every part except the last one (S3 quotas)
+MIN_PART = 5 << 20  # minimum bytes of every part except the last one (S3 quotas)
 
 
 @dataclass(slots=True)
@@ -112,8 +112,8 @@ class Uploads:
     ) -> ObjectInfo:
         """Join the parts that the client names, in the order of the request, into the object.
 
-        ``claims`` are headers about the whole object: its checksum, the type of the checksum, and
-        its size in bytes.
+        ``claims`` are headers about the complete object: its checksum, the type of the checksum,
+        and its size in bytes.
         """
         parts = _choose(upload, request_tree)
         # S3's ETag of a multipart object: the MD5 of its parts' binary MD5s, and their number.
@@ -209,7 +209,7 @@ def _matches_checksums(part: Part, element: Element) -> bool:
 
 
 def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
-    """Return the checksum of the whole object, by header.
+    """Return the checksum of the complete object, by header.
 
     Raises ``BadDigest`` if the client claims another checksum.
     """
@@ -236,7 +236,7 @@ def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str])
         checksums = {PREFIX + name: checksum, TYPE: kind}
     for header, value in claims.items():
         if header not in checksums:
-            message = f"The upload was created without {header}: its whole has none to compare."
+            message = f"The upload was created without {header}, so it cannot be compared."
             raise ApiError("InvalidRequest", message)
         # A client may name a composite checksum with or without the number of parts.
         if value not in (checksums[header], checksums[header].partition("-")[0]):

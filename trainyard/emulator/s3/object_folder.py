@@ -123,7 +123,7 @@ class StoredBytes(io.RawIOBase):
         super().close()
 
     def _read_block(self, number: int) -> bytes:
-        """Return the block with that number, after its CRC-32 was checked."""
+        """Return the block with that number, after checking its CRC-32."""
         # The last checked block is kept, because readers ask for pieces smaller than a block.
         if self._block[0] != number:
             data = os.pread(self._fd, BLOCK, number * BLOCK)
@@ -188,8 +188,8 @@ def is_locked(root: Path) -> bool:
 def check_index(root: Path) -> None:
     """Raise EmulatorError if the index cannot be used.
 
-    That is so if it is missing or empty although there are files in ``data/``, or if it differs
-    from what the last stop sealed.
+    It cannot be used if it is missing or empty although there are files in ``data/``, or if it
+    differs from its seal.
     """
     index, files = root / INDEX, sorted((root / "data").glob("*/*"))
     if files and not (index.exists() and index.stat().st_size):
@@ -201,7 +201,7 @@ def check_index(root: Path) -> None:
     seal_path = root / SEAL
     if seal_path.exists() and (seal_sum := seal_path.read_text(errors="replace")) != _sum(index):
         raise EmulatorError(
-            f"{index} is not as the last stop left it: it has {_sum(index)}, expected {seal_sum}. "
+            f"{index} has changed since the last stop: it has {_sum(index)}, expected {seal_sum}. "
             "It is damaged, or another copy, and it names every object of S3, so nothing is "
             f"served: restore it. To have it checked and used as it is, remove {seal_path}; to "
             f"start with an empty S3, move {root} away"
@@ -222,7 +222,7 @@ def open_index(root: Path) -> Index:
             if not (root / SEAL).exists():
                 index.check()
             cleanups.pop_all()
-    # SQLite notices only some damaged pages; for others, a row cannot be decoded (``info_of``).
+    # SQLite notices only some damaged pages; for others, ``parse_info_row`` cannot decode a row.
     except (sqlite3.Error, ValueError, TypeError, AttributeError, OverflowError) as damage:
         raise EmulatorError(
             f"{path} cannot be read: {damage}. It names every object of S3, so nothing is served: "
@@ -347,7 +347,7 @@ class Blob:
         self._md5.update(chunk)
 
     def append(self, source: io.RawIOBase) -> None:
-        """Append the bytes of ``source`` without computing their MD5, if the ETag is known."""
+        """Append the bytes of ``source`` without computing their MD5, for a known ETag."""
         while chunk := source.read(CHUNK):
             self._put(chunk)
 

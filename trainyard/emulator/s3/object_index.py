@@ -21,7 +21,7 @@ from pathlib import Path
 INDEX = "index.sqlite"
 PAGE = 1000  # rows read at a time while listing
 NULL = "null"
-"""Id of a version that was written while its bucket kept no versions."""
+"""Id of a version that was written while its bucket had no versioning."""
 _END = 2**63 - 1
 
 _COLUMNS = """
@@ -70,7 +70,7 @@ class ObjectInfo:
 
 
 class Index:
-    """The rows of the store.
+    """The rows of the object store, in an SQLite file.
 
     It is thread-safe: hold :meth:`transaction` around statements that belong together.
     """
@@ -108,7 +108,7 @@ class Index:
 
     @contextlib.contextmanager
     def transaction(self, *, freeing: bool = False) -> Iterator[None]:
-        """Write the statements inside the ``with`` block at its end; none of them after an error.
+        """Commit the statements inside the ``with`` block at its end; after an error, none of them.
 
         ``freeing`` says that the transaction frees space; it then works on a full disk, too.
         """
@@ -221,7 +221,7 @@ class Index:
 def make_version_id(seq: int) -> str:
     """Return an id that contains ``seq``.
 
-    So a listing can continue after a version that was deleted.
+    With it, a listing can continue after a version that was deleted.
     """
     return f"{seq:016x}{uuid.uuid4().hex[:16]}"
 
@@ -278,7 +278,7 @@ class Ballast:
             self._path.unlink(missing_ok=True)
 
     def take(self) -> None:
-        """Create the reserve if there is enough space; on a full disk it stays missing."""
+        """Create the reserve if there is enough space; do nothing on a full disk."""
         # Require twice its size, so that the reserve itself does not fill the disk.
         if not self._path.exists() and self._free() > 2 * SIZE:
             with suppress(OSError):

@@ -34,7 +34,7 @@ from trainyard.emulator.s3.upload_body import Upload as Body
 # Preconditions, ranges and numbers in requests.
 
 READS = "if-match if-none-match if-modified-since if-unmodified-since range"
-"""Headers that :func:`check_reading` and :func:`range_of` read."""
+"""Headers that :func:`check_reading` and :func:`parse_range` read."""
 SOURCE = "x-amz-copy-source-"
 """Prefix of the headers with conditions on the source of a copy."""
 _MOST = 10**18  # used in place of any larger number
@@ -49,7 +49,7 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     unmodified_since = _parse_date(headers.get(f"{prefix}If-Unmodified-Since"))
     # Dates in HTTP have whole seconds: a date that we sent as Last-Modified must compare as equal.
     moment = info.last_modified.replace(microsecond=0)
-    # If-Match makes If-Unmodified-Since ignored, and If-None-Match makes If-Modified-Since ignored.
+    # If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since.
     if match is not None:
         has_failed = not matches_etag(match, info.etag)
     else:
@@ -86,6 +86,7 @@ def check_of_write(headers: Headers) -> Check:
         raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
 
     def check(current: ObjectInfo | None) -> None:
+        """Raise S3's error if the conditions do not allow replacing ``current``."""
         if current and none_match:
             raise make_precondition_error("If-None-Match")
         if match is not None:
@@ -115,8 +116,8 @@ def check_match(match: str, current: ObjectInfo | None) -> None:
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return (first byte, one past the last byte) of a Range header.
 
-    Return None if the whole object is meant, which is so for a missing or malformed header (RFC
-    9110). Raises ``InvalidRange`` if the range starts after the end of the object.
+    Return None for the complete object, also if the header is missing or malformed (RFC 9110).
+    Raises ``InvalidRange`` if the range starts after the end of the object.
     """
     match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
     if not match or match.groups() == ("", ""):
@@ -230,7 +231,7 @@ WRITING = {
     "content-encoding",
     *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
 }
-"""Headers of a write that :func:`kept` respects."""
+"""Headers of a write that :func:`select_stored_headers` respects."""
 
 _FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
 _CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
@@ -310,7 +311,7 @@ def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[s
 
 
 def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
-    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does; pass ``most`` 50 for a bucket."""
+    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does, also for more than ``most`` tags."""
     names = [key for key, _ in tags]
     if len(tags) > most:
         kind = "Object" if most == _MOST_TAGS else "Bucket"
@@ -444,7 +445,7 @@ class Objects:
         with stored_bytes, self.store.create_blob() as blob:
             _check_change(request, origin == (bucket, key))
             if _parse_directive(request, "metadata") == "COPY":
-                # A copy does not take over storage class, encryption, redirect and tags.
+                # A copy does not inherit storage class, encryption, redirect and tags.
                 plain_headers = {
                     k: v for k, v in source.headers.items() if not k.startswith("x-amz-")
                 }

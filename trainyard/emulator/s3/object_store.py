@@ -267,7 +267,7 @@ class ObjectStore(BucketTable):
     # Methods that write.
 
     def create_blob(self) -> Blob:
-        """Return an empty blob to write to: ``with store.blob() as blob: …; store.commit(…)``."""
+        """Return an empty blob: ``with store.create_blob() as blob: …; store.commit(…)``."""
         return Blob(self._data)
 
     def commit(
@@ -283,7 +283,7 @@ class ObjectStore(BucketTable):
         upload: str = "",
         check: Check | None = None,
     ) -> ObjectInfo:
-        """Make ``create_blob`` the object ``bucket/key``, durably and atomically.
+        """Make ``blob`` the object ``bucket/key``, durably and atomically.
 
         If the bucket keeps versions, the previous object stays as an older version. ``upload`` is
         the id of the multipart upload that the object comes from. Raises the errors of ``check``.
@@ -383,7 +383,7 @@ class ObjectStore(BucketTable):
 
     @contextlib.contextmanager
     def _begin_write(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
-        """Run a transaction that makes ``create_blob`` an object.
+        """Run a transaction that changes objects; if it is committed, give ``blob`` its final name.
 
         Yields a function to call with each object whose bytes are no longer needed. They are
         unlinked after the commit.
@@ -414,7 +414,7 @@ class ObjectStore(BucketTable):
     def _step_back(
         self, bucket: str, key: str, old: ObjectInfo | None, versioning: str | None
     ) -> ObjectInfo | None:
-        """Make the old object give way to a newer version.
+        """Remove the old object, or move it to the table of older versions.
 
         Return the version whose bytes are no longer needed; None if there is none.
         """

@@ -1,8 +1,8 @@
 """The table of methods that handle operations, and the parts of requests that each respects.
 
 Each method registers itself with the decorator :func:`operation`. A request with any other part (a
-parameter or a header) is refused by the name of that part before anything happens, because a
-response that ignores it would be wrong.
+parameter or a header) is refused before anything happens, with an error that names that part,
+because a response that ignores it would be wrong.
 """
 
 import functools
@@ -101,6 +101,7 @@ def format_timestamp(moment: datetime) -> str:
 
 
 def _fill(parent: ElementTree.Element, children: Tree) -> None:
+    """Append the children to the element ``parent``."""
     for tag, value in children:
         child = ElementTree.SubElement(parent, tag)
         if isinstance(value, bool):
@@ -115,7 +116,7 @@ def _fill(parent: ElementTree.Element, children: Tree) -> None:
 #
 # S3 distinguishes operations by names in the query: ``DELETE /bucket?metadataTable`` is another
 # operation than ``DELETE /bucket``. The model contains all of them, so an unsupported operation is
-# refused by its own name, and is never mistaken for the plain one.
+# refused under its own name, and is never mistaken for the plain one.
 
 Level = Literal["service", "bucket", "object"]
 
@@ -246,7 +247,7 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
     def register(answer: Answer) -> Answer:
         for name in names:
             if ROUTES.setdefault(name, Route(answer, heed_names)).answer is not answer:
-                raise ValueError(f"{name} is answered twice")
+                raise ValueError(f"{name} has two methods that handle it")
         return answer
 
     return register
@@ -255,11 +256,11 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
 def find(level: Level, request: Request) -> Answer:
     """Return the method that handles a request.
 
-    Raises ``NotImplemented``, a 501, if there is none, or if it ignores a part of the request.
+    Raises ``NotImplemented`` (status 501) if there is none, or if it ignores a part of the request.
     """
     s3_operation = find_operation(level, request)
     if s3_operation is None:
-        raise _make_unimplemented_error(f"{request.method} on this")
+        raise _make_unimplemented_error(f"{request.method} on this resource")
     route = ROUTES.get(s3_operation.name)
     if route is None:
         raise _make_unimplemented_error(s3_operation.name)

@@ -110,7 +110,7 @@ class S3:
 
 
 def parse_virtual_bucket(request: Request) -> str:
-    """Return the bucket in the name of the host; an empty text in path style."""
+    """Return the bucket in the name of the host; empty for a path-style request."""
     match = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
     return match["bucket"] if match else ""
 
@@ -138,7 +138,7 @@ def parse_target(request: Request) -> tuple[str, str]:
 _RANGE = "x-amz-copy-source-range"
 _ALGORITHM = PREFIX + "algorithm"
 _SIZE = "x-amz-mp-object-size"
-_PAGE = 1000  # most parts in one response (S3's limit)
+_PAGE = 1000  # maximum parts in one response (S3's limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Parts:
         claims: dict[str, str],
         check: Check,
     ) -> ObjectInfo:
-        """Return the object that the upload became, through this request or through another."""
+        """Complete the upload, unless another request already did; return the object."""
         if info := self._find_completed(name, bucket, key):
             return info
         try:
@@ -248,7 +248,7 @@ class Parts:
     def _find_completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
         """Return the object of a completed upload; None if it is not complete.
 
-        So a client may repeat its request, even after a restart of the emulator.
+        This lets a client repeat its request, even after a restart of the emulator.
         """
         return self.store.index.find_upload(bucket, key, upload)
 
@@ -300,7 +300,7 @@ def _parse_part_number(request: Request) -> int:
 
 
 def _select_checksum_type(algorithm: str, checksum_type: str | None) -> str:
-    """Return the type of the whole object's checksum.
+    """Return the type of the complete object's checksum.
 
     Raises ``InvalidRequest`` if the algorithm does not have that type.
     """
@@ -396,6 +396,7 @@ class Versions:
         return operation_routes.make_xml_response("ListVersionsResult", tree)
 
     def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> Page:
+        """Return the page of versions after version ``version`` of the key ``marker``."""
         prefix = read_prefixes(request)[0].encode()
         first, below = self._start(bucket, marker, version)
 
@@ -409,7 +410,7 @@ class Versions:
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
         """Return where a listing starts, as (first key, number that versions must be below).
 
-        It starts after all versions of the marker, or after the named one.
+        It starts after all versions of the key ``marker``, or after ``version`` if that is given.
         """
         if not version:
             return (marker.encode() + b"\0" if marker else b""), 2**63 - 1

@@ -1,4 +1,4 @@
-"""Read uploaded bodies: remove aws-chunked framing, and verify every checksum that is claimed.
+"""Read uploaded bodies: remove aws-chunked framing, and verify every checksum that the client sent.
 
 Formats: "Signature calculations for the Authorization header: transferring payload in multiple
 chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
@@ -119,6 +119,7 @@ def _apply(images: list[int], value: int) -> int:
 
 @functools.cache
 def _make_poly(name: str) -> _Poly:
+    """Return the tables of the CRC ``name``; computed once per process."""
     width, poly = {
         "crc32": (32, 0xEDB88320),
         "crc32c": (32, 0x82F63B78),
@@ -128,6 +129,8 @@ def _make_poly(name: str) -> _Poly:
 
 
 class _Crc:
+    """A CRC that Python's library lacks, such as ``crc64nvme``. Implements :class:`Sum`."""
+
     def __init__(self, name: str) -> None:
         self._poly = _make_poly(name)
         self._state = self._poly.ones
@@ -140,6 +143,8 @@ class _Crc:
 
 
 class _Crc32:
+    """CRC32, computed by :mod:`zlib`. Implements :class:`Sum`."""
+
     def __init__(self) -> None:
         self._value = 0
 
@@ -208,7 +213,7 @@ class RequestSignature(Protocol):
 
 
 class Upload:
-    """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
+    """The body of one request. Iterate over :meth:`iter_chunks`, then call :meth:`verify`.
 
     ``extra_algorithm`` is computed if the client sends no checksum; empty for none.
     """
@@ -256,8 +261,8 @@ class Upload:
     def verify(self) -> dict[str, str]:
         """Return the checksum to store with the object, as a mapping of header to value.
 
-        Raises ``BadDigest`` if the received bytes have another checksum than the claimed one, and
-        ``InvalidRequest`` for an invalid claim.
+        Raises ``BadDigest`` if a checksum of the received bytes differs from the one that the
+        client sent, and ``InvalidRequest`` if the client's checksum is malformed.
         """
         if "content-md5" in self._hashes:
             self._check("content-md5", self._md5 or "", "BadDigest")
@@ -272,14 +277,16 @@ class Upload:
         return checksums
 
     def _check(self, name: str, claim: str, code: str) -> None:
-        """Raise an error with this code if the checksum ``name`` differs from the claim."""
+        """Raise an error with the code ``code`` if the checksum ``name`` differs from the claim."""
         checksum = encode_sum(self._hashes[name])
         if checksum != claim:
             _check_digest(name, claim, len(base64.b64decode(checksum)))
             raise _make_digest_error(name, claim, checksum, code)
 
     def _make_hashes(self, trailer: str, extra_algorithm: str) -> dict[str, Sum]:
-        """Return the hashes to compute; refuse checksums that S3 does not accept."""
+        """Return the hashes to compute, and set ``_trailer``. Raises ApiError for checksums that S3
+        does not accept.
+        """
         hashes: dict[str, Sum] = {}
         if self._md5 is not None:
             hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
@@ -321,7 +328,7 @@ _NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
 
 
 def read_document(request: Request) -> bytes:
-    """Return the whole body of a request, if it is a document.
+    """Return the complete body of a request that carries a document, not an object.
 
     Raises the errors of :class:`Upload`, and ``MaxMessageLengthExceeded`` if it is too large.
     """
@@ -337,6 +344,7 @@ def read_document(request: Request) -> bytes:
 
 
 def _make_digest_error(name: str, claim: str, checksum: str, code: str) -> S3Error:
+    """Return the error ``code`` for a checksum that differs from the claim, in S3's words."""
     if name == "content-md5":
         fields = {"ExpectedDigest": base64.b64decode(claim).hex(), "CalculatedDigest": checksum}
         message = "The Content-MD5 you specified did not match what we received."
@@ -431,7 +439,7 @@ def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | No
 
 
 def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
-    """Return (size of the chunk in bytes, its signature or an empty text)."""
+    """Read the first line of a chunk. Return (size in bytes, signature or an empty text)."""
     line = stream.readline(_LINE)
     match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
     if not match:

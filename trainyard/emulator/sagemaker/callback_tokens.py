@@ -74,6 +74,7 @@ class Callbacks:
         return self._take(request, {"outputs": values})
 
     def fail(self, request: dict) -> dict:
+        """Handle SendPipelineExecutionStepFailure: store the failure, and wake the step."""
         return self._take(request, {"failure": request.get("FailureReason", "")})
 
     def close(self) -> None:

@@ -103,6 +103,7 @@ class Registry(Store):
         return self._delete(GROUP, request)
 
     def _put_policy(self, request: dict) -> dict:
+        """Check and store a group's resource policy."""
         group = self._find(GROUP, request)
         try:
             read_policy("the resource policy", request["ResourcePolicy"])
@@ -134,6 +135,7 @@ class Registry(Store):
     # packages
 
     def _create_package(self, request: dict) -> dict:
+        """Store a package. In a group, it gets the group's next version number."""
         group_name, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
         if group_name and name:
             message = "Both ModelPackageName and ModelPackageGroupName are provided in the input. "
@@ -160,6 +162,7 @@ class Registry(Store):
         return answer
 
     def _notify_change(self, answer: dict) -> None:
+        """Call ``on_change`` with the description of the package."""
         request = {"ModelPackageName": answer["ModelPackageArn"]}
         self._on_change(self._describe(PACKAGE, request))
 
@@ -187,6 +190,9 @@ class Registry(Store):
     # internals
 
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
+        """Return a record, as the base class does. Raises an error for a group in another region or
+        account.
+        """
         if kind is GROUP:
             refuse_foreign(request["ModelPackageGroupName"])
         return super()._find(kind, request, verb)
@@ -249,10 +255,11 @@ class Tags:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.RLock()
-        self._keep = RepeatedWrite(self._write, "the tags without those of what is deleted")
+        self._keep = RepeatedWrite(self._write, "the tags after a deletion")
         self._tags: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
 
     def add(self, request: dict) -> dict:
+        """Handle AddTags: set the tags, and return all tags of the resource."""
         with self._lock:
             tags = self._tags.setdefault(request["ResourceArn"], {})
             tags |= {tag["Key"]: tag["Value"] for tag in request["Tags"]}

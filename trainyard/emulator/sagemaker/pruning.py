@@ -86,8 +86,8 @@ class References:
         return self._list_uris(unit.jobs) - self.list_outputs(unit)
 
     def list_references(self, units: Iterable[Unit]) -> set[str]:
-        """Return the URIs to which these units refer, or packages, models and current pipeline
-        definitions.
+        """Return the URIs to which these units, packages, models or current pipeline definitions
+        refer.
         """
         return self._permanent_uris | self._list_uris(
             {j for unit in units for j in (*unit.jobs, *unit.uses)}
@@ -100,6 +100,7 @@ class References:
         }
 
     def _group_executions(self) -> Iterator[Unit]:
+        """Iterate over a unit for each execution, with its jobs, tuning jobs and package."""
         for directory, record in self._executions.items():
             answer = record["answer"]
             number = answer["PipelineExecutionArn"].rpartition("/")[2]
@@ -121,6 +122,7 @@ class References:
             yield unit
 
     def _group_single_jobs(self, state: Path) -> Iterator[Unit]:
+        """Iterate over a unit for each job that no execution started."""
         executions = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
             if not any(_is_made_by(number, name) for number in executions):
@@ -254,6 +256,7 @@ def choose(
 
     @functools.cache
     def plan_oldest(count: int) -> PruningPlan:
+        """Return the plan that deletes the ``count`` oldest units that no other needs."""
         units = _drop_needed(deletable_units[:count], references)
         objects = _find_exclusive_objects(units, references, store, inputs, foreign_keys)
         records_size = sum(
@@ -298,11 +301,11 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     except EmulatorError as set_aside:
         return [str(set_aside)]
     remove(plan, state, store)
-    lines = [plan.summarize("that nothing needs removed")] if plan.units else []
+    lines = [plan.summarize("removed, which nothing needs")] if plan.units else []
     if (state_size := plan.size - plan.freed_bytes) > keep_gb * GB:
         lines.append(
             f"{state} has {state_size / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it "
-            "may be needed; python -m trainyard prune --cached --dry-run says what the cache alone "
+            "may be needed; python -m trainyard prune --cached --dry-run shows what only the cache "
             "needs"
         )
     return lines

@@ -197,7 +197,7 @@ class Store:
         self._root, self._kinds = root, kinds
         self._lock = threading.RLock()
         self._items: dict[str, dict[str, dict]] = {kind.name: {} for kind in kinds}
-        """Kind to ARN to record, the oldest first."""
+        """Records, the oldest first: {kind: {ARN: record}}."""
         self._operations = {k: v for kind in kinds for k, v in self._build_table(kind).items()}
         self._operations |= self._list_special_operations() | {
             "AddTags": self._add_tags,
@@ -209,7 +209,7 @@ class Store:
         for kind in kinds:
             records = [read_json(path) for path in (root / kind.name).glob("**/*.json")]
             # Sort by version, too, because versions of a group may have been created at the same
-            # moment.
+            # time.
             for record in sorted(
                 records,
                 key=lambda r: (float(r["CreationTime"]), r.get("ModelPackageVersion", 0)),
@@ -221,6 +221,7 @@ class Store:
         return {}
 
     def owns(self, operation: str, request: dict) -> bool:
+        """Return whether this store performs the operation, for tags on the request's resource."""
         if operation in _TAGGING:
             return self._find_kind(str(request.get("ResourceArn", ""))) is not None
         return operation in self._operations
@@ -236,6 +237,7 @@ class Store:
     # the operations that all kinds have
 
     def _build_table(self, kind: Kind) -> dict[str, Operation]:
+        """Return the kind's operations: {operation: function}."""
         verbs: dict[str, Callable[[Kind, dict], dict]] = {
             "Create": self._create,
             "Describe": self._describe,
@@ -300,6 +302,7 @@ class Store:
         return _make_arn_response(kind, "Update", record)
 
     def _delete(self, kind: Kind, request: dict) -> dict:
+        """Delete the record and its file; return the response of the Delete operation."""
         record = self._find(kind, request, "Delete")
         self._build_path(kind, record).unlink(missing_ok=True)
         del self._items[kind.name][record[kind.arn_key]]
@@ -343,11 +346,13 @@ class Store:
         return self._root / kind.name / f"{name}.json"
 
     def _save(self, kind: Kind, record: dict) -> None:
+        """Write the record to disk, then to memory."""
         # Write to disk first: if that fails, memory must not have the record either.
         write_json(self._build_path(kind, record), record)
         self._items[kind.name][record[kind.arn_key]] = record
 
     def _matches_request(self, kind: Kind, record: dict, request: dict) -> bool:
+        """Return whether a List request's filters select the record."""
         creation_time = record["CreationTime"]
         modification_time = record.get("LastModifiedTime", creation_time)
         name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
@@ -376,8 +381,8 @@ def describe_record(kind: Kind, record: dict) -> dict:
 
 
 def summarize_record(kind: Kind, record: dict, members: frozenset[str]) -> dict:
-    """Return an item of a list. A job definition also gets the names that monitoring schedules use
-    for its members.
+    """Return a record as an item of a List response. A job definition also gets the names that
+    monitoring schedules use for its members.
     """
     aliases = {
         "MonitoringJobDefinitionName": record.get(kind.key),
@@ -458,6 +463,7 @@ class ResourceStore(Store):
         return {k: r[k] for k, r in (("TrialComponentArn", component), ("TrialArn", trial))}
 
     def _describe_card(self, request: dict) -> dict:
+        """Return a version of a model card, by default the latest."""
         versions = self._read_versions(request)
         number = request.get("ModelCardVersion", len(versions))
         if not 1 <= number <= len(versions):

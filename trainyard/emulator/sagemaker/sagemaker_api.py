@@ -47,8 +47,8 @@ class SageMaker:
     ``state`` is the directory for pipelines, executions and jobs. ``forward(operation, request)``
     performs operations that run nothing, above all those of the model registry. ``stop_grace`` is
     the number of seconds from SIGTERM to SIGKILL for a stopped job. ``python`` is the interpreter
-    that replaces images. ``aws`` is this emulator as its own client. ``handle`` raises
-    :class:`ApiError`.
+    that replaces images. ``aws`` has the clients with which the emulator calls itself. ``handle``
+    raises :class:`ApiError`.
 
     A room is a part of the service: a mapping of operation names to the functions that perform
     them. To add a room, add a line to ``_iter_operations``.
@@ -73,6 +73,7 @@ class SageMaker:
         self._experiments = Experiments(forward)
 
         def on_change(kind: str, record: dict) -> None:
+            """Send the event of a job's change, and create its trial component when it ends."""
             changes.report_job(kind, record)
             self._experiments.record_job(kind, record)
 
@@ -109,6 +110,7 @@ class SageMaker:
         work = Work(services)
 
         def observe(record: dict, step: str | None) -> None:
+            """Record metrics and send events when an execution or a step changes."""
             metric_store.record_execution(metrics, record, step)
             changes.report_execution(record)
 
@@ -122,6 +124,7 @@ class SageMaker:
         return operation in self._operations
 
     def handle(self, operation: str, request: dict) -> dict:
+        """Check the request, and return the response to an operation that :meth:`owns` confirms."""
         check(operation, request)
         return self._operations[operation](request)
 
@@ -178,6 +181,7 @@ class SageMaker:
         return self._forward(operation, request)
 
     def _iter_operations(self) -> Iterator[dict[str, Operation]]:
+        """Iterate over the rooms: mappings of operation names to functions that perform them."""
         yield self._pipelines.list_operations()
         yield self._executions.list_operations()
         yield self._endpoints.list_operations()
@@ -201,12 +205,14 @@ class SageMaker:
         }
 
     def _build_job_table(self, kind: str) -> dict[str, Operation]:
+        """Return the operations on jobs of a kind: {operation: function}."""
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
 
         def create_job(request: dict) -> dict:
             return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
 
         def delete(request: dict) -> dict:
+            """Delete the job's record and its tags."""
             self._tags.forget(jobs.delete(kind, request[name]))
             return {}
 
@@ -234,6 +240,9 @@ class SageMaker:
         return answer_and_wait
 
     def _delete_pipeline(self, request: dict) -> dict:
+        """Delete a pipeline and its tags. Raises ``ConflictException`` if it has running
+        executions.
+        """
         arn = self._pipelines.describe(request)["PipelineArn"]
         if running := self._executions.list_running(arn):
             message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"

@@ -97,6 +97,7 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
     form = shape.members[kind]
 
     def add_parameters(record: Record) -> Record:
+        """Return the record with its pipeline parameters, or with its tags."""
         if kind == EXECUTION:
             return record | {PARAMETERS: executions.list_parameters(record["PipelineExecutionArn"])}
         if TAGS not in form.members:
@@ -127,6 +128,7 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
 
 
 def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
+    """Iterate over the descriptions of all resources of a kind."""
     for summary in _iter_records(
         ask, kind.listing, kind.field, _LISTING_FILTERS.get(kind.listing, {})
     ):
@@ -140,6 +142,7 @@ def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
 
 
 def _iter_records(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Record]:
+    """Iterate over the items of a List operation, on all pages."""
     more: dict[str, Any] = {}
     while True:
         answer = ask(operation, {**request, "MaxResults": 100, **more})
@@ -218,6 +221,7 @@ def _find_values(record: Record, name: str) -> list[Any]:
 
 
 def _satisfies_filter(condition: dict, values: list[Any]) -> bool:
+    """Return whether a value satisfies a filter; for NotEquals, whether no value is equal."""
     operator, operand = condition.get("Operator", "Equals"), condition.get("Value")
     if operator in ("Exists", "NotExists"):
         return bool(values) == (operator == "Exists")
@@ -325,7 +329,8 @@ class Experiments:
         self._ensure("Trial", trial, experiment)
 
     def check(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the request to create a job, completed with the trial of its component.
+        """Return the request to create a job, completed with the trial of its component. Create
+        that trial if the request names only an experiment.
 
         Raises:
             ApiError: the experiment or the trial does not exist, or RunName is set.
@@ -363,9 +368,14 @@ class Experiments:
             if trial := config.get("TrialName"):
                 self._forward("AssociateTrialComponent", component | {"TrialName": trial})
         except ApiError as failure:  # the end was reported twice, or the trial was deleted
-            log.warning("%s: its trial component: %s", arn, failure)
+            log.warning(
+                "%s: its trial component was not created or not associated: %s", arn, failure
+            )
 
     def _ensure(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:
+        """Create the resource that ``names`` names, with the members ``more``, if it does not
+        exist.
+        """
         try:
             self._forward(f"Describe{kind}", names)
         except ApiError as failure:

@@ -107,7 +107,7 @@ def updates_stack(body: bytes) -> bool:
 
 
 def update_stack_roles(form: Mapping[str, str]) -> None:
-    """Set the roles of the stack that a request updated to what its template says now.
+    """Set the roles of the stack that a request updated to those in its current template.
 
     The stack is in the account and region of the current thread.
     """

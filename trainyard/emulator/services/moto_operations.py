@@ -83,17 +83,21 @@ def _list_service_names() -> frozenset[str]:
 
 
 def _refuse_stack(operation: str, request: Request) -> tuple[str, str] | None:
-    """Refuse a stack with a type that moto would create outside the emulator's own services."""
+    """Return (operation, what it would need) for a stack with a type that moto would create outside
+    the emulator's own services; else None.
+    """
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
     resources = {kind for kind in types if kind.count("::") == 2}  # others: types of parameters
     if foreign := sorted(kind for kind in resources if not STACK_RESOURCES.fullmatch(kind)):
-        services = f"{', '.join(foreign)} created where they belong: use their own services"
+        services = (
+            f"{', '.join(foreign)} in the emulator's own services: create them there directly"
+        )
         return operation, services
     return None
 
 
 def _refuse_message(operation: str, request: Request) -> tuple[str, str] | None:
-    """Refuse a message that would not be delivered."""
+    """Return (operation, what it would need) for a message that is not delivered; else None."""
     protocol = request.form.get("Protocol", "sqs")
     if operation == "Subscribe" and protocol != "sqs":
         return operation, f"a service that delivers by {protocol}; queues (sqs) do get messages"

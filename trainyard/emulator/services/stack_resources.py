@@ -175,7 +175,9 @@ class StackPackageGroup(CloudFormationModel):
     ) -> "StackPackageGroup":
         properties = _read_properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
         if policy := properties.pop("ModelPackageGroupPolicy", None):
-            raise ValidationError(message=f"{resource_name}: a policy ({policy}) is not kept here")
+            raise ValidationError(
+                message=f"{resource_name}: ModelPackageGroupPolicy {policy} is not supported here"
+            )
         properties["ModelPackageGroupName"] = resource_name
         answer = _call_sagemaker("CreateModelPackageGroup", properties, resource_name)
         return cls(resource_name, answer["ModelPackageGroupArn"])
@@ -197,9 +199,11 @@ class StackPackageGroup(CloudFormationModel):
         for member in cls.PROPERTY_NAMES - {"Tags"}:
             if properties.get(member) != description.get(member):
                 problem = (
-                    f"{member} changes, so CloudFormation replaces the group with its packages"
+                    f"{member} changes, so CloudFormation would replace the group with its packages"
                 )
-                raise ValidationError(message=f"{group.name}: {problem}: not done here")
+                raise ValidationError(
+                    message=f"{group.name}: {problem}, which is not supported here"
+                )
         _tag(group, properties.get("Tags", []))
         return group
 

@@ -2,7 +2,7 @@
 
 To add a type, add a :class:`StepType` to the module of its family, or to a new module: all of them
 in the modules of this package are in the table. The sources are the SDK's classes (3.27),
-botocore's model and the developer guide; an entry names its source if only one has the fact.
+botocore's model and the developer guide; an entry names its source if only one states the fact.
 """
 
 import importlib

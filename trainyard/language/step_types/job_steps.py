@@ -189,7 +189,7 @@ TUNING = StepType(
     is_retried=True,
     metadata="TuningJob",
 )
-"""It has no role and job: those of its jobs are in the training definitions."""
+"""It has no role or job of its own: those of its training jobs are in the training definitions."""
 
 AUTOML = StepType(
     name="AutoML",

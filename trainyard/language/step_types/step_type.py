@@ -89,7 +89,7 @@ class RefusedMember:
     """Path of the structure that has the member, as in :class:`Choice`."""
 
     instead: str = ""
-    """What has the same effect; empty if nothing has."""
+    """Replacement with the same effect; empty if there is none."""
 
     source: str
 
@@ -114,7 +114,7 @@ class StepType:
     properties."""
 
     listing: str | None = None
-    """Second such shape, whose members are also properties."""
+    """Shape in botocore's model of a listing of its jobs, whose members are also properties."""
 
     variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Mapping of a member of Arguments to the (request, describe) of steps that have it."""

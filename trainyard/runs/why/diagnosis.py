@@ -132,7 +132,7 @@ class Clue:
 
     line: Line
     level: Level
-    """What the line proves (see ``Signature.level``), which decides its place in the order."""
+    """What the line proves (see ``Signature.level``), which decides its position in the order."""
 
     origin: tuple[Signature, re.Match[str]] | LoggedException
     """The signature that it matches, with the match; or else the exception that it reports."""
@@ -160,7 +160,7 @@ class Clue:
 def find_clues(lines: Sequence[Line]) -> list[Clue]:
     """Return the clues in the lines, in the order of the lines.
 
-    Lines after which their machine continued to work for long are left out.
+    Lines after which their machine continued to work for a long time are left out.
     """
     fatal = _find_final_lines(lines)
     every = _add_places([*read_exceptions(lines)])
@@ -610,6 +610,7 @@ def _add_version_suspicion(
 
 
 def _describe_exception(exception: LoggedException) -> str:
+    """Return a sentence that says which process raised the exception, where, and its message."""
     process = "the program" if exception.rank is None else f"rank {exception.rank}"
     host = f" on {exception.line.host}" if exception.line.host else ""
     place = f" at {exception.place}" if exception.place else ""

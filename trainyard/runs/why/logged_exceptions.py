@@ -54,7 +54,7 @@ class Line:
     """Milliseconds since 1970; 0 if unknown."""
 
     text: str
-    """Text without terminal colour codes, cut after ``LONGEST`` characters."""
+    """Text without terminal colour codes, truncated to ``LONGEST`` characters."""
 
     event: str = ""
     """ID of the log event that contains the line; empty if there is none."""
@@ -95,7 +95,7 @@ class Line:
 
 
 def make_line(host: str, timestamp: int, text: str, event: str = "") -> Line:
-    """Create a ``Line``: cut the text at ``LONGEST``, and remove colours and docker's prefix."""
+    """Create a ``Line``: truncate the text to ``LONGEST``, remove colours and docker's prefix."""
     return Line(host, timestamp, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip(), event)
 
 
@@ -259,7 +259,7 @@ class LoggedException:
 
     @property
     def is_cut(self) -> bool:
-        """True if the log was cut before the message, and the exception's kind is too generic to
+        """True if the log ends before the message, and the exception's kind is too generic to
         say what failed.
         """
         is_bare = self.kind in {*_GENERIC, "RuntimeError", "OSError", "Error"}
@@ -284,8 +284,8 @@ class LoggedException:
     def is_of_a_launcher(self) -> bool:
         """True if the exception reports that another process failed.
 
-        So do the exception classes of launchers, messages about the end of another process, and an
-        ``Exception`` without a message: torch.multiprocessing.spawn raises one.
+        These are the exception classes of launchers, messages about the end of another process, and
+        an ``Exception`` without a message: torch.multiprocessing.spawn raises one.
         """
         is_bare = self.kind == "Exception" and not self.message
         is_named = self.kind.rpartition(".")[2] in _LAUNCHERS

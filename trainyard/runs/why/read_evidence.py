@@ -37,7 +37,7 @@ def find_causes(execution: Execution) -> list[Cause]:
     """Return the cause of each failed step of the execution, in the order of its steps.
 
     Raises:
-        ServiceError: AWS cannot be reached, or does not let its logs be read.
+        ServiceError: AWS cannot be reached, or denies access to the logs.
     """
     return [find_cause(execution, step) for step in execution.steps() if step.status == "Failed"]
 
@@ -46,7 +46,7 @@ def find_cause(execution: Execution, step: Step) -> Cause:
     """Return the cause of the step's failure.
 
     Raises:
-        ServiceError: AWS cannot be reached, or does not let its logs be read.
+        ServiceError: AWS cannot be reached, or denies access to the logs.
     """
     if "Fail" in step.metadata and (conditions := explain_conditions(execution, step)):
         message = step.reason or "a Fail step without a message"
@@ -80,7 +80,7 @@ def find_cause(execution: Execution, step: Step) -> Cause:
 
 
 # The conditions that led to a Fail step: what was compared, where the value is stored, and what was
-# demanded.
+# required.
 #
 # The service keeps a condition's outcome but not the values that it compared: they are read again.
 
@@ -115,11 +115,12 @@ def explain_conditions(execution: Execution, step: Step) -> tuple[str, ...]:
 
 
 def _make_run_values(execution: Execution, document: Mapping[str, Any]) -> RunValues:
-    """Return what resolves the definition's expressions to the values of this execution."""
+    """Return the scope that resolves the definition's expressions to this execution's values."""
     region = execution.arn.split(":")[3]
     sagemaker, s3 = create_client("sagemaker", region), create_client("s3", region)
 
     def read(uri: str) -> bytes:
+        """Return an object's content; raise ServiceError if it is larger than ``LARGEST``."""
         with service_errors(f"reading {uri}"):
             content = read_object(s3, uri)[1]
         if len(content) > LARGEST:
@@ -162,7 +163,7 @@ def _is_condition_true(condition: dict[str, Any], scope: RunValues) -> bool:
 
 
 def describe_condition(condition: Mapping[str, Any], scope: RunValues) -> str:
-    """Describe what a condition compares and demands, with the values of an execution."""
+    """Describe what a condition compares and requires, with the values of an execution."""
     kind = condition.get("Type")
     if kind == "Not":
         return f"not ({describe_condition(condition['Condition'], scope)})"

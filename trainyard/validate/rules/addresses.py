@@ -57,7 +57,7 @@ def stray_white_space(document: Document) -> Iterator[Violation]:
             path.endswith(_list_suffixes(S3_FIELDS)),
         )
         if (image and re.search(r"\s", text)) or (location and text != text.strip()):
-            yield Violation(step=step, path=path, problem=f"{text!r} holds white space")
+            yield Violation(step=step, path=path, problem=f"{text!r} contains white space")
 
 
 def _list_suffixes(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _list_suffixes(names: tuple[str, ...]) -> tuple[str, ...]:
 @rule(
     "error",
     select=select_steps,
-    reason="the message that the step waits for an answer to is never sent",
+    reason="the message whose answer the step waits for is never sent",
     fix="write the queue's URL: https://sqs.<region>.amazonaws.com/<account>/<queue>",
     source="developer guide, pipelines Callback step; SQS developer guide, queue URLs",
 )

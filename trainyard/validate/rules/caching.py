@@ -38,7 +38,7 @@ def never_hits_the_cache(step: Step) -> Iterator[Violation]:
             name = text.removeprefix("Execution.")
             if text_path.endswith(f".{GET}") and name in EVER_NEW and name != text:
                 yield Violation(
-                    step=step, path=text_path.removesuffix(f".{GET}"), problem=f"holds {text}"
+                    step=step, path=text_path.removesuffix(f".{GET}"), problem=f"contains {text}"
                 )
 
 
@@ -53,14 +53,14 @@ def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
     for path, value in _iter_key_arguments(step):
         for text_path, text in iter_strings(value, path):
             if match := TIMESTAMP.search(text):
-                problem = f"{text!r} holds the time {match[0]}"
+                problem = f"{text!r} contains the time {match[0]}"
                 yield Violation(step=step, path=text_path, problem=problem)
 
 
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="a run that continues a lost one's work does not find its checkpoints",
+    reason="a run that continues an interrupted one does not find its checkpoints",
     fix="name the prefix by what the weights depend on, not by the run",
     source="developer guide, model-checkpoints: the same checkpoint_s3_uri resumes; #1040",
 )
@@ -73,4 +73,4 @@ def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
     names = [text.removeprefix("Execution.") for _, text in iter_strings(job.read_raw(field))]
     for name in EVER_NEW:
         if name in names:
-            yield job.make_violation(field, f"holds Execution.{name}")
+            yield job.make_violation(field, f"contains Execution.{name}")

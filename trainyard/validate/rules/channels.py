@@ -119,8 +119,8 @@ def _iter_folders(job: Job) -> Iterator[tuple[str, str]]:
 @rule(
     "error",
     select=select_processing_jobs,
-    reason="the service refuses the job; of two inputs, without a word",
-    fix="give each input a folder of its own",
+    reason="the service refuses the job; for two inputs, without an error message",
+    fix="give each input its own folder",
     source="#4939",
 )
 def inputs_share_a_folder(job: Job) -> Iterator[Violation]:
@@ -137,7 +137,7 @@ def inputs_share_a_folder(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_processing_jobs,
-    reason="the service refuses the job: it moves files from and to there only",
+    reason="the service refuses the job: it copies files only to and from that folder",
     fix=f"choose a folder under {ROOT}/",
     source="developer guide, byoc-input-and-output: the path must begin with it",
 )
@@ -177,8 +177,8 @@ def file_system_without_vpc(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_training_jobs,
-    reason="the path does not exist on the file system: the mount fails after the machines are "
-    "there",
+    reason="the path does not exist on the file system: the mount fails after the machines have "
+    "started",
     fix="write /<mount name>/<folder>; aws fsx describe-file-systems shows the mount name",
     source=f"{GUIDE}: the path starts with MountName; on EFS, with /",
 )
@@ -193,13 +193,13 @@ def fsx_directory(job: Job) -> Iterator[Violation]:
             start = "the mount name" if lustre else "/, the root of the file system"
             fix = None if lustre else "write /<folder>"
             field = f"{path}.DirectoryPath"
-            yield job.make_violation(field, f"{directory!r} is not a path from {start}", fix)
+            yield job.make_violation(field, f"{directory!r} is not a path below {start}", fix)
 
 
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="the file system is in one availability zone: nodes elsewhere pay for the traffic",
+    reason="the file system is in one availability zone: traffic to nodes elsewhere is charged",
     fix="name only the file system's subnet",
     source=f"{GUIDE}: specify a VPC subnet which maps to this Availability Zone",
 )

@@ -14,7 +14,7 @@ from trainyard.validate.rules.job_view import Job, join_member, select_training_
 from trainyard.validate.rules.rule import Violation, rule
 
 SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
-REASON = "the shell that sources sm_training.env stops: the job dies before the training starts"
+REASON = "the shell that sources sm_training.env stops: the job fails before the training starts"
 DISTRIBUTION_KEYS = (
     "sagemaker_torch_distributed_enabled",
     "sagemaker_mpi_enabled",
@@ -37,7 +37,7 @@ def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
         if job.has_drivers and name and not re.fullmatch(r"\w+", name, re.ASCII):
             field = f"InputDataConfig[{index}].ChannelName"
             yield job.make_violation(
-                field, f"SM_CHANNEL_{name.upper()} is not a name of a variable"
+                field, f"SM_CHANNEL_{name.upper()} is not a valid variable name"
             )
 
 
@@ -52,7 +52,7 @@ def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
     for name in job.hyperparameters:
         if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
             field = join_member(job.hyperparameters_at, name)
-            yield job.make_violation(field, f"SM_HP_{name.upper()} is not a name of a variable")
+            yield job.make_violation(field, f"SM_HP_{name.upper()} is not a valid variable name")
 
 
 @rule(
@@ -65,15 +65,15 @@ def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
 def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     for name, value in job.hyperparameters.items():
         if job.has_drivers and "'" in (to_known_text(value) or ""):
-            problem = f"{value!r} holds a single quote"
+            problem = f"{value!r} contains a single quote"
             yield job.make_violation(join_member(job.hyperparameters_at, name), problem)
 
 
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="the tuning API has no entry point: sm_train.sh never runs, so one process a node "
-    "trains, each on its own",
+    reason="the tuning API has no entry point: sm_train.sh never runs, so one process per node "
+    "trains, independently of the others",
     fix="use a training step for each setting, or an image whose own entry point starts the ranks",
     source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )

@@ -121,7 +121,7 @@ def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
     "error",
     select=select_container_jobs,
     reason="CUDA finds no device on Trainium, and Neuron finds none on a GPU instance",
-    fix="take an image of the accelerator's own kind (pytorch-training-neuronx for Trainium)",
+    fix="use an image for this kind of accelerator (pytorch-training-neuronx for Trainium)",
     source="deep-learning-containers, available_images.md: Neuron containers have their own images",
 )
 def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
@@ -135,20 +135,20 @@ def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
     "error",
     select=get_document,
     reason="a job uses images, keys and functions of its own region: the service refuses the step",
-    fix="take all of them from the region that the pipeline is in",
-    source="developer guide, S3 data source and KMS: the same region as the job; for images the "
-    "guide has it of Studio's only, for jobs it is from memory",
+    fix="use those of the region that the pipeline is in",
+    source="developer guide, S3 data source and KMS: the same region as the job; for images, the "
+    "guide says so only for Studio, for jobs it is from memory",
 )
 def regions_differ(document: Document) -> Iterator[Violation]:
     regions = list(_iter_regions(document))
     images = Counter(region for *_, region, is_image in regions if is_image)
     if not images:
         return
-    # A definition does not say its region: that of most images is assumed to be the region.
+    # A definition does not contain its region: it is assumed to be that of most images.
     usual = images.most_common(1)[0][0]
     for step, path, region, _ in regions:
         if region != usual:
-            problem = f"is of region {region}, the images are of {usual}"
+            problem = f"is in region {region}, the images are in {usual}"
             yield Violation(step=step, path=path, problem=problem)
 
 
@@ -167,7 +167,7 @@ def _iter_regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
 @rule(
     "error",
     select=select_container_jobs,
-    reason="the account holds no such repository in that region: the image cannot be pulled",
+    reason="the account has no such repository in that region: the image cannot be pulled",
     fix="name the registry of the region",
     source="SDK 3.27, sagemaker/core/image_uri_config/pytorch.json",
 )

@@ -96,6 +96,7 @@ class Job:
 
     @property
     def instances(self) -> int | None:
+        """Number of instances; None if it is not known before the run."""
         count = self.read_number(self.build_resource_path("InstanceCount"))
         return None if count is None else int(count)
 
@@ -123,6 +124,7 @@ class Job:
 
     @property
     def hyperparameters_at(self) -> str:
+        """Path of the hyperparameters; of a tuning step, that of those that are not tuned."""
         return "StaticHyperParameters" if self.step.type == "Tuning" else "HyperParameters"
 
     @property

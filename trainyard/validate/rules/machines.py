@@ -31,7 +31,7 @@ def instance_groups_beside_a_type(job: Job) -> Iterator[Violation]:
         if job.read_raw(job.build_resource_path(name))
     ]
     if job.read_raw(GROUPS) and fields:
-        yield job.make_violation(GROUPS, f"stands beside {' and '.join(fields)}")
+        yield job.make_violation(GROUPS, f"is used together with {' and '.join(fields)}")
 
 
 @rule(
@@ -65,7 +65,7 @@ def unknown_instance_group(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_training_jobs,
-    reason="NCCL refuses a GPU that two ranks share: the training dies as it starts",
+    reason="NCCL refuses a GPU that two ranks share: the training fails when it starts",
     fix="start as many processes per node as it has GPUs (the default)",
     source="NCCL 'Duplicate GPU detected' (src/init.cc), from memory",
 )
@@ -96,7 +96,7 @@ def idle_gpus(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_processing_jobs,
-    reason="each instance gets all of the data and does the same work again",
+    reason="each instance gets all data and does the same work",
     fix="distribute one input with ShardedByS3Key, or use one instance",
     source="API reference, ProcessingS3Input.S3DataDistributionType",
 )

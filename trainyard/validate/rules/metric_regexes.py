@@ -10,8 +10,8 @@ GUIDE = "developer guide, define-train-metrics"
 
 
 def _iter_expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
-    """Iterate over the metrics: (path, name and text for messages, the compiled expression, or the
-    reason why it is invalid).
+    """Iterate over the metrics: (path; name and expression for messages; compiled expression, or
+    the reason why it is invalid).
     """
     for index, metric in job.iter_items("AlgorithmSpecification.MetricDefinitions"):
         text = to_known_text(job.document.resolve_value(metric.get("Regex")))
@@ -29,7 +29,7 @@ def _iter_expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
     "error",
     select=select_training_jobs,
     reason="the metric is never read, or the service refuses the job",
-    fix="mend the expression; literal brackets and the like need a backslash",
+    fix="correct the expression; special characters such as brackets need a backslash",
     source=GUIDE,
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:

@@ -47,14 +47,14 @@ def efa_unknown_to_driver(job: Job) -> Iterator[Violation]:
         settings = "FI_PROVIDER=efa"
         if machine.name.startswith(RDMA_FAMILIES):
             settings += ", FI_EFA_USE_DEVICE_RDMA=1 and RDMAV_FORK_SAFE=1"
-        problem = f"{machine.name} has EFA, which the SDK's drivers do not know of"
+        problem = f"{machine.name} has EFA, but is not in the list of the SDK's drivers"
         yield job.make_violation("Environment", problem, f"set {settings} in the job's environment")
 
 
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="EFA works within one availability zone: the nodes may not reach each other by it",
+    reason="EFA works within one availability zone: the nodes may not reach each other through it",
     fix="name one subnet",
     source="EC2 and ParallelCluster user guides: EFA isn't supported over availability zones",
 )

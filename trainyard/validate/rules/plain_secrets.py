@@ -12,7 +12,7 @@ from trainyard.validate.rules.rule import Violation, get_document, rule
 @rule(
     "warning",
     select=get_document,
-    reason="everyone who may describe the pipeline or the job reads it",
+    reason="everyone who may describe the pipeline or the job can read it",
     fix="keep it in Secrets Manager, and read it in the job by its ARN",
     source="API reference, CreateTrainingJob: no security-sensitive information in Environment",
 )

@@ -1,6 +1,6 @@
-"""Check RetryPolicies: do they have an effect, and does it come in time?
+"""Check RetryPolicies: do they have an effect, and are their intervals sensible?
 
-What the service refuses in them, the shape of a step says (step_request_checks).
+What the service refuses in them is checked by the shape of a step (``step_request_checks``).
 """
 
 from collections.abc import Iterator
@@ -41,8 +41,8 @@ def retry_without_effect(step: Step) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_steps,
-    reason="each attempt follows sooner than the last, when it should wait longer for what is "
-    "missing",
+    reason="each attempt follows sooner than the last, although it should wait longer for the "
+    "missing resource",
     fix="set BackoffRate to 1 or more; 2 is the default",
     source=f"{GUIDE}: BackoffRate, by which the interval increases",
 )
@@ -57,7 +57,7 @@ def retries_ever_sooner(step: Step) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_steps,
-    reason="an attempt that fails for lack of capacity at once uses up the others within seconds",
+    reason="if capacity is lacking, the attempts fail at once and are used up within seconds",
     fix="set IntervalSeconds to 60 or more",
     source=f"{GUIDE}: IntervalSeconds is 1 by default",
 )

@@ -74,14 +74,17 @@ def rule(
 ) -> Callable[[Callable[[Any], Iterator[Violation]]], Rule]:
     """Decorate a function to register it as a rule.
 
-    ``select`` lists things of the document, such as its steps or jobs. The function is called with
-    each of them, and yields the violations in it. Its name with hyphens is the name of the rule.
+    ``select`` returns what the rule checks in a document, such as its steps or jobs. The function
+    is called with each item, and yields the violations in it. Its name with hyphens is the name of
+    the rule.
 
     Raises:
         ValueError: another rule has that name.
     """
 
     def make(find_violations: Callable[[Any], Iterator[Violation]]) -> Rule:
+        """Register the decorated function as a rule; return the rule."""
+
         def check(document: Document) -> Iterator[Violation]:
             for thing in select(document):
                 yield from find_violations(thing)

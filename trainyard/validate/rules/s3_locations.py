@@ -58,8 +58,8 @@ def _iter_locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _find_constant_beginning(value: Any) -> tuple[str, bool] | None:
-    """Return the constant beginning of ``value`` and whether it is the whole; None if there is
-    none.
+    """Return the constant beginning of ``value`` and whether it is the entire value; None if there
+    is none.
     """
     if not (isinstance(value, dict) and isinstance(value.get(JOIN), dict)):
         return (value, True) if isinstance(value, str) else None
@@ -127,7 +127,7 @@ def _iter_outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
     "warning",
     select=get_document,
     reason="the later of the two overwrites the earlier, or both mix",
-    fix="give each output a prefix of its own",
+    fix="give each output its own prefix",
     source="S3 has one object per key; SageMaker uploads without checking",
 )
 def outputs_collide(document: Document) -> Iterator[Violation]:
@@ -137,9 +137,9 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
         # One finding for each output is enough, so it is compared with the first writer only.
         for other in others[:1]:
             if other is job.step:
-                yield job.make_violation(field, "another output of the step goes to the same place")
+                yield job.make_violation(field, "another output of the step has the same location")
             elif not _are_exclusive(other, job.step):
-                yield job.make_violation(field, f"step {other.name} writes to the same place")
+                yield job.make_violation(field, f"step {other.name} writes to the same location")
         others.append(job.step)
 
 
@@ -186,9 +186,9 @@ def _format_location(document: Document, value: Any) -> str:
     "warning",
     select=get_document,
     reason="the location is a prefix of keys, not a folder: the job gets the other's objects, too",
-    fix="end it with a slash; of a step's output with Join(on='', values=[the output, '/'])",
+    fix="end it with a slash; for a step's output use Join(on='', values=[the output, '/'])",
     source="API reference, S3DataSource.S3DataType: all objects that match the specified key name "
-    "prefix; #3557 #3612 #87; of checkpoints syne-tune#363",
+    "prefix; #3557 #3612 #87; for checkpoints syne-tune#363",
 )
 def prefix_of_another_location(document: Document) -> Iterator[Violation]:
     inputs = list(_iter_inputs(document))
@@ -200,7 +200,9 @@ def prefix_of_another_location(document: Document) -> Iterator[Violation]:
             if prefix.endswith("/") or not prefix or not other.startswith(prefix):
                 continue
             if other.removeprefix(prefix)[:1] not in ("", "/"):
-                yield job.make_violation(field, f"{prefix} also means {other}, of step {step.name}")
+                yield job.make_violation(
+                    field, f"{prefix} also matches {other} of step {step.name}"
+                )
 
 
 def _iter_model_outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
@@ -222,7 +224,8 @@ def _are_exclusive(step: Step, other: Step) -> bool:
 @rule(
     "warning",
     select=get_document,
-    reason="each run overwrites what the last one wrote there, also what a cached step still names",
+    reason="each run overwrites the last one's files there, even those that a cached step refers "
+    "to",
     fix="put Execution.PipelineExecutionId into the prefix",
     source="developer guide, pipelines-caching: a hit hands on the earlier run's locations",
 )
@@ -239,7 +242,7 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
 @rule(
     "warning",
     select=get_document,
-    reason="nothing orders the two: the step reads what an earlier run left there, or finds "
+    reason="the two steps have no order: the step reads what an earlier run left there, or finds "
     "nothing",
     fix="refer to the other step's output (Steps.<name>…S3Uri), or name that step in DependsOn",
     source="developer guide, Pipelines overview: references and DependsOn are the order",
@@ -270,8 +273,8 @@ def _reads_output(place: str, job: Job, address: str) -> bool:
     """Return whether reading the prefix ``place`` reads what the job writes under ``address``."""
     if f"{address}/".startswith(f"{place}/"):
         return True
-    # A training job writes under its address in a folder with its own name, which ``place`` cannot
-    # be known to name.
+    # A training job writes under its address in a folder with its own name; whether ``place`` is
+    # in that folder cannot be known.
     return job.kind != "training" and f"{place}/".startswith(f"{address}/")
 
 
@@ -314,7 +317,7 @@ def key_for_local_disks(job: Job) -> Iterator[Violation]:
     "error",
     select=select_processing_jobs,
     reason="the service refuses the job",
-    fix="ask for no more than the disks hold, or choose a larger instance type",
+    fix="request no more than the disks' size, or choose a larger instance type",
     source="API reference, ProcessingClusterConfig.VolumeSizeInGB",
 )
 def volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
@@ -324,8 +327,8 @@ def volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="SageMaker provisions no volume there: the job has the disks, no more, and may run full",
-    fix="ask for no more than the disks hold, or choose a larger instance type",
+    reason="SageMaker provisions no volume there: the job has only the disks, which may fill up",
+    fix="request no more than the disks' size, or choose a larger instance type",
     source="API reference, ResourceConfig.VolumeSizeInGB",
 )
 def training_volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
@@ -345,7 +348,7 @@ def _check_volume_size(job: Job) -> Iterator[Violation]:
     "error",
     select=iter_jobs,
     reason="no EBS volume is larger: the service refuses the job",
-    fix=f"ask for at most {LARGEST_VOLUME} GB; use FastFile or more instances",
+    fix=f"request at most {LARGEST_VOLUME} GB; use FastFile or more instances",
     source="API reference, ProcessingVolumeSizeInGB; EBS user guide, gp2: 16 TiB",
 )
 def volume_too_large(job: Job) -> Iterator[Violation]:

@@ -31,7 +31,7 @@ STRATEGIES_GUIDE = "developer guide, automatic-model-tuning-how-it-works"
 def range_of_one_value(search_range: Range) -> Iterator[Violation]:
     if search_range.low is not None and search_range.low == search_range.high:
         yield search_range.job.make_violation(
-            f"{search_range.field}.MinValue", f"{search_range.name} is {search_range.low:g} only"
+            f"{search_range.field}.MinValue", f"{search_range.name} is only {search_range.low:g}"
         )
 
 
@@ -39,7 +39,7 @@ def range_of_one_value(search_range: Range) -> Iterator[Violation]:
     "error",
     select=iter_ranges,
     reason=REFUSAL,
-    fix="give finite numbers as text, whole ones in IntegerParameterRanges",
+    fix="give finite numbers as text, integers in IntegerParameterRanges",
     source=RANGES_GUIDE,
 )
 def bound_that_is_no_number(search_range: Range) -> Iterator[Violation]:
@@ -94,7 +94,7 @@ def category_twice(search_range: Range) -> Iterator[Violation]:
     "error",
     select=iter_ranges,
     reason=f"{REFUSAL}: strategy Grid takes categories only",
-    fix="list the values in CategoricalParameterRanges, or take Random or Bayesian",
+    fix="list the values in CategoricalParameterRanges, or use Random or Bayesian",
     source=STRATEGIES_GUIDE,
 )
 def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
@@ -118,7 +118,7 @@ def _read_tuning_config(job: Job) -> Mapping[str, Any]:
 @rule(
     "error",
     select=select_tuned_trainings,
-    reason=f"{REFUSAL}: Hyperband does not know how far a job may go",
+    reason=f"{REFUSAL}: Hyperband does not know how long a job may train",
     fix=f"set HyperbandStrategyConfig.MaxResource, or one of {', '.join(EPOCHS)}",
     source="API reference, HyperbandStrategyConfig.MaxResource",
 )

@@ -24,7 +24,7 @@ RUNTIME, WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxW
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="after each interruption the training begins again from nothing, and may never end",
+    reason="after each interruption the training starts from the beginning, and may never end",
     fix="set CheckpointConfig.S3Uri, and write checkpoints to /opt/ml/checkpoints",
     source="developer guide, model-managed-spot-training; #1040 #3062",
 )
@@ -49,7 +49,7 @@ def spot_without_max_wait(job: Job) -> Iterator[Violation]:
     "error",
     select=select_training_jobs,
     reason="the service refuses the job",
-    fix="raise MaxWaitTimeInSeconds: it holds the waiting for capacity and the running",
+    fix="raise MaxWaitTimeInSeconds: it includes both the wait for capacity and the run time",
     source="API reference, StoppingCondition.MaxWaitTimeInSeconds",
 )
 def max_wait_below_max_runtime(job: Job) -> Iterator[Violation]:
@@ -68,7 +68,7 @@ def max_wait_below_max_runtime(job: Job) -> Iterator[Violation]:
 )
 def max_wait_without_spot(job: Job) -> Iterator[Violation]:
     if job.get("EnableManagedSpotTraining") in (None, False) and job.read_raw(WAIT) is not None:
-        yield job.make_violation(WAIT, "is set, and the job is not for spot instances")
+        yield job.make_violation(WAIT, "is set, but the job does not use spot instances")
 
 
 @rule(
@@ -82,7 +82,7 @@ def warm_pool_of_spot(job: Job) -> Iterator[Violation]:
     field = "ResourceConfig.KeepAlivePeriodInSeconds"
     if job.spot and job.read_number(field):
         yield job.make_violation(
-            field, f"{job.read_number(field)} s, and the job is for spot instances"
+            field, f"{job.read_number(field)} s, but the job uses spot instances"
         )
 
 
@@ -90,7 +90,7 @@ def warm_pool_of_spot(job: Job) -> Iterator[Violation]:
     "error",
     select=select_training_jobs,
     reason="the service refuses the job",
-    fix=f"ask for at most {WARM_POOL} s; the next job of the same shape renews it",
+    fix=f"request at most {WARM_POOL} s; the next job with the same settings renews it",
     source="developer guide, train-warm-pools: at most 3600 seconds",
 )
 def warm_pool_too_long(job: Job) -> Iterator[Violation]:
@@ -102,7 +102,7 @@ def warm_pool_too_long(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     select=select_training_jobs,
-    reason="when the region has no such instances at that moment, the whole run fails",
+    reason="if the region has no such instances at that time, the entire run fails",
     fix=f"add a retry policy with {CAPACITY.name}, or use spot, which waits",
     source="developer guide, pipelines-retry-policy: InsufficientCapacityErrors",
 )
@@ -121,7 +121,7 @@ def capacity_not_awaited(job: Job) -> Iterator[Violation]:
     "error",
     select=select_training_jobs,
     reason="the service refuses the job",
-    fix="ask for at most 28 days, and go on from the checkpoint in another run",
+    fix="request at most 28 days, and continue from the checkpoint in another run",
     source="API reference, StoppingCondition.MaxRuntimeInSeconds",
 )
 def training_too_long(job: Job) -> Iterator[Violation]:
@@ -135,7 +135,7 @@ def training_too_long(job: Job) -> Iterator[Violation]:
     "warning",
     select=iter_jobs,
     reason="a new account has a quota of five days: the service refuses the job",
-    fix="have the quota raised before the run, or ask for less",
+    fix="have the quota raised before the run, or request less",
     source=f"{QUOTAS}: longest run time 432000 s",
 )
 def runtime_beyond_usual_quota(job: Job) -> Iterator[Violation]:
@@ -149,7 +149,7 @@ def runtime_beyond_usual_quota(job: Job) -> Iterator[Violation]:
     "warning",
     select=iter_jobs,
     reason="a new account may have 20 instances per job, fewer with GPUs: the service refuses it",
-    fix="have the quota raised before the run, or ask for fewer",
+    fix="have the quota raised before the run, or request fewer",
     source=f"{QUOTAS}: 20 instances for a training job",
 )
 def instances_beyond_usual_quota(job: Job) -> Iterator[Violation]:

@@ -21,7 +21,7 @@ def _list_tag_keys(job: Job) -> list[str]:
 @rule(
     "warning",
     select=get_document,
-    reason="their costs are not allocated, and a role that may only touch tagged jobs is refused",
+    reason="their costs are not allocated, and a role that may access only tagged jobs is refused",
     fix="tag the jobs (aws.tags in a recipe); the role needs sagemaker:AddTags",
     source="Billing user guide, cost allocation tags; "
     "aws-samples/sagemaker-custom-project-templates#41, aws-cdk#32294 #26012",
@@ -54,7 +54,7 @@ def uneven_tags(document: Document) -> Iterator[Violation]:
     "error",
     select=iter_jobs,
     reason="the service refuses the job",
-    fix="name no key that begins with aws:",
+    fix="use a key that does not begin with aws:",
     source="API reference, Tag; Tagging AWS resources: aws: is reserved",
 )
 def tag_key_refused(job: Job) -> Iterator[Violation]:

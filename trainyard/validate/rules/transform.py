@@ -20,7 +20,7 @@ def select_transform_jobs(document: Document) -> list[Job]:
     "error",
     select=select_transform_jobs,
     reason=REFUSAL,
-    fix=f"lower one of them, to {MOST_MEGABYTES} MB in all",
+    fix=f"lower one of them, so that their product is at most {MOST_MEGABYTES} MB",
     source="botocore: CreateTransformJobRequest.MaxPayloadInMB (documentation)",
 )
 def payload_too_large(job: Job) -> Iterator[Violation]:

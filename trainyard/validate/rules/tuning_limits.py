@@ -119,13 +119,13 @@ def more_parallel_than_jobs(job: Job) -> Iterator[Violation]:
     )
     if parallel is not None and most is not None and parallel > most:
         field = f"{CONFIG}.ResourceLimits.MaxParallelTrainingJobs"
-        yield job.make_violation(field, f"{parallel} at once, and {most} in all")
+        yield job.make_violation(field, f"{parallel} at once, but only {most} in total")
 
 
 @rule(
     "error",
     select=select_tuned_trainings,
-    reason="the tuning job has nothing to compare its training jobs by: it is refused, or fails",
+    reason="the tuning job cannot compare its training jobs: it is refused, or fails",
     fix="name a metric of MetricDefinitions, or define this one there",
     source="API reference, HyperParameterTuningJobObjective.MetricName",
 )
@@ -142,7 +142,7 @@ def objective_without_metric(job: Job) -> Iterator[Violation]:
         if name not in metric_names:
             choices = ", ".join(metric_names) or "nothing"
             yield Violation(
-                step=job.step, path=metric_path, problem=f"{name!r} is not defined; {choices} is"
+                step=job.step, path=metric_path, problem=f"{name!r} is not defined, only {choices}"
             )
 
 
@@ -195,11 +195,11 @@ def no_such_training_job(
         job_limit = job.read_number(f"{CONFIG}.ResourceLimits.MaxNumberOfTrainingJobs")
         most = MOST_SUMMARIES if job_limit is None else min(job_limit, MOST_SUMMARIES)
         if len(tokens) > 1 and isinstance(tokens[1], int) and tokens[1] >= most:
-            problem = f"[{tokens[1]}] of {job.step.name}, which keeps {most:g}"
+            problem = f"[{tokens[1]}] of {job.step.name}, which lists {most:g}"
             yield Violation(step=step, path=path, problem=problem)
 
 
-@rule("error", select=iter_ranges, reason=REFUSAL, fix="exchange the two", source=RANGES_GUIDE)
+@rule("error", select=iter_ranges, reason=REFUSAL, fix="swap the two", source=RANGES_GUIDE)
 def range_from_high_to_low(search_range: Range) -> Iterator[Violation]:
     if (
         search_range.low is not None
@@ -239,11 +239,11 @@ def scaling_outside_its_range(search_range: Range) -> Iterator[Violation]:
     "error",
     select=select_tuned_trainings,
     reason=f"{REFUSAL}: the name has two values",
-    fix="take it out of StaticHyperParameters, or out of the ranges",
+    fix="remove it from StaticHyperParameters, or from the ranges",
     source="API reference, HyperParameterTrainingJobDefinition.StaticHyperParameters",
 )
 def static_and_tuned(job: Job) -> Iterator[Violation]:
     names = {search_range.name for search_range in iter_searched_ranges(job)}
     for name in job.hyperparameters:
         if name in names:
-            yield job.make_violation(f"StaticHyperParameters['{name}']", f"{name} is tuned, too")
+            yield job.make_violation(f"StaticHyperParameters['{name}']", f"{name} is also tuned")

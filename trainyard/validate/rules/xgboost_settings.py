@@ -17,7 +17,7 @@ from trainyard.validate.rules.tuning_limits import Range, iter_objectives, iter_
 GUIDE = "developer guide, xgboost_hyperparameters"
 SOURCE = f"{GUIDE}; sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py"
 TUNING_SOURCE = "developer guide, xgboost-tuning"
-REASON = "the algorithm refuses its hyperparameters: the job fails when its machines have started"
+REASON = "the algorithm refuses its hyperparameters: the job fails after its machines have started"
 
 
 def select_xgboost_jobs(document: Document) -> list[Job]:
@@ -55,7 +55,7 @@ def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
         if name not in valid_names:
             problem = f"XGBoost has no hyperparameter {name!r}"
             yield job.make_violation(
-                field, problem, f"take it out; {suggest_nearest(name, valid_names)}"
+                field, problem, f"remove it; {suggest_nearest(name, valid_names)}"
             )
         elif (text := to_known_text(value)) is not None and (
             fault := hyperparameters.explain_fault(name, text, _find_xgboost_version(job))
@@ -80,7 +80,7 @@ def xgboost_without_rounds(job: Job) -> Iterator[Violation]:
     "error",
     select=select_xgboost_jobs,
     reason=REASON,
-    fix="change the one, or give the other",
+    fix="change one of them, or add the missing one",
     source=SOURCE,
 )
 def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
@@ -108,7 +108,7 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
     "error",
     select=select_xgboost_ranges,
     reason="the tuning job's training jobs fail where a value is drawn that the algorithm refuses",
-    fix="search within the hyperparameter's range, by the kind of range of its type",
+    fix="search within the hyperparameter's limits, with the kind of range that its type needs",
     source=f"{SOURCE}; {TUNING_SOURCE}",
 )
 def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
@@ -121,12 +121,12 @@ def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
         yield search_range.job.make_violation(
             f"{search_range.field}.Name",
             problem,
-            f"take it out; {suggest_nearest(name, valid_names)}",
+            f"remove it; {suggest_nearest(name, valid_names)}",
         )
     elif search_range.kind == "ContinuousParameterRanges" and hyperparameters.is_whole(name):
-        problem = f"{name} takes whole numbers"
+        problem = f"{name} must be an integer"
         yield search_range.job.make_violation(
-            search_range.field, problem, "search it by IntegerParameterRanges"
+            search_range.field, problem, "put it into IntegerParameterRanges"
         )
     else:
         for field, text in _iter_drawn_values(search_range):
@@ -137,7 +137,7 @@ def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_xgboost_jobs,
-    reason="the tuning job is refused, or finds no metric, or the worst of its training jobs",
+    reason="the tuning job is refused, finds no metric, or selects the worst of its training jobs",
     fix="choose a metric that the algorithm computes on the channel validation, and its own Type",
     source=TUNING_SOURCE,
 )
@@ -147,10 +147,10 @@ def xgboost_objective(job: Job) -> Iterator[Violation]:
     for metric_path, name, kind in iter_objectives(job):
         problem = ""
         if name not in directions:
-            problem = f"{name!r} is not one that XGBoost is tuned by; "
+            problem = f"{name!r} is not an objective for tuning XGBoost; "
             f"{suggest_nearest(name, [*directions])}"
         elif kind in ("Maximize", "Minimize") and kind != directions[name]:
-            problem = f"{name} is to be found by {directions[name]}, not {kind}"
+            problem = f"{name} needs the Type {directions[name]}, not {kind}"
         elif "validation" not in _map_channels(job):
             problem = f"{name} needs a channel validation"
         if problem:
@@ -160,7 +160,7 @@ def xgboost_objective(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     select=select_xgboost_jobs,
-    reason="the algorithm refuses its channels: the job fails when its machines have started",
+    reason="the algorithm refuses its channels: the job fails after its machines have started",
     fix="name the channels train and validation, with text/csv, text/libsvm, "
     "application/x-parquet or application/x-recordio-protobuf",
     source="sagemaker-xgboost-container, algorithm_mode/channel_validation.py",
@@ -176,7 +176,7 @@ def xgboost_channels(job: Job) -> Iterator[Violation]:
             )
         elif content_type and facts.format_of(content_type) is None:
             yield job.make_violation(
-                f"{field}.ContentType", f"{content_type!r} is not one that it reads"
+                f"{field}.ContentType", f"{content_type!r} is not a format that the algorithm reads"
             )
 
 

@@ -81,7 +81,7 @@ def test_a_loss_over_the_batch_is_said_in_our_words_unless_it_is_declared(tmp_pa
     tried = trial(fault, "pairs", tmp_path)
     first = next(one for verdict in check_rules(tried, HERE) for one in verdict.faults)
     assert first.observation.startswith("the loss of 8 samples is ")
-    assert "a sample's loss depends on those beside it, as with InfoNCE" in first.fix
+    assert "a sample's loss depends on the others in its micro-batch, as with InfoNCE" in first.fix
     type(tried.shared_workload).by_batch = True
     [rule] = [one for one in HERE if one.name == "loss is a sum"]
     assert list(rule.check(tried)) == []
@@ -111,5 +111,5 @@ def test_the_command_names_what_it_finds_and_ends_with_1(tmp_path, run_python):
     done = run_python("-m", "training.tools.try", name, *folders, "--only", "loss is a sum")
     assert done.returncode == 1
     assert "✗ loss is a sum" in done.stdout
-    assert "take reduction='sum'" in " ".join(done.stdout.split())
+    assert "use reduction='sum'" in " ".join(done.stdout.split())
     assert "mean/work.py" in "".join(done.stdout.split())

@@ -221,7 +221,7 @@ def test_what_cannot_be_tuned_is_refused_by_name(base, tmp_path, tuning, expecte
 
 def test_adapters_without_a_base_are_refused(base, tmp_path):
     said = failure(beginning(base, tmp_path / "ml"), {"tuning": json.dumps({"adapters": {}})})
-    assert "are for a model that is there" in said
+    assert "need an existing model" in said
 
 
 def test_frozen_weights_stay_as_they_begin_and_adapters_begin_with_the_loss_of_their_base(
@@ -247,7 +247,7 @@ def test_adapters_are_opened_with_their_own_base_only(base, alone, tmp_path, mon
     with pytest.raises(DataError, match="the adapters belong to base"):
         open_artifact(alone / "model", other)
     root = beginning(base, tmp_path / "ml", other)
-    assert "holds adapters alone; begin with their base" in failure(root, START)
+    assert "contains only adapters; start from their base" in failure(root, START)
 
 
 def test_evaluate_adds_them_to_the_base_and_scores_the_base_on_the_same_rows(base, alone, tmp_path):

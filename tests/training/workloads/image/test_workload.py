@@ -124,7 +124,7 @@ def test_labels_that_are_numbers_are_ordered_by_them():
     assert Classes.from_statistics(parts).names == ("0", "9", "10")
     assert Classes.from_statistics(parts).counts == (5, 3, 1)
     assert Classes.from_statistics([{"labels": {"b": 1, "10": 1}}]).names == ("10", "b")
-    with pytest.raises(TrainingError, match="have 1 labels .a.: there is nothing to tell apart"):
+    with pytest.raises(TrainingError, match="have 1 labels .a.: at least two are needed"):
         Classes.from_statistics([{"labels": {"a": 3}}])
 
 

@@ -120,7 +120,7 @@ def test_each_difference_from_the_base_is_named():
     assert hugging_face.list_differences(wrong, description) == [
         "workload.config.kv_heads is 4, the base has 2",
         "workload.config.tie_embeddings is False, the base has True",
-        "workload.config.context_length is 65, the base knows 64 positions",
+        "workload.config.context_length is 65, the base supports 64 positions",
     ]
 
 

@@ -384,7 +384,7 @@ additionalimagestores = ["{store}"]
                 file.write(bytes(1024))
         reason = train(aws, "full", own("pass"))["FailureReason"]
         assert reason.startswith("ClientError: CannotStartContainerError.")
-        assert "container engine keeps its containers is full: docker system prune" in reason
+        assert "container engine keeps its containers is full: run docker system prune" in reason
         until(lambda: not remains(aws.state), 10)
 
 

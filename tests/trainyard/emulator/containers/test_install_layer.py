@@ -76,8 +76,8 @@ def test_pip_says_at_once_what_it_cannot_have(aws: Cloud, way: str) -> None:
     assert not [line for line in aws.log("Training", f"lacks-{way}") if "Retrying" in line]
     assert done["FailureReason"] == (
         "AlgorithmError: No matching distribution found for no-such-package-of-ours==3; jobs have "
-        "no network here: install it for the interpreter that --python names, or let jobs out with "
-        "--internet, exit code: 1"
+        "no network here: install it for the interpreter that --python names, or give jobs network "
+        "access with --internet, exit code: 1"
     )
 
 

@@ -94,14 +94,14 @@ def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(t
 def test_without_namespaces_such_a_path_is_refused_at_once(tmp_path: Path, path: str, monkeypatch):
     monkeypatch.setenv(VARIABLE, "relocate")
     refuse(tmp_path / "state")
-    with pytest.raises(EmulatorError, match=f"{re.escape(path)}' holds a space or a wildcard"):
+    with pytest.raises(EmulatorError, match=f"{re.escape(path)}' contains a space or a wildcard"):
         refuse(tmp_path / path)
 
 
 @needs_namespaces
 def test_with_namespaces_only_an_interpreter_that_no_job_would_see_is_refused(tmp_path: Path):
     refuse(tmp_path / "a state")
-    with pytest.raises(EmulatorError, match="python3 lies in the state directory"):
+    with pytest.raises(EmulatorError, match="python3 is in the state directory"):
         refuse(tmp_path, tmp_path / "env/bin/python3")
 
 

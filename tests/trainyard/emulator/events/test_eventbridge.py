@@ -199,9 +199,9 @@ def test_a_disabled_rule_is_silent_and_one_with_targets_stays(bus: Bus) -> None:
 def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, target: str) -> None:
     arn = f"arn:aws:{target.replace('HERE', 'us-east-1:123456789012')}"
     bus.events.put_rule(Name="refused", EventPattern='{"source": ["x"]}')
-    with pytest.raises(ClientError, match="is not delivered to by this emulator"):
+    with pytest.raises(ClientError, match="is not supported by this emulator"):
         bus.events.put_targets(Rule="refused", Targets=[{"Id": "1", "Arn": arn}])
-    with pytest.raises(ClientError, match="is not delivered to by this emulator"):
+    with pytest.raises(ClientError, match="is not supported by this emulator"):
         schedule(bus.scheduler, "refused", "rate(1 day)", arn)
 
 

@@ -283,7 +283,7 @@ def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, within, capl
     s3.put_object(Bucket="bkt", Key="a", Body=b"")
     within("warn")
     s3.put_object(Bucket="bkt", Key="a", Body=b"")
-    assert "denied by IAM, and done: User: " in caplog.text
+    assert "denied by IAM, but done: User: " in caplog.text
     within("enforce")
     s3.get_object(Bucket="bkt", Key="a")
     with pytest.raises(ClientError) as denied:

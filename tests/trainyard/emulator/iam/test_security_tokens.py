@@ -104,7 +104,7 @@ WRONG = [
     ({"DurationSeconds": 7200}, "ValidationError", "1 hour session limit for roles assumed by ro"),
     ({"Policy": "{}"}, "MalformedPolicyDocument", "has no Statement"),
     ({"Policy": "x" * 2049}, "ValidationError", "at most 2048 characters"),
-    ({"PolicyArns": [{"arn": f"{OWN}:policy/none"}]}, "ValidationError", "policy/none is no poli"),
+    ({"PolicyArns": [{"arn": f"{OWN}:policy/none"}]}, "ValidationError", "policy/none is neither"),
     ({"PolicyArns": [{"arn": f"{OWN}:policy/{n:02}"} for n in range(11)]}, "ValidationError",
      "most 10"),
     ({"RoleSessionName": "a b"}, "ValidationError", "RoleSessionName 'a b'"),
@@ -158,7 +158,7 @@ def test_a_sessions_keys_end_with_it(account: Account, monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "time", lambda: clock() + 901)
     monkeypatch.setattr("trainyard.emulator.request_signatures.SKEW", 2000)
     code, said = error(sts.get_caller_identity)
-    assert code == "ExpiredToken" and "its DurationSeconds are over" in said
+    assert code == "ExpiredToken" and "its DurationSeconds have passed" in said
 
 
 @pytest.mark.parametrize("mode", ["enforce"], indirect=True)
@@ -211,7 +211,7 @@ def test_a_role_that_is_not_there_is_not_assumed(account: Account, mode: Mode) -
 )
 def test_credentials_that_would_not_be_true_are_refused(account, operation: str, members: dict):
     code, said = error(lambda: getattr(account.sts, operation)(**members))
-    assert code == "InvalidAction" and "here only AssumeRole makes credentials" in said
+    assert code == "InvalidAction" and "here only AssumeRole creates credentials" in said
 
 
 def signed(account: Account, form: dict[str, str]) -> requests.Response:

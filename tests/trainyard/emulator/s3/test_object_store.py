@@ -189,7 +189,7 @@ def test_an_index_that_has_lost_rows_stops_the_start_and_loses_nothing(
 def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Path):
     before = files(thirty)
     shutil.copy(tmp_path / "older.sqlite", thirty / "index.sqlite")
-    with pytest.raises(EmulatorError, match=r"not as the last stop left it.*remove .*index\.seal"):
+    with pytest.raises(EmulatorError, match=r"changed since the last stop.*remove .*index\.seal"):
         ObjectStore(thirty)
     unsealed(thirty)
     (thirty / "unknown").mkdir()
@@ -267,7 +267,7 @@ def test_a_damaged_index_stops_the_start_and_says_what_to_do(sound: Path, tmp_pa
     for _ in range(2):  # a refused start changes nothing
         with pytest.raises(EmulatorError) as refusal:
             ObjectStore(copy)
-        assert f"{copy / 'index.sqlite'} is not as the last stop left it" in str(refusal.value)
+        assert f"{copy / 'index.sqlite'} has changed since the last stop" in str(refusal.value)
         assert "restore it" in str(refusal.value)
     shutil.copy(sound / "index.sqlite", copy)
     store = ObjectStore(copy)

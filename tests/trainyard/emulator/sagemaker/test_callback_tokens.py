@@ -100,7 +100,7 @@ def test_an_unknown_queue_fails_the_step(aws: Cloud) -> None:
 def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.CaptureFixture) -> None:
     with taken_for_aws(aws):
         main(None)
-        assert capsys.readouterr().out == "no callback step waits\n"
+        assert capsys.readouterr().out == "no callback step is waiting\n"
         arns = [aws.start("asks") for _ in range(2)]
         tokens = {sent["pipelineExecutionArn"]: sent["token"] for sent in map(message, [aws] * 2)}
         until(lambda: all("Ask" in aws.steps(arn) for arn in arns))
@@ -111,7 +111,7 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
         assert all(f"{tokens[arn]}  Ask since" in listed and arn in listed for arn in arns)
         main(tokens[arns[0]], succeed=True, output=["who=a=b", "share=1"])
         main(tokens[arns[1]], fail="not today")
-        assert f"answered; {arns[1]} goes on" in capsys.readouterr().out
+        assert f"answered; {arns[1]} continues" in capsys.readouterr().out
         with pytest.raises(ServiceError, match="ResourceNotFound.*does not exist"):
             main("0123456789", fail="x")
     assert aws.ended(arns[0])["PipelineExecutionStatus"] == "Succeeded"

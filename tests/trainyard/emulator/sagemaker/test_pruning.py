@@ -159,7 +159,7 @@ def test_a_dry_run_removes_nothing_and_what_is_left_after_a_real_one_works(state
     before = content(state)
     status, said = prune(state, "--days", "30", "--dry-run")
     assert status == 0 and f"execution {numbers['old']}, 1 jobs" in said
-    assert "2 executions and single jobs with 2 objects would go" in said
+    assert "2 executions and single jobs with 2 objects would be removed" in said
     assert content(state) == before
     status, said = prune(state, "--days", "30")
     assert status == 0 and "with 2 objects removed" in said
@@ -238,7 +238,7 @@ def test_an_emulator_starts_within_bounds(state: Path, made):
     done = subprocess.run(
         [*command, "--", "true"], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
-    assert "that nothing needs removed" in done.stderr
+    assert "removed, which nothing needs" in done.stderr
     assert "more than --keep-gb 0, and all of it may be needed" in done.stderr
     assert not (state / "executions" / made[1]["old"]).exists()
     assert (state / "executions" / made[1]["cached"]).exists()

@@ -84,7 +84,9 @@ def _read_csv_rows(files: list[Path], has_weights: bool) -> Rows:
     tables = [_read_csv_table(path, separator) for path in files]
     widths = {table.shape[1] for table in tables}
     if len(widths) > 1:
-        raise UserError(f"Failed to load csv data: files of {sorted(widths)} columns")
+        raise UserError(
+            f"Failed to load csv data: the files differ in their columns: {sorted(widths)}"
+        )
     table = np.concatenate(tables)
     label, weight = table[:, 0], table[:, 1] if has_weights else None
     if np.isnan(label).any():

@@ -2,7 +2,7 @@
 
 Both the job and ``trainyard validate`` use these tables. Their source is
 sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py; the developer guide,
-xgboost_hyperparameters, documents most of it.
+xgboost_hyperparameters, documents most of them.
 """
 
 import ast
@@ -195,6 +195,7 @@ def validate(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> di
 
 
 def _parse(name: str, text: str, version: tuple[int, int]) -> Any:
+    """Return the value in its type. Raises UserError for an unknown name or an invalid text."""
     kinds: tuple[tuple[Mapping[str, Any], Callable[[str], Any]], ...] = (
         (_INTEGERS, int),
         (_FLOATS, float),
@@ -214,6 +215,7 @@ def _parse(name: str, text: str, version: tuple[int, int]) -> Any:
 
 
 def _check_range(name: str, value: Any) -> None:
+    """Raise UserError if the value is outside its range or is not one of its choices."""
     numbers = _INTEGERS | _FLOATS
     value_range: Range = Interval(numbers[name]) if name in numbers else _WORDS.get(name, ())
     if name in _OTHER:
@@ -229,6 +231,7 @@ def _check_range(name: str, value: Any) -> None:
 
 
 def _is_metric(name: str) -> bool:
+    """Return whether this is a metric. Raises UserError if its threshold (``error@t``) is bad."""
     if "@" not in name:
         return name in MAXIMIZED_METRICS or name in MINIMIZED_METRICS
     metric, _, threshold = (part.strip() for part in name.partition("@"))
@@ -254,6 +257,7 @@ _OTHER_RANGES: dict[str, Callable[[Any], bool]] = {
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
+    """Raise UserError if values are not allowed together, or if one lacks another it needs."""
     objective, method = values.get("objective", ""), values.get("tree_method")
     if objective in NEED_CLASSES and "num_class" not in values:
         raise UserError("Require input for parameter 'num_class' for multi-classification")
@@ -277,6 +281,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
 
 def _check_updater(updater: list[str], values: Mapping[str, Any]) -> None:
+    """Raise UserError if an updater does not fit the booster or the process type."""
     if values.get("booster") == "gblinear":
         if len(updater) != 1 or updater[0] not in _LINEAR:
             options = ", ".join(f"'{name}'" for name in _LINEAR)

@@ -59,6 +59,7 @@ class Job:
     version: tuple[int, int]
 
     def read_config(self, name: str) -> dict:
+        """Return the JSON file ``name`` of input/config; {} if it does not exist."""
         path = self.base / f"input/config/{name}.json"
         return json.loads(path.read_text()) if path.is_file() else {}
 
@@ -111,6 +112,7 @@ def _check_channels(channels: dict) -> None:
 def _train(
     job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix]
 ) -> xgboost.Booster:
+    """Return the trained model; continue from the newest checkpoint if there is one."""
     objective = values.get("objective", "reg:squarederror")
     metrics = _list_metrics(values)
     custom_metrics = [name for name in metrics if name in xgboost_metrics.CUSTOM]
@@ -161,7 +163,7 @@ def _convert_parameters(parameters: dict[str, Any], metrics: list[str]) -> dict[
     if "interaction_constraints" in parameters:
         parameters["interaction_constraints"] = json.dumps(parameters["interaction_constraints"])
     if parameters.get("tree_method") == "gpu_hist":
-        print_info("tree_method gpu_hist is hist here: there is no GPU")
+        print_info("tree_method gpu_hist is replaced by hist: there is no GPU")
         parameters["tree_method"] = "hist"
     if parameters.get("objective") == "reg:linear":
         parameters["objective"] = "reg:squarederror"  # the new name since 0.83
@@ -190,6 +192,7 @@ def _find_checkpoint(job: Job) -> tuple[str | None, int]:
 def _make_callbacks(
     job: Job, values: dict[str, Any], metrics: list[str], valid: bool, completed_rounds: int
 ) -> list[xgboost.callback.TrainingCallback]:
+    """Return the callbacks for logging, checkpoints, saving and early stopping."""
     callbacks: list[xgboost.callback.TrainingCallback] = [ScorePrinter(completed_rounds)]
     if folder := job.read_config("checkpointconfig").get("LocalPath"):
         callbacks.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
@@ -213,7 +216,7 @@ def _make_early_stopping(
     # round's model.
     if not old and not (metric and valid):
         print_info(
-            "early_stopping_rounds needs a validation channel and eval_metric: it has no effect"
+            "early_stopping_rounds has no effect: it needs a validation channel and eval_metric"
         )
         return []
     return [
@@ -239,6 +242,7 @@ class ScorePrinter(xgboost.callback.TrainingCallback):
         self._completed_rounds = completed_rounds
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Print the scores of the round that XGBoost has just finished; False continues."""
         line = f"[{epoch + self._completed_rounds}]"
         for data, scores in evals_log.items():
             line += "".join(f"#011{data}-{name}:{log[-1]:.5f}" for name, log in scores.items())
@@ -257,6 +261,7 @@ class ModelSaver(xgboost.callback.TrainingCallback):
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Save the model of the round that XGBoost has just finished; False continues."""
         self._save(model)
         return False
 
@@ -275,6 +280,7 @@ def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None
 
 
 def main() -> int:
+    """Run the job; return the exit status. After an error, write it to output/failure, too."""
     major, minor = sys.argv[1:]
     job = Job(Path(os.environ["SAGEMAKER_BASE_DIR"]), (int(major), int(minor)))
     try:

@@ -1,7 +1,8 @@
 """Metrics that AWS's container computes itself, because XGBoost does not have them.
 
-They are scikit-learn's (macro: the mean over the classes, without weights). ``algorithms.command``
-hides scikit-learn from XGBoost, so it is imported here, and only where one of these is asked for.
+They are scikit-learn's (macro: the mean over the classes, without weights). The command
+of ``algorithms.build_module_command`` hides scikit-learn from XGBoost, so it is imported here, and
+only if one of these metrics is requested.
 """
 
 import sys
@@ -32,7 +33,7 @@ CUSTOM = _SCORES.keys()
 
 
 def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, Any], list]:
-    """Return XGBoost's ``custom_metric``: predictions and a DMatrix to (name, value) pairs.
+    """Return a function for XGBoost's ``custom_metric``, which returns (name, value) pairs.
 
     Raises UserError if the job's interpreter lacks scikit-learn.
     """
@@ -43,6 +44,7 @@ def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, An
         raise UserError(f"metric {names[0]} needs scikit-learn: pip install scikit-learn") from None
 
     def evaluate(predictions: np.ndarray, matrix: Any) -> list[tuple[str, float]]:
+        """Return (name, value) of each metric; XGBoost calls this after each round."""
         truth = matrix.get_label()
         classes = _as_classes(predictions, objective)
         scores = []
@@ -56,8 +58,8 @@ def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, An
 
 
 def _as_classes(predictions: np.ndarray, objective: str) -> np.ndarray:
-    """Return the predicted classes; XGBoost gives what ``predict`` gives: classes, probabilities or
-    a raw score.
+    """Return the predicted classes; XGBoost passes what ``predict`` returns: classes, probabilities
+    or a raw score.
     """
     if predictions.ndim > 1:
         return predictions.argmax(axis=1)

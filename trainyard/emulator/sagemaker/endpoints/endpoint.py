@@ -29,8 +29,8 @@ from trainyard.emulator.sagemaker.jobs.job import JobServices
 # to a share of the requested instances.
 
 LIMITS = {"CanarySize": (0, 0.5), "LinearStepSize": (0.1, 0.5), "MaximumBatchSize": (0.05, 0.5)}
-"""Member of DeploymentConfig to its smallest and largest share of the instances, from botocore's
-documentation of each.
+"""Mapping of a member of DeploymentConfig to the (smallest, largest) share of the instances that it
+may request, from botocore's documentation of each.
 """
 
 
@@ -59,7 +59,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
     alarms = tuple(alarm["AlarmName"] for alarm in rollback.get("Alarms", []))
     if blue_green and rolling:
         raise make_validation_error(
-            "DeploymentConfig: BlueGreenUpdatePolicy or RollingUpdatePolicy, not both"
+            "DeploymentConfig: give either BlueGreenUpdatePolicy or RollingUpdatePolicy, not both"
         )
     if rolling:
         step = _compute_share(rolling, "MaximumBatchSize", instances)
@@ -75,8 +75,8 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
     bake = routing["WaitIntervalInSeconds"]
     if limit <= bake * len(shares) + termination:
         raise make_validation_error(
-            f"MaximumExecutionTimeoutInSeconds {limit} must be more than the waits: {len(shares)} "
-            f"times {bake} and {termination} s"
+            f"MaximumExecutionTimeoutInSeconds {limit} must exceed the waits: {len(shares)} "
+            f"× {bake} s + {termination} s"
         )
     return Deployment(shares, bake, termination, limit, alarms)
 
@@ -90,13 +90,13 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
         return _compute_steps(_compute_share(routing, "LinearStepSize", instances))
     if kind != "ALL_AT_ONCE":
         raise make_validation_error(
-            f"TrafficRoutingConfiguration.Type {kind!r}: ALL_AT_ONCE, CANARY or LINEAR"
+            f"TrafficRoutingConfiguration.Type {kind!r}: expected ALL_AT_ONCE, CANARY or LINEAR"
         )
     return (1.0,)
 
 
 def _compute_steps(step: float) -> tuple[float, ...]:
-    """Return the shares of a shift in equal steps. The last share is 1."""
+    """Return green's share after each of several equal steps. The last share is 1."""
     # 1e-9: rounding errors of the share must neither remove nor add a step.
     count = int(1 / step + 1e-9)
     shares = [step * number for number in range(1, count + 1)]
@@ -106,7 +106,7 @@ def _compute_steps(step: float) -> tuple[float, ...]:
 def _compute_share(config: dict, member: str, instances: int) -> float:
     """Return a member of the DeploymentConfig as a share of the instances.
 
-    Raises ``ValidationException`` if it is missing or outside of its LIMITS.
+    Raises ``ValidationException`` if it is missing or outside its LIMITS.
     """
     if member not in config:
         raise make_validation_error(f"DeploymentConfig: {member} is missing")
@@ -115,7 +115,7 @@ def _compute_share(config: dict, member: str, instances: int) -> float:
     least, most = LIMITS[member]
     if instances == 1 and kind == "INSTANCE_COUNT":
         raise make_validation_error(
-            f"{member} of {value} of one instance is all: use CAPACITY_PERCENT, or more"
+            f"{member} INSTANCE_COUNT {value}: there is only one instance; use CAPACITY_PERCENT"
         )
     if not (least <= share <= most and share > 0):
         bounds = f"{least:.0%} to {most:.0%} of the {instances} instances"
@@ -209,6 +209,9 @@ class Endpoint:
             return VariantAnswer(answer, fleet.config, variant, time.monotonic() - began)
 
     def describe(self) -> dict:
+        """Return DescribeEndpoint's response. Also set the status to ``Failed`` if the serving
+        fleet has failed.
+        """
         with self._lock:
             # No thread watches a serving fleet: its failure is only noticed here, when it is
             # described.
@@ -280,7 +283,7 @@ class Endpoint:
         end = time.monotonic() + deployment.limit
         reason = self._explain_alarms(deployment.alarms)
         if reason:  # before the update, too: developer guide, "Auto-Rollback Configuration"
-            return self._set_status("InService", f"The deployment was not begun: {reason}")
+            return self._set_status("InService", f"The deployment was not started: {reason}")
         with self._lock:
             if self._end_event.is_set():  # deleted meanwhile: nothing would stop the new fleet
                 return
@@ -301,8 +304,10 @@ class Endpoint:
             self._roll_back(fleet, reason) if reason else self._complete(fleet)
 
     def _bake(self, deployment: Deployment, seconds: float, limit: float) -> str:
-        """Wait ``seconds``. Return the reason for which the update must be rolled back, or an empty
+        """Wait ``seconds``. Return the reason why the update must be rolled back, or an empty
         string.
+
+        ``limit`` is the monotonic time at which the update times out.
         """
         bake_end = time.monotonic() + seconds
         while True:
@@ -319,6 +324,7 @@ class Endpoint:
                 return ""
 
     def _explain_alarms(self, alarms: tuple[str, ...]) -> str:
+        """Return which of the alarms are in the state ALARM, as a reason; empty if none is."""
         names = self._list_alarms(alarms) if alarms else []
         return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
 
@@ -336,7 +342,7 @@ class Endpoint:
         with self._lock:
             self._set_status("RollingBack")
             self._green, self._share = None, 0.0
-        log.warning("endpoint %s goes back to %s: %s", self.name, self._blue.name, reason)
+        log.warning("endpoint %s is rolled back to %s: %s", self.name, self._blue.name, reason)
         fleet.drain()
         fleet.stop()
         self._set_status("InService", f"The deployment was rolled back: {reason}")

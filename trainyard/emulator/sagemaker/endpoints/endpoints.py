@@ -1,6 +1,6 @@
 """The operations on endpoints and their configurations, and InvokeEndpoint.
 
-An endpoint ends with the emulator, as its containers do; its configuration is stored. Not
+An endpoint stops when the emulator stops, as its containers do; its configuration is stored. Not
 supported: autoscaling, shadow variants, asynchronous and serverless inference, inference
 components.
 """
@@ -31,7 +31,7 @@ NOT_RUN = {
     "ShadowProductionVariants": "shadow variants",
     "CrossRegionTrafficConfig": "traffic across regions",
 }
-"""Member of the request to the feature that it requests."""
+"""Mapping of a member of the request to the unsupported feature that it requests."""
 NOT_RUN_VARIANT = {
     "ServerlessConfig": "serverless inference",
     "CoreDumpConfig": "core dumps",
@@ -59,13 +59,13 @@ class EndpointConfigs:
         names = [variant["VariantName"] for variant in variants]
         if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
             raise make_validation_error(
-                f"ProductionVariants {names}: expected 1 to 10 with a name each"
+                f"ProductionVariants {names}: expected 1 to 10 variants with unique names"
             )
         for variant in variants:
             location = f"variant {variant['VariantName']}"
             if not variant.get("ModelName"):
                 raise make_validation_error(
-                    f"{location} has no ModelName: inference components are not run here"
+                    f"{location} has no ModelName: inference components are not supported here"
                 )
             if not variant.get("InstanceType"):
                 raise make_validation_error(f"{location} has no InstanceType")
@@ -95,7 +95,7 @@ def iter_checks(request: dict) -> Iterator[Check]:
 
 def _refuse_member(location: str, body: dict, member: str, feature: str) -> None:
     if body.get(member):
-        raise make_validation_error(f"{location}{member}: {feature} is not run here")
+        raise make_validation_error(f"{location}{member}: {feature} is not supported here")
 
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
@@ -146,6 +146,7 @@ class Endpoints:
         return name.lower() in self._live
 
     def create(self, request: dict) -> dict:
+        """Handle CreateEndpoint. The endpoint then starts in the background."""
         name = request["EndpointName"]
         config = self._configs.describe(request["EndpointConfigName"])
         deployment_config = request.get("DeploymentConfig") or {}
@@ -167,12 +168,13 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     def update(self, request: dict) -> dict:
+        """Handle UpdateEndpoint. The update then runs in the background."""
         endpoint = self._find(request["EndpointName"])
         config = self._configs.describe(request["EndpointConfigName"])
         for member in NOT_RETAINED:
             if request.get(member):
                 raise make_validation_error(
-                    f"{member} is not supported here: the configuration says it all"
+                    f"{member} is not supported here: give all values in the new configuration"
                 )
         deployment_config = request.get("DeploymentConfig") or {}
         deployment = plan_deployment(deployment_config, _count_instances(config))
@@ -181,6 +183,7 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     def _describe(self, request: dict) -> dict:
+        """Handle DescribeEndpoint, including the state of data capture."""
         endpoint = self._find(request["EndpointName"])
         capture = endpoint.config.get("DataCaptureConfig")
         if not capture:
@@ -209,6 +212,7 @@ class Endpoints:
         return make_page("Endpoints", summaries, request, 10, lambda entry: entry)
 
     def delete(self, request: dict) -> dict:
+        """Handle DeleteEndpoint. Return when none of the endpoint's processes is left."""
         endpoint = self._find(request["EndpointName"])
         # Remove it from the table first, so that no new request finds it.
         with self._lock:

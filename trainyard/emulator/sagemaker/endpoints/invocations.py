@@ -27,9 +27,9 @@ _OTHERS = {
 }
 _PASSED_HEADERS = ("Content-Type", "Accept", "X-Amzn-Sagemaker-Custom-Attributes", TARGET)
 _REFUSED_HEADERS = {
-    "X-Amzn-Sagemaker-Target-Container-Hostname": "TargetContainerHostname: direct invocation",
-    "X-Amzn-Sagemaker-Inference-Component": "InferenceComponentName: inference components",
-    "X-Amzn-Sagemaker-Session-Id": "SessionId: stateful sessions",
+    "X-Amzn-Sagemaker-Target-Container-Hostname": "TargetContainerHostname (direct invocation)",
+    "X-Amzn-Sagemaker-Inference-Component": "InferenceComponentName (inference components)",
+    "X-Amzn-Sagemaker-Session-Id": "SessionId (stateful sessions)",
 }
 
 
@@ -64,7 +64,7 @@ class Invocations:
         titled_headers = {name.title(): value for name, value in headers.items()}
         for name, feature in _REFUSED_HEADERS.items():
             if name in titled_headers:
-                raise ApiError("ValidationError", f"{feature} are not run here")
+                raise ApiError("ValidationError", f"{feature} is not supported here")
         passed_headers = {
             name: titled_headers[name] for name in _PASSED_HEADERS if name in titled_headers
         }
@@ -91,8 +91,8 @@ class Invocations:
         return Reply(variant_answer.answer, reply_headers)
 
     def forget(self, endpoint: str) -> None:
-        """Write the captured data of a stopped endpoint that is still in memory, and forget the
-        endpoint.
+        """Write the captured data of a stopped endpoint that is still in memory to S3, and forget
+        the endpoint.
         """
         with self._lock:
             keys = [key for key in self._captures if key[0] == endpoint]
@@ -101,6 +101,7 @@ class Invocations:
             capture.flush()
 
     def close(self) -> None:
+        """Write the captured data of all endpoints that is still in memory to S3."""
         for endpoint in {key[0] for key in self._captures}:
             self.forget(endpoint)
 
@@ -127,10 +128,13 @@ class Invocations:
 
 
 def _find_endpoint(find: Callable[[str], Endpoint], path: str) -> Endpoint:
+    """Return the endpoint that the request path names. Raises ``ValidationError`` if it does not
+    exist or does not serve.
+    """
     match = _PATH.fullmatch(path)
     if not match:
         operation = _OTHERS.get(path.rpartition("/")[2], path)
-        raise ApiError("ValidationError", f"{operation} is not run here: use InvokeEndpoint")
+        raise ApiError("ValidationError", f"{operation} is not supported here: use InvokeEndpoint")
     try:
         endpoint = find(match[1])
     except ApiError:
@@ -194,7 +198,7 @@ class Capture:
                 self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
             except (ApiError, OSError) as failure:
                 # The bucket is missing or the disk is full: the endpoint keeps serving.
-                log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
+                log.warning("endpoint %s: data capture failed: %s", self._endpoint, failure)
 
     def _format_line(
         self, request_body: bytes, asked_type: str, answer: Answer, inference: str

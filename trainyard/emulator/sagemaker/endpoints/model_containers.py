@@ -39,7 +39,7 @@ class ModelServer:
     """File in ``containers/`` that is started as the container."""
 
     modules: tuple[str, ...]
-    """Modules that the Python interpreter must have, which runs the server instead of the image."""
+    """Modules required in the Python interpreter that runs the server instead of the image."""
 
     install: str
     """Packages that pip installs for these modules."""
@@ -104,8 +104,8 @@ def find_server(image: str, python: Path) -> ModelServer:
         if "amazonaws.com" in image:
             descriptions = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
             raise make_validation_error(
-                f"image {image!r} is not served here: what replaces a container's `serve` "
-                f"is {descriptions}"
+                f"image {image!r} is not served here. Servers that replace a container's `serve`, "
+                f"with their images: {descriptions}"
             )
         match = SERVERS[0]
     if missing := list_missing_modules(python, match.modules):
@@ -182,13 +182,13 @@ class Models:
         definitions = model.get("Containers") or [model["PrimaryContainer"]]
         if mode != "Serial" and len(definitions) > 1:
             raise make_validation_error(
-                f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here"
+                f"model {name}: InferenceExecutionConfig.Mode {mode} is not supported here"
             )
         containers = [self._make_container(name, container) for container in definitions]
         own = {container.image for container in containers if container.server is OWN_SERVER}
         if len(containers) > 1 and any(container.has_models for container in containers):
             raise make_validation_error(
-                f"model {name}: a multi-model container is not run among others here"
+                f"model {name}: a multi-model container cannot run beside other containers here"
             )
         if own and len(own) < len({container.image for container in containers}):
             raise make_validation_error(
@@ -198,6 +198,9 @@ class Models:
         return containers
 
     def _make_container(self, model: str, definition: dict) -> Container:
+        """Return the container for a definition, which may name a model package. Raises
+        ``ValidationException`` if it cannot be served here.
+        """
         if package := definition.get("ModelPackageName"):
             definition = self._make_package_container(package, definition.get("Environment") or {})
         data = definition.get("ModelDataUrl")
@@ -218,7 +221,7 @@ class Models:
         environment = definition.get("Environment") or {}
         if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
             raise make_validation_error(
-                f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out"
+                f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not supported here: leave it out"
             )
         image = find_engine().find_image(definition["Image"]) if serves is OWN_SERVER else None
         digest = image.digest if image else ""
@@ -242,7 +245,7 @@ class Models:
 # Multi-model containers, which load a model when a request first names it. The contract is the
 # developer guide's "Custom Containers Contract for Multi-Model Endpoints": a model is unpacked to
 # ``/opt/ml/models/<name>/model``, loaded by ``POST /models``, invoked at ``/models/<name>/invoke``
-# and unloaded by ``DELETE``. Only the own server of an image, in a container engine, implements it.
+# and unloaded by ``DELETE``. Only an image's own server, in a container engine, implements it.
 
 FOLDER = "/opt/ml/models"
 TARGET = "X-Amzn-Sagemaker-Target-Model"

@@ -45,8 +45,8 @@ from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, s
 STARTUP = 600.0  # maximum time until /ping responds, in seconds
 ANSWER = 60.0  # maximum time until a container responds, in seconds (InvokeEndpoint's docs)
 GRACE = 1.0  # seconds from SIGTERM to SIGKILL
-LONGEST_PAUSE = 60.0  # maximum seconds before a container that keeps ending is restarted
-CALM = 60.0  # seconds of serving after which the count of successive ends starts again
+LONGEST_PAUSE = 60.0  # maximum seconds before a container that keeps exiting is restarted
+CALM = 60.0  # seconds of serving after which the count of successive exits is reset
 LAST_WORDS = 2.0  # seconds to wait for the log of a container that closed a connection
 SOCKET = "serve.sock"
 PORT = 8080  # on which an image's own server listens (developer guide, hosting)
@@ -81,7 +81,7 @@ TIMED_OUT = Answer(
 
 
 BROKE_OFF = Answer(0, b"the connection to the container broke off", "text/plain")
-"""What a request gets whose container ends meanwhile."""
+"""Response to a request whose container exits before it has responded."""
 
 
 class NoAnswerError(OSError):
@@ -99,7 +99,7 @@ class Instance:
     ``grant`` is a context manager that gives them access to AWS while they run. ``status`` is
     ``Starting``, ``Ready`` or ``Failed``; ``failure`` has the reason. Containers that end after
     they were Ready are started again, as an image's server and SageMaker do, and requests wait
-    until they are.
+    until they are Ready again.
     """
 
     def __init__(
@@ -135,6 +135,7 @@ class Instance:
         self._thread.start()
 
     def wait(self) -> None:
+        """Return when the instance is Ready, Failed or stopped."""
         self._decision_event.wait()
 
     def stop(self) -> None:
@@ -204,6 +205,9 @@ class Instance:
     # life cycle
 
     def _run(self) -> None:
+        """Serve until the instance is stopped or has failed, then delete its folders. Runs in a
+        thread.
+        """
         try:
             shutil.rmtree(self._directory, ignore_errors=True)
             with self._grant as access:
@@ -219,6 +223,7 @@ class Instance:
             self._serving.set()  # requests that wait fail at once, because nothing is listening
 
     def _serve_in_isolation(self, access: Access | None) -> None:
+        """Call :meth:`_serve`, in a container network if a container engine runs the images."""
         if self._containers[0].server is not OWN_SERVER:
             self._serve(access, choose())
             return
@@ -275,7 +280,7 @@ class Instance:
         status = outcome.failure.status if outcome.failure else 0
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         when = f"in {pause:g} s" if pause else "at once"
-        text = f"The model's container ended with {how}, time {ends} in a row: it is started again"
+        text = f"The model's container ended with {how} (consecutive exit {ends}): restarting it"
         self._line(self._nodes[0].name, f"[emulator] {text} {when}.")
         log.warning("%s: %s %s", self._directory, text, when)
         for node in self._nodes:
@@ -369,11 +374,13 @@ class Instance:
             connection.close()
 
     def _set_status(self, status: str, failure: str = "") -> None:
+        """Set status and failure unless the instance is being stopped, and wake :meth:`wait`."""
         if not self._stopping.is_set():
             self.failure, self.status = failure[:1024], status
             self._decision_event.set()
 
     def _record_line(self, host: str, line: str) -> None:
+        """Keep a line of a container's log for failure reasons, and pass it on to ``line``."""
         self._tails[host].append(line)
         self._line(host, line)
 
@@ -496,6 +503,7 @@ class Variant:
         }
 
     def _write_line(self, host: str, line: str) -> None:
+        """Write a line of a container's log to CloudWatch Logs, unless it is empty."""
         stream = self._stream if len(self.containers) == 1 else f"{self._stream}/{host}"
         if line:  # CloudWatch Logs refuses an empty message
             self._logs.append(self._group, stream, (line,))
@@ -548,7 +556,9 @@ class Fleet:
                 self._lock.notify_all()
 
     def drain(self) -> None:
-        """Return when no request is running. The caller must prevent new requests."""
+        """Return when no request is running, or after ANSWER seconds. The caller must prevent new
+        requests.
+        """
         with self._lock:
             # A request takes at most ANSWER seconds.
             self._lock.wait_for(lambda: not self._busy, ANSWER)
@@ -562,6 +572,9 @@ class Fleet:
             self._folder.parent.rmdir()
 
     def _choose(self, target: str | None) -> Variant:
+        """Return the variant ``target``, or the next in turn if it is None. Raises
+        ``ValidationError`` if it does not exist.
+        """
         if target is None:
             weights = {variant.name: variant.weight for variant in self.variants.values()}
             return self.variants[self._turns.choose_name(weights)]

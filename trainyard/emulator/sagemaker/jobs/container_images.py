@@ -39,8 +39,8 @@ KNOWN_IMAGES = (
 
 
 def find_package_path(image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the PYTHONPATH that adds the packages that exist only in ``image``; empty if it has
-    none.
+    """Return a mapping with the PYTHONPATH that adds the packages that exist only in ``image``;
+    empty if it has none.
     """
     if not is_xgboost(image) and parse_repository(image) != "sagemaker-scikit-learn":
         return {}

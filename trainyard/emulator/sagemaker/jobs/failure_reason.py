@@ -36,15 +36,17 @@ _LAUNCHER = (
 _LACKS = "No matching distribution found for "
 _PIP = re.compile(rf"ERROR: ({_LACKS}.+)").search
 OFFLINE = (
-    "jobs have no network here: install it for the interpreter that --python names, or let jobs "
-    "out with --internet"
+    "jobs have no network here: install it for the interpreter that --python names, or give "
+    "jobs network access with --internet"
 )
 """Advice if pip did not find a package."""
 _FULL = "no space left on device"  # the engines' spelling (Go); Python writes a capital N
-_PRUNE = "the disk on which the container engine keeps its containers is full: docker system prune"
+_PRUNE = (
+    "the disk on which the container engine keeps its containers is full: run docker system prune"
+)
 _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
-"""Marks of errors of a rank whose peer has died. They are a consequence, so they are shown only if
-there is no other error.
+"""Texts in the errors of a rank whose peer has died. They are a consequence, so they are shown only
+if there is no other error.
 """
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
 """Message in torchrun's root cause if a worker was killed."""
@@ -122,8 +124,8 @@ def select_excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OF
     own_errors = [pair for pair in errors if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
     pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
-    # The order of information: an exception that is not a consequence, then pip's message, then a
-    # signal, and last the errors caused by the death of a peer.
+    # The most informative comes first: an exception that is not a consequence, then pip's message,
+    # then a signal, and last the errors caused by the death of a peer.
     for name, text in own_errors or pip or signals or errors:
         hinted_text = _add_hint(text, hint)
         return hinted_text if len(logs) == 1 else f"{hinted_text} ({name})"

@@ -59,7 +59,7 @@ from trainyard.language.definition_document import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
 LONGEST_MESSAGE = 1 << 20  # maximum bytes read of the failure message that a job left
-TAIL = 400  # last log lines of each node, in which the reason of a failure is searched
+TAIL = 400  # number of each node's last log lines that are searched for the reason of a failure
 DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
 
@@ -68,10 +68,10 @@ log = logging.getLogger(__name__)
 class JobServices:
     """The services and settings that all jobs share.
 
-    ``aws`` is the emulator as its own client. ``models`` has the models that transform jobs and
-    endpoints serve. ``metrics`` stores CloudWatch's metrics. ``stop_grace`` is the number of
-    seconds from SIGTERM to SIGKILL. ``python`` is the interpreter that replaces images.
-    ``on_change(kind, record)`` is called at each change of a job.
+    ``aws`` has the clients with which the emulator calls itself. ``models`` has the models that
+    transform jobs and endpoints serve. ``metrics`` stores CloudWatch's metrics. ``stop_grace`` is
+    the number of seconds from SIGTERM to SIGKILL. ``python`` is the interpreter that replaces
+    images. ``on_change(kind, record)`` is called at each change of a job.
     """
 
     jobs: Path
@@ -103,7 +103,7 @@ CANNOT_START = (
 """FailureReason that AWS gives if an entrypoint cannot be run. The engine's message is appended."""
 
 KINDS: dict[str, type["Job"]] = {}
-"""Kind to the class of its jobs."""
+"""Mapping of a kind to the class of its jobs."""
 
 
 class Job(ABC):
@@ -124,6 +124,7 @@ class Job(ABC):
     """Whether a job that wrote a message has failed even if it exited with status 0."""
 
     def __init_subclass__(cls) -> None:
+        """Register the class in :data:`KINDS`."""
         KINDS[cls.KIND] = cls
 
     @staticmethod
@@ -211,9 +212,11 @@ class Job(ABC):
                 self._cluster.stop(self.place.stop_grace if grace is None else grace, unheard)
 
     def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended; return False if it has not after ``timeout`` seconds."""
         return self._done_event.wait(timeout)
 
     def _run(self, on_end: Callable[["Job"], None]) -> None:
+        """Run the job, from the checks of its permissions to its end. Runs in a thread."""
         try:
             if self._find_instance_type() in self.place.aws.without_capacity:
                 self._finish("Failed", NO_CAPACITY)
@@ -250,8 +253,8 @@ class Job(ABC):
                 self._done_event.set()
 
     def _assume(self) -> None:
-        """Apply the policies of the job's role from here on. Raises ``AccessDenied`` if they forbid
-        what the job needs.
+        """Apply the policies of the job's role from here on: replace ``place``, and set ``logs``
+        and ``measures``. Raises ``AccessDenied`` if they forbid what the job needs.
         """
         authority = self.place.aws.authority
         caller = authority.find_role_caller(self.role)
@@ -325,7 +328,9 @@ class Job(ABC):
                 self._name_what_differs(node, self.read_image_uri())
             isolation.prepare(node, hosts)
             if node.image:
-                self.write_notice(node.name, f"Image {node.image} is {node.digest} here.")
+                self.write_notice(
+                    node.name, f"Image {node.image} has the digest {node.digest} here."
+                )
         # With the lock, stop() either finds the cluster, or _check_stop() finds the stop.
         with self.lock:
             self._check_stop()
@@ -397,6 +402,7 @@ class Job(ABC):
         return {}
 
     def _read_message(self, node: Node) -> str:
+        """Return the text that the job wrote to ``MESSAGE``; empty if there is none."""
         folder, _, name = self.MESSAGE.rpartition("/")
         content = self.open_folder(node, folder).read(name, LONGEST_MESSAGE)
         return (content or b"").decode(errors="replace").strip()
@@ -412,6 +418,7 @@ class Job(ABC):
             raise JobStopError
 
     def _limit(self) -> float | None:
+        """Return MaxRuntimeInSeconds; None if the request does not set it."""
         return self.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds")
 
     # record
@@ -421,6 +428,7 @@ class Job(ABC):
         return self.record[f"{self.KIND}JobStatus"]
 
     def set_status(self, status: str, failure: str | None = None) -> None:
+        """Set the status and, if given, the FailureReason, and save the record."""
         with self.lock:
             self.record[f"{self.KIND}JobStatus"] = status
             self.record["LastModifiedTime"] = time.time()
@@ -434,12 +442,14 @@ class Job(ABC):
             return dict(self.record)
 
     def save(self) -> None:
+        """Write job.json, and report the record to ``on_change``."""
         with self.lock:
             document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
             write_json(self.directory / "job.json", document)
             self.place.on_change(self.KIND, self.record)
 
     def _finish(self, status: str, failure: str | None = None) -> None:
+        """Record the job's end: the time, the final status and the reason of a failure."""
         with self.lock:
             self.record[f"{self.KIND}EndTime"] = time.time()
             self.enter(status)
@@ -458,6 +468,7 @@ class Job(ABC):
     # log
 
     def _open_log(self, hosts: list[str], notice: str | None) -> None:
+        """Create the hosts' log streams, and write the notice to them and to the emulator's log."""
         self._tails = {host: deque(maxlen=TAIL) for host in hosts}
         for host in hosts:
             self._append(host)  # creates the stream, which a node has even if it logs nothing
@@ -471,12 +482,14 @@ class Job(ABC):
         self._append(host, f"[emulator] {notice}")
 
     def _append(self, host: str, *lines: str) -> None:
+        """Append lines to the log of ``host``, if the job's role may write logs."""
         if not self.logs:
             return
         group = f"/aws/sagemaker/{self.KIND}Jobs"
         self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
 
     def _receive_line(self, host: str, line: str) -> None:
+        """Keep a line of a node's log for failure reasons, read its metrics, and store it."""
         self._tails[host].append(line)
         self.read_line(host, line)
         if line:  # CloudWatch Logs refuses an empty message

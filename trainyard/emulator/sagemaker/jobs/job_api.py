@@ -29,7 +29,7 @@ class Jobs:
         self._place = place
         self._live: dict[str, Job] = {}
         self._ended_records: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
-        """Kind to job name to the summary of an ended job."""
+        """Summaries of ended jobs: {kind: {job name: summary}}."""
         self._lock = threading.Lock()
         self._is_closed = False
         place.jobs.mkdir(parents=True, exist_ok=True)
@@ -67,6 +67,9 @@ class Jobs:
         return job
 
     def describe(self, kind: str, name: str) -> dict:
+        """Return the response of Describe. Raises ``ValidationException`` if the job does not
+        exist.
+        """
         job = self._live.get(name)
         if job and kind == job.KIND:
             return select_members(f"Describe{kind}Job", job.describe())
@@ -99,6 +102,7 @@ class Jobs:
         return make_page(f"{kind}JobSummaries", summaries, request, 10)
 
     def stop(self, kind: str, name: str) -> dict:
+        """Stop a running job. Raises ``ValidationException`` if it has ended."""
         status = self.describe(kind, name)[f"{kind}JobStatus"]
         if status in JOB_ENDED:
             message = f"The request was rejected because the {kind.lower()} job is in status"
@@ -124,7 +128,9 @@ class Jobs:
         with self._lock:
             # None: the job is running, or its end could not be saved because the disk is full.
             if self._ended_records[kind].pop(name, None) is None:
-                message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
+                message = (
+                    f"{kind} job {name} is in status {status}: stop it, and wait until it has ended"
+                )
                 raise ApiError("ResourceInUse", message)
             shutil.rmtree(self._build_path(name).parent)
         return record[f"{kind}JobArn"]

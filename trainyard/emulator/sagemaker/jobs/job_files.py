@@ -101,7 +101,7 @@ class JobFolder:
         identity = status.st_dev, status.st_ino
         # A link to a folder that contains it would be walked forever.
         if identity in ancestors:
-            raise OSError(errno.ELOOP, "links to a folder that it lies in")
+            raise OSError(errno.ELOOP, "links to a folder that contains it")
         for entry, status in entries:
             child = f"{name}/{entry}".lstrip("/")
             yield from self._visit([*parts, entry], child, status, (*ancestors, identity))
@@ -133,6 +133,7 @@ class JobFolder:
                 self._leave_out(name, error)
 
     def _leave_out(self, name: str, error: LeadsOutError | OSError) -> None:
+        """Report that the entry ``name`` is left out, once for each reason."""
         is_ours = isinstance(error, LeadsOutError)
         reason = str(error) if is_ours else f"{self.path}/{name}: {error.strerror}"
         if reason not in self._reported_reasons:

@@ -46,15 +46,18 @@ def _explain_analysis_refusal(environment: Mapping[str, str], python: Path) -> s
     """Return why the model monitor's analysis cannot run here. Return None if it can."""
     for name in _SCRIPTS:
         if environment.get(name):
-            return f"Environment.{name}: our analyser does not run user scripts; leave it out"
+            return (
+                f"Environment.{name}: the emulator's analyser does not run user scripts; leave it "
+                "out"
+            )
     try:
         form = json.loads(environment.get("dataset_format", "{}"))
     except json.JSONDecodeError:
         form = {}  # the job itself reports it, as on AWS
     if form and not {"csv", "json"} & set(form):
         return (
-            f"Environment.dataset_format {json.dumps(form)}: our analyser reads csv, json and JSON "
-            "Lines, and neither Parquet nor captured requests"
+            f"Environment.dataset_format {json.dumps(form)}: the emulator's analyser reads csv, "
+            "json and JSON Lines, and neither Parquet nor captured requests"
         )
     if missing := list_missing_modules(python, ["numpy"]):
         return f"{python} lacks {missing[0]} for the analysis: {python} -m pip install numpy"
@@ -117,6 +120,7 @@ class ProcessingJob(Job):
                 self.record["ProcessingStartTime"] = time.time()
 
     def stage(self, node: Node, hosts: list[str]) -> None:
+        """Download the inputs, and set the node's command and environment."""
         node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
         for entry in _list_managed(self.request.get("ProcessingInputs", [])):
             source = entry["S3Input"]
@@ -151,6 +155,7 @@ class ProcessingJob(Job):
         return self.request["AppSpecification"]["ImageUri"]
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        """Return a context manager that uploads the Continuous outputs while the nodes run."""
         stack = contextlib.ExitStack()
         for number, output in enumerate(self._list_outputs("Continuous")):
             folders = [self.open_folder(node, output["LocalPath"]) for node in nodes]
@@ -182,10 +187,11 @@ class ProcessingJob(Job):
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
 
     def _write_config(self, node: Node, hosts: list[str]) -> None:
+        """Write the files in /opt/ml/config, which tell the container its request and hosts."""
         config = node.to_host_path("/opt/ml/config")
         job: dict[str, Any] = {"ProcessingJobArn": self.arn, **copy.deepcopy(self.request)}
         for source in (entry.get("S3Input", {}) for entry in job.get("ProcessingInputs", [])):
-            # Only the container's file has this member; Describe has not.
+            # Only the container's file has this member; Describe's response does not.
             source |= {"S3DownloadMode": "StartOfJob"}
         (config / "processingjobconfig.json").write_text(json.dumps(job))
         resources = {"current_host": node.name, "hosts": hosts}
@@ -198,6 +204,7 @@ def _refuse_image(request: dict) -> None:
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
+    """Raise ``ValidationException`` if the job needs a program that only the image has."""
     spec = request["AppSpecification"]
     if container_images.runs_in_engine(spec["ImageUri"]):
         return
@@ -215,8 +222,8 @@ def _refuse_input(entry: dict) -> None:
     location = f"input {entry['InputName']!r}"
     if entry.get("DatasetDefinition"):
         raise make_validation_error(
-            f"{location}: DatasetDefinition is not run here: there is no Athena and no Redshift. "
-            "Put the query's files into S3 and name them by S3Input"
+            f"{location}: DatasetDefinition is not supported here: there is no Athena and no "
+            "Redshift. Put the query's files into S3 and name them in S3Input"
         )
     _refuse_place(location, entry.get("S3Input"), entry.get("AppManaged", False))
 
@@ -231,7 +238,7 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
         other = owners.setdefault(folder, entry["InputName"])
         if other != entry["InputName"]:
             raise make_validation_error(
-                f"input {entry['InputName']!r}: LocalPath {folder!r} is that of {other!r}, too"
+                f"input {entry['InputName']!r}: LocalPath {folder!r} is already that of {other!r}"
             )
 
 
@@ -239,7 +246,7 @@ def _refuse_output(entry: dict) -> None:
     location = f"output {entry['OutputName']!r}"
     if "FeatureStoreOutput" in entry:
         raise make_validation_error(
-            f"{location}: FeatureStoreOutput is not run here: there is no feature store"
+            f"{location}: FeatureStoreOutput is not supported here: there is no feature store"
         )
     _refuse_place(location, entry.get("S3Output"), entry.get("AppManaged", False))
 
@@ -250,6 +257,7 @@ def _list_managed(entries: list[dict]) -> list[dict]:
 
 
 def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
+    """Raise ``ValidationException`` if an S3Input or S3Output cannot be used here."""
     if place is None:
         raise make_validation_error(f"{location} has neither S3Input nor S3Output")
     local = place.get("LocalPath", "")
@@ -261,10 +269,10 @@ def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
         return
     if place.get("S3InputMode", "File") != "File":
         raise make_validation_error(
-            f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File"
+            f"{location}: S3InputMode {place['S3InputMode']} is not supported here: use File"
         )
     if place.get("S3CompressionType", "None") != "None":
         raise make_validation_error(
-            f"{location}: S3CompressionType Gzip is not run here: store it uncompressed"
+            f"{location}: S3CompressionType Gzip is not supported here: store it uncompressed"
         )
     check_uri(location, place["S3Uri"])

@@ -105,6 +105,7 @@ class TrainingJob(Job):
         return self.request["ResourceConfig"].get("InstanceCount", 1)
 
     def stage(self, node: Node, hosts: list[str]) -> None:
+        """Download the channels and checkpoints, and set the node's command and environment."""
         node.make_directories(
             "/opt/ml/input/data", "/opt/ml/model", "/opt/ml/output/data", CHECKPOINTS
         )
@@ -134,6 +135,7 @@ class TrainingJob(Job):
         return self.request["AlgorithmSpecification"]["TrainingImage"]
 
     def list_own_imports(self) -> set[str]:
+        """Return the packages that AWS's XGBoost algorithm imports, if the job runs it."""
         return {"xgboost"} if builtin_algorithms.runs_without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
@@ -143,7 +145,7 @@ class TrainingJob(Job):
                 node.name, "TrainingPlanArn is ignored here: this machine runs the job."
             )
         # Only a notice: SDK v2 sets a profiler rule in every job, so refusing rules would refuse
-        # all.
+        # all jobs.
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
             if self.request.get(member):
                 self.write_notice(
@@ -205,11 +207,15 @@ class TrainingJob(Job):
             self.keep()
 
     def set_status(self, status: str, failure: str | None = None) -> None:
+        """Set the job's status, and its SecondaryStatus if it is being stopped."""
         if status == "Stopping":
             self.enter("Stopping")
         super().set_status(status, failure)
 
     def read_line(self, host: str, line: str) -> None:
+        """Record the metrics in a line of the log, and report regular expressions that are too
+        slow.
+        """
         if (values := self._metrics.read(line)) and self.measures:
             record_training_metrics(self.place.metrics, self.name, values)
         for message in self._metrics.report_slow_patterns():
@@ -229,6 +235,7 @@ class TrainingJob(Job):
         return self.request.get("InputDataConfig", [])
 
     def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
+        """Download a channel into the node's folder, or mount what replaces its file system."""
         name, target = (
             channel["ChannelName"],
             node.to_host_path(f"/opt/ml/input/data/{_name(channel)}"),
@@ -273,6 +280,7 @@ class TrainingJob(Job):
         return self.request["TensorBoardOutputConfig"].get("LocalPath") or TENSORBOARD
 
     def _download_checkpoints(self, node: Node) -> None:
+        """Download the checkpoints of an earlier job, if the request has a CheckpointConfig."""
         uri = self.request.get("CheckpointConfig", {}).get("S3Uri")
         if not uri:
             return
@@ -288,6 +296,7 @@ class TrainingJob(Job):
     # configuration
 
     def _write_config(self, node: Node, hosts: list[str]) -> None:
+        """Write the files in /opt/ml/input/config, which tell the container its request."""
         kind = self.request["ResourceConfig"].get("InstanceType", "local")
         group = {"instance_group_name": GROUP, "instance_type": kind, "hosts": hosts}
         resources = {
@@ -329,6 +338,7 @@ class TrainingJob(Job):
     # results
 
     def _publish_model(self, folders: list[JobFolder]) -> None:
+        """Upload /opt/ml/model, as files or as model.tar.gz, and note the URI in ``outputs``."""
         if self._is_uncompressed():
             # algo-1 last: its files overwrite others, as in the archive.
             for folder in reversed(folders):
@@ -349,6 +359,7 @@ class TrainingJob(Job):
         return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
 
     def _put(self, path: Path, name: str) -> None:
+        """Upload the file as ``name``, note the URI in ``outputs``, and delete the file."""
         with path.open("rb") as stream:
             put_file(self.place.objects, self._build_output_uri(""), name, stream)
         self.outputs.append(self._build_output_uri(name))
@@ -363,7 +374,7 @@ def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
         raise make_validation_error(
-            "AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage"
+            "AlgorithmSpecification.AlgorithmName is not supported here: use TrainingImage"
         )
     if reason := container_images.explain_unusable_image(spec["TrainingImage"]):
         raise make_validation_error(reason)
@@ -372,7 +383,7 @@ def _refuse_image(request: dict) -> None:
 def _refuse_groups(request: dict) -> None:
     if request.get("ResourceConfig", {}).get("InstanceGroups"):
         raise make_validation_error(
-            "ResourceConfig.InstanceGroups are not run here: use InstanceCount"
+            "ResourceConfig.InstanceGroups are not supported here: use InstanceCount"
         )
 
 
@@ -391,7 +402,7 @@ def _refuse_pipe(request: dict, channel: dict) -> None:
     default = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     if (channel.get("InputMode") or default) == "Pipe":
         raise make_validation_error(
-            f"{_label_channel(channel)}: InputMode Pipe is not run here: use File or FastFile"
+            f"{_label_channel(channel)}: InputMode Pipe is not supported here: use File or FastFile"
         )
 
 
@@ -402,7 +413,7 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
     own tests rely on that).
     """
     if channel.get("CompressionType", "None") != "None":
-        problem = "CompressionType Gzip is not run here: store it uncompressed"
+        problem = "CompressionType Gzip is not supported here: store it uncompressed"
         raise make_validation_error(f"{_label_channel(channel)}: {problem}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
@@ -431,8 +442,8 @@ def _name(channel: dict) -> str:
 # fs-0123abcd=/a/folder                 shows that folder of this machine
 # fs-0123abcd/mount/data=s3://bucket/prefix        its folder /mount/data is associated with S3
 #
-# Without a folder behind the id, it stands for the whole file system: DirectoryPath is looked up
-# in it, on FSx for Lustre without the mount name that it begins with.
+# An id without a path stands for the whole file system: DirectoryPath is looked up in its
+# replacement, on FSx for Lustre without the mount name with which it begins.
 
 VARIABLE = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
 FORM = f"{VARIABLE}=%s=/a/local/folder (or =s3://bucket/prefix, which FSx for Lustre mirrors)"
@@ -499,7 +510,9 @@ def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
     """
     stand_in_place = StandIn(place, source.get("FileSystemAccessMode") == "rw")
     if stand_in_place.writable and stand_in_place.is_mirrored:
-        raise ClientFault("FileSystemAccessMode rw is run here only with a local folder: use ro")
+        raise ClientFault(
+            "FileSystemAccessMode rw is supported here only with a local folder: use ro"
+        )
     if stand_in_place.is_mirrored:
         bucket, key = split_uri(place)
         return StandIn(f"s3://{bucket}/{join_key(key, rest)}", stand_in_place.writable)
@@ -589,8 +602,8 @@ class Metrics:
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
-        """Return name and value of each metric in the line. NaN and infinity are skipped, because
-        JSON cannot contain them.
+        """Store the metrics in the line as the latest values, and return (name, value) of each. NaN
+        and infinity are skipped, because JSON cannot contain them.
         """
         values = []
         for metric in self._metrics:

@@ -56,7 +56,7 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 def check_uri(location: str, uri: str) -> None:
-    """Raise ``ValidationException``, which names the location, for what is no S3 URI."""
+    """Raise ``ValidationException``, which names ``location``, if ``uri`` is not an S3 URI."""
     try:
         split_uri(uri)
     except ClientFault as fault:
@@ -86,7 +86,9 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
                 if not info.key.endswith("/")
             ]
         else:
-            raise ClientFault(f"S3DataType {kind!r} is not run by this emulator: use S3Prefix")
+            raise ClientFault(
+                f"S3DataType {kind!r} is not supported by this emulator: use S3Prefix"
+            )
     except ApiError as error:
         if error.code not in ("NoSuchBucket", "NoSuchKey"):
             raise
@@ -174,8 +176,8 @@ def _check_places(sources: list[Source]) -> None:
         path = PurePosixPath(source.path)
         if "\0" in source.path or max(len(os.fsencode(part)) for part in path.parts) > LONGEST:
             raise ClientFault(
-                f"Data download failed:the key {source.key!r} is no path: a file's name has no "
-                f"NUL, and at most {LONGEST} bytes"
+                f"Data download failed:the key {source.key!r} is not a valid path: expected "
+                f"file names without NUL, of at most {LONGEST} bytes"
             )
         _check_free(places.setdefault(path, source), source)
     for path, source in places.items():
@@ -231,17 +233,18 @@ def put_file(objects: ObjectStore, uri: str, name: str, stream: BinaryIO) -> Non
 
 
 def _check_name(name: str, uri: str) -> None:
+    """Raise ClientFault if a file's name cannot be part of a key in S3."""
     try:
         name.encode()
     except UnicodeEncodeError:
         raise ClientFault(
             f"Artifact upload failed:the file {os.fsencode(name)!r} for {uri} has a name that is "
-            "not UTF-8, as keys of S3 are; let the job rename it"
+            "not UTF-8, which keys in S3 must be; let the job rename it"
         ) from None
 
 
 def check_destinations(objects: ObjectStore, request: dict) -> None:
-    """Check, before a job starts, that each bucket exists to which its results go.
+    """Check, before a job starts, that every bucket to which its results go exists.
 
     Raises:
         ClientFault: a bucket is missing. AWS reports that only when the job has ended.
@@ -302,6 +305,8 @@ Stamp = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _FileState:
+    """The state of a file at the last check, and whether that version has been uploaded."""
+
     stamp: Stamp
     is_uploaded: bool = False
 
@@ -346,6 +351,9 @@ class ContinuousUpload:
             self._check_files(final=False)
 
     def _check_files(self, final: bool) -> None:
+        """Upload the files that have not changed since the last check, or all if ``final``. Raises
+        ClientFault only if ``final``.
+        """
         faults: list[ClientFault] = []
         for folder in self._folders:
             try:
@@ -391,4 +399,5 @@ class ContinuousUpload:
 
 
 def _stamp(status: stat_result) -> Stamp:
+    """Return the values that show whether a file has changed."""
     return status.st_size, status.st_mtime_ns, status.st_ino

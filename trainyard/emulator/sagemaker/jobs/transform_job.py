@@ -1,8 +1,8 @@
 """Batch transform jobs: send S3 objects through containers that start as for an endpoint.
 
 The contract is AWS's: "Use Your Own Inference Code with Batch Transform" and "Associate Prediction
-Results with Input Records" in the developer guide. An object that fails has no output; the others
-go on, and the job ends as Failed.
+Results with Input Records" in the developer guide. An object that fails has no output; the other
+objects are still processed, and the job ends as Failed.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ VARIABLES = {
     "BatchStrategy": "SAGEMAKER_BATCH_STRATEGY",
     "MaxConcurrentTransforms": "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
 }
-"""Member of the request to the environment variable that passes it to the container, if the request
-has the member.
+"""Mapping of a member of the request to the environment variable that passes it to the container,
+if the request has the member.
 """
 AT_ONCE = 100  # maximum of MaxConcurrentTransforms * MaxPayloadInMB: CreateTransformJob's docs
 
@@ -67,7 +67,7 @@ class TransformJob(Job):
         if any(container.has_models for container in self._containers):
             name = request["ModelName"]
             raise make_validation_error(
-                f"model {name} is a multi-model one, which Batch Transform does not run"
+                f"model {name} is a multi-model container, which Batch Transform does not support"
             )
         self._instances: list[Instance] = []
         self._failures: list[str] = []
@@ -93,6 +93,7 @@ class TransformJob(Job):
 
     @property
     def is_isolated(self) -> bool:
+        """Whether the job's model sets EnableNetworkIsolation."""
         return bool(self._model.get("EnableNetworkIsolation"))
 
     def count_instances(self) -> int:
@@ -108,6 +109,9 @@ class TransformJob(Job):
             threading.Thread(target=instance.stop, daemon=True).start()
 
     def _run_phases(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+        """Transform the objects, with one instance per host. Replaces the phases of the other
+        kinds.
+        """
         source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
         sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
         self._open_log(hosts, choose().notice)
@@ -132,9 +136,10 @@ class TransformJob(Job):
             return self._finish("Completed")
         kind, _, reason = self._failures[0].partition(": ")
         failure_count = f"{len(self._failures)} of {len(sources)} objects failed"
-        self._finish("Failed", f"{kind}: {failure_count}, the others are done: {reason}")
+        self._finish("Failed", f"{kind}: {failure_count}, the others succeeded: {reason}")
 
     def _make_instance(self, host: str, access: Access | None) -> Instance:
+        """Return an instance of the model's containers with the job's environment variables."""
         variables = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
         more = {name: STRATEGIES.get(str(value), str(value)) for name, value in variables.items()}
         environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **more}
@@ -169,6 +174,7 @@ class TransformJob(Job):
             list(readers.map(lambda source: self._transform(host, transformer, source), sources))
 
     def _transform(self, host: str, transformer: Transformer, source: Source) -> None:
+        """Transform one object, and record its output or why it failed."""
         if self._stop.is_set():
             return
         name = f"{source.bucket}/{source.key}"
@@ -212,21 +218,21 @@ def _refuse_data_type(source: dict) -> None:
     kind = source["DataSource"]["S3DataSource"]["S3DataType"]
     if kind not in ("S3Prefix", "ManifestFile"):
         raise make_validation_error(
-            f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile"
+            f"S3DataType {kind} is not supported here: use S3Prefix or ManifestFile"
         )
 
 
 def _refuse_split(source: dict) -> None:
     if source.get("SplitType") in ("RecordIO", "TFRecord"):
         raise make_validation_error(
-            f"SplitType {source['SplitType']} is not run here: use Line or None"
+            f"SplitType {source['SplitType']} is not supported here: use Line or None"
         )
 
 
 def _refuse_capture(request: dict) -> None:
     if "DataCaptureConfig" in request:
         raise make_validation_error(
-            "DataCaptureConfig of a transform job is not run here: leave it out"
+            "DataCaptureConfig of a transform job is not supported here: leave it out"
         )
 
 
@@ -239,6 +245,7 @@ def _refuse_payload(request: dict) -> None:
 
 
 def _refuse_places(request: dict) -> None:
+    """Raise ``ValidationException`` if an S3 URI or the DataProcessing is not valid."""
     source, output = request["TransformInput"], request["TransformOutput"]
     try:
         split_uri(source["DataSource"]["S3DataSource"]["S3Uri"])

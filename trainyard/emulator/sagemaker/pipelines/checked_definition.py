@@ -24,6 +24,8 @@ from trainyard.language.step_types import step_type
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
+    """A parameter that a pipeline definition declares."""
+
     name: str
     type: str
     default: Value | None = None
@@ -53,7 +55,7 @@ def build_parameter_values(
         name = entry["Name"]
         if name not in parameters:
             raise make_validation_error(
-                f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}"
+                f"unknown pipeline parameter {name!r}; expected one of {sorted(parameters)}"
             )
         if name in result:
             raise make_validation_error(f"pipeline parameter {name!r} is given twice")
@@ -101,7 +103,7 @@ class Step:
     arguments: dict[str, Any]
     document: dict[str, Any]
     depends_on: dict[str, str] = field(default_factory=dict)
-    """Name of each step that it waits for to the trigger: the status that step must end with."""
+    """Mapping of each step that it waits for to the trigger, which says how that step must end."""
     branch: tuple[str, bool] | None = None
     loop: str | None = None
     """The ForEach step whose body contains it. It is then run once per item, each time as a step of
@@ -121,6 +123,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
+    """A parsed pipeline definition."""
+
     parameters: dict[str, Parameter]
     steps: dict[str, Step]
     """Steps in the order of the document; nested steps come after their condition."""
@@ -173,6 +177,9 @@ def _parse_experiment(document: dict, parameters: dict[str, Parameter]) -> dict[
 
 
 def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str | None) -> Step:
+    """Return the step with the statuses for which it waits. Raises ``ValidationException`` if it
+    cannot be run here.
+    """
     name, kind = document["Name"], document["Type"]
     if kind not in RUNNERS:
         message = f"step {name!r} has type {kind!r}, which is not run by this emulator"
@@ -216,7 +223,7 @@ def _wait_for_bodies(steps: dict[str, Step]) -> None:
         body, _, number = step.name.rpartition("-")
         if number.isdecimal() and body in steps and steps[body].loop:
             raise make_validation_error(
-                f"step name {step.name!r}: loop {steps[body].loop!r} has a step of this name"
+                f"step name {step.name!r}: loop {steps[body].loop!r} creates a step of this name"
             )
 
 
@@ -228,7 +235,7 @@ NOT_DONE = {
     "PipelineVersionAliases": _ALIASES,
     "MlflowExperimentName": "this emulator has no MLflow tracking server: leave it out",
 }
-"""Member to the reason why it is refused."""
+"""Mapping of a member to the reason why it is refused."""
 
 
 def refuse_members(request: dict[str, Any]) -> None:

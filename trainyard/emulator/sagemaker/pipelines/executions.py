@@ -94,6 +94,7 @@ class Executions:
         }
 
     def start(self, request: dict) -> dict:
+        """Start an execution. A repeated ClientRequestToken returns the same execution."""
         checked_definition.refuse_members(request)
         with self._lock:
             if self._is_closed:
@@ -116,6 +117,7 @@ class Executions:
         return {"PipelineExecutionArn": execution.arn}
 
     def stop(self, request: dict) -> dict:
+        """Stop a running execution. Raises ``ValidationException`` if it has ended."""
         execution = self._find(request)
         status = execution.record["answer"]["PipelineExecutionStatus"]
         if status in END_STATUSES:
@@ -181,6 +183,7 @@ class Executions:
         return make_page("PipelineExecutionSummaries", summaries, request, 10, _summarize_execution)
 
     def list_steps(self, request: dict) -> dict:
+        """Handle ListPipelineExecutionSteps, the newest step first by default."""
         execution = self._find(request)
         with execution.lock:
             records = [dict(record) for record in execution.steps.values()]
@@ -234,7 +237,9 @@ class Executions:
             if e.record["answer"]["PipelineExecutionStatus"] not in END_STATUSES
         ]
         if running:
-            log.warning("stopping %s, which still runs", ", ".join(e.arn for e in running))
+            log.warning(
+                "stopping executions that are still running: %s", ", ".join(e.arn for e in running)
+            )
         for execution in running:
             execution.stop()
 
@@ -261,6 +266,9 @@ class Executions:
         return self._all[arn]
 
     def _create(self, version: Version, request: dict) -> Execution:
+        """Create the record and the folder of an execution, and add it to the table. It is not
+        started.
+        """
         pipeline, now = version.pipeline, time.time()
         number = "".join(secrets.choice(_LETTERS) for _ in range(12))
         parallel = request.get("ParallelismConfiguration") or pipeline.get(
@@ -496,7 +504,7 @@ def _check_step(step: Step, record: dict | None, arn: str) -> None:
     kind = step_type(step.type).metadata_key
     if kind not in record["Metadata"]:
         message = f"Invalid SourcePipelineExecutionArn: {arn}. Step {step.name!r} is of type"
-        raise make_validation_error(f"{message} {step.type} now, and had another type there")
+        raise make_validation_error(f"{message} {step.type}, but had another type there")
 
 
 def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> None:
@@ -519,8 +527,10 @@ def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> 
     for name, record in records.items():
         gone = [uri for uri in record.get("outputs", ()) if not step_cache.has_object(objects, uri)]
         if gone:
-            message = f"Invalid SourcePipelineExecutionArn: {arn}. Of the outputs of step {name!r}"
-            raise make_validation_error(f"{message} {gone[0]} is gone; select that step, too")
+            message = f"Invalid SourcePipelineExecutionArn: {arn}. The outputs of step {name!r}"
+            raise make_validation_error(
+                f"{message} no longer include {gone[0]}; select that step, too"
+            )
 
 
 def _copy_record(record: dict, arn: str) -> dict:

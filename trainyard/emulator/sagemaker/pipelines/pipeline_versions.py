@@ -93,6 +93,7 @@ class Pipelines:
         }
 
     def create(self, request: dict) -> dict:
+        """Create a pipeline with version 1. A repeated ClientRequestToken creates nothing."""
         checked_definition.refuse_members(request)
         name = request["PipelineName"]
         if not _NAME.fullmatch(name):
@@ -144,6 +145,7 @@ class Pipelines:
         return {"PipelineArn": record["PipelineArn"]}
 
     def describe(self, request: dict) -> dict:
+        """Return the response of DescribePipeline for a version, by default the latest."""
         checked_definition.refuse_members(request)
         record = self._read(request["PipelineName"])
         number = self._resolve_number(record, request.get("PipelineVersionId"))
@@ -211,6 +213,7 @@ class Pipelines:
         return self._root / name / "pipeline.json"
 
     def _read(self, name_or_arn: str) -> dict:
+        """Return the record of a pipeline. Raises ``ResourceNotFound`` if it does not exist."""
         name = name_or_arn.rpartition("pipeline/")[2]
         if not _NAME.fullmatch(name) or not self._build_path(name).exists():
             raise ApiError(
@@ -222,7 +225,9 @@ class Pipelines:
         write_json(self._build_path(record["PipelineName"]), record)
 
     def _store(self, record: dict, request: dict, text: str | None) -> None:
-        """Write the definition first and then the record that refers to it."""
+        """Set the request's members in ``record``, and write it. If ``text`` is given, add it as a
+        new version, and write it first, because the record refers to it.
+        """
         now = time.time()
         record |= {key: request[key] for key in _PIPELINE_MEMBERS if key in request}
         record["LastModifiedTime"] = now
@@ -264,6 +269,7 @@ class Pipelines:
         return self._build_path(name).with_name(f"definition-{number}.json").read_bytes().decode()
 
     def _resolve_number(self, record: dict, number: int | None) -> int:
+        """Return the version number, or the latest for None. Raises ``ResourceNotFound``."""
         latest = record["versions"][-1]["PipelineVersionId"]
         if number is None:
             return latest
@@ -346,6 +352,7 @@ def decode_definition(data: bytes, location: str) -> str:
 
 
 def _iter_findings(text: str) -> Iterator[Finding]:
+    """Iterate over what the rules of ``trainyard.validate`` find in the text."""
     _check_depth(text)
     document, findings = read(text)
     yield from findings
@@ -357,6 +364,7 @@ def _iter_findings(text: str) -> Iterator[Finding]:
 
 
 def _check_depth(text: str) -> None:
+    """Raise ``ValidationException`` if the text is nested deeper than DEEPEST levels."""
     try:
         level: list[Any] = [json.loads(text)]
     # json.loads is recursive, so it may reach the interpreter's limit before DEEPEST is checked.

@@ -96,6 +96,7 @@ class ExecutionScope:
         return values[name]
 
     def property(self, step: str, path: str) -> Any:
+        """Return a property of a step; for a loop, that of a step of the named iteration."""
         if self._find_document(step).get("Type") == "ForEach":
             target = self._find_child(step, split_path(path))
             if target:
@@ -144,6 +145,7 @@ class ExecutionScope:
         return read_json(self._read(uri), path, uri)
 
     def _read(self, uri: str) -> bytes:
+        """Return the content of an object. Raises ExpressionError if it cannot be read."""
         try:
             return self._objects.read_bytes(*split_uri(uri))
         except (ApiError, ClientFault) as error:
@@ -182,10 +184,12 @@ class Work:
         return self._runners[step_type]
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Return the response of Describe for what ``metadata`` names."""
         [(key, metadata_value)] = metadata.items()
         return self._by_key[key].describe(metadata_value)
 
     def list_outputs(self, metadata: dict[str, Any]) -> list[str]:
+        """Return the URIs to which the work wrote."""
         return [
             uri for key, body in metadata.items() for uri in self._by_key[key].list_outputs(body)
         ]
@@ -249,7 +253,7 @@ class Execution:
 
     @property
     def steps(self) -> dict[str, dict]:
-        """Name of each started step to its record, in the order in which they started."""
+        """Mapping of each started step to its record, in the order in which the steps started."""
         return self.record["steps"]
 
     @property
@@ -261,6 +265,7 @@ class Execution:
         return self._stop
 
     def start(self) -> None:
+        """Save the record, inform the observer, and run the execution in a thread."""
         self.save()
         self._observe(self.record, None)
         Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
@@ -288,7 +293,9 @@ class Execution:
         self._done_event.wait()
 
     def wait_for_callback(self, token: str) -> None:
-        """Return when the step that waited with that callback token has ended."""
+        """Return when the step that waited with that callback token has ended, or after SETTLE
+        seconds.
+        """
 
         def is_settled() -> bool:
             for step in self.steps.values():
@@ -308,6 +315,7 @@ class Execution:
     # the order of the steps
 
     def _run(self) -> None:
+        """Start steps as :class:`Order` allows until none is running, then set the final status."""
         try:
             with self.lock:
                 while True:
@@ -347,6 +355,7 @@ class Execution:
         Thread(target=self._run_step, args=(step,), daemon=True).start()
 
     def _set_status(self, status: str, reason: str | None = None) -> None:
+        """Set the execution's status and reason, save the record, and inform the observer."""
         answer = self.record["answer"]
         answer["PipelineExecutionStatus"] = status
         if reason:
@@ -357,6 +366,7 @@ class Execution:
     # one step
 
     def _run_step(self, step: Step) -> None:
+        """Run a step to its end, and record its final status. Runs in a thread of its own."""
         record = self.steps[step.name]
         status = "Failed"
         reason: str | None = DEFECT  # until the real reason is known
@@ -383,7 +393,7 @@ class Execution:
                 self.lock.notify_all()
 
     def _run_with_retries(self, step: Step, record: dict) -> None:
-        """Run the step, and run it again after a failure as its RetryPolicies say. Raises
+        """Run the step, and run it again after a failure as its RetryPolicies specify. Raises
         StepFailed, StepStopped.
         """
         retries = Retries(step.document.get("RetryPolicies") or [], record["StartTime"])

@@ -55,7 +55,7 @@ def take_snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
 
 
 def is_intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
-    """Return whether each object of a :func:`snapshot` still exists unchanged: its ETag is the
+    """Return whether each object of a :func:`take_snapshot` still exists unchanged: its ETag is the
     same, and its file has the stored size.
     """
     try:

@@ -208,6 +208,7 @@ def _convert_item(path: str, item: Any) -> Any:
 
 
 def _parse_item(item: Any) -> Any:
+    """Return the item as JSON if it is the text of a JSON value; otherwise unchanged."""
     if not isinstance(item, str):
         return item
     try:

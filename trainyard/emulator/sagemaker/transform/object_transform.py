@@ -23,7 +23,7 @@ from trainyard.emulator.sagemaker.jobs.transfers import Source, join_key, split_
 
 MB = 1 << 20
 STRATEGIES = {"MultiRecord": "MULTI_RECORD", "SingleRecord": "SINGLE_RECORD"}
-"""BatchStrategy in a request to its spelling in a container's parameters."""
+"""Mapping of BatchStrategy in a request to its spelling in a container's parameters."""
 DEFAULTS = {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6, "BatchStrategy": "MULTI_RECORD"}
 
 
@@ -110,7 +110,7 @@ class Transformer:
         return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
 
     def transform(self, source: Source) -> None:
-        """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
+        """Write the object's output. Raises :class:`ObjectFailed`, :class:`TransformStopError`."""
         bucket, key = split_uri(self.build_output_uri(source))
         stored_bytes = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
         with stored_bytes, self._objects.create_blob() as blob:
@@ -178,6 +178,9 @@ class Transformer:
         raise AssertionError("the last attempt has answered or raised")
 
     def _assemble_answer(self, batch: list[bytes], answer: Answer) -> bytes:
+        """Return what is written for a batch: the processed response, with a line end if
+        AssembleWith is Line.
+        """
         body = answer.body
         if self._processing.active:
             body = self._process_answer(batch, answer)
@@ -187,7 +190,7 @@ class Transformer:
 
     def _process_answer(self, batch: list[bytes], answer: Answer) -> bytes:
         """Return the response's records, joined with the input and filtered as DataProcessing
-        says.
+        specifies.
         """
         source = self._source.get("ContentType", "")
         inputs = batch if len(batch) > 1 else split_answer(batch[0], source, 1)
@@ -291,6 +294,7 @@ def _select_members(record: Any, names: list[str]) -> Any:
 
 
 def _select_elements(record: Any, picks: list[str]) -> Any:
+    """Return one element, or a list if ``picks`` has several numbers or a slice."""
     if not isinstance(record, list):
         raise PathError(f"[{','.join(picks)}] of {_shorten_repr(record)}, which is not an array")
     if len(picks) == 1 and ":" not in picks[0]:
@@ -380,6 +384,7 @@ def split_answer(answer: bytes, content_type: str, expected_count: int) -> list[
 
 
 def _split_elements(answer: bytes, expected_count: int) -> list[bytes]:
+    """Return the elements of a JSON array, also as the only member of an object; or the lines."""
     try:
         document = json.loads(answer)
     except ValueError:
@@ -448,6 +453,7 @@ class DataProcessing:
 
 
 def _check_join(kind: str, answer_kind: str, source: dict, output: dict) -> None:
+    """Raise ValueError if the output's format does not fit JoinSource Input."""
     if kind != answer_kind:
         raise ValueError(
             f"JoinSource Input: Accept {answer_kind!r} must be the ContentType {kind!r}"

@@ -26,7 +26,7 @@ class Emissions:
         self._logs, self._job, self._nodes = logs, job, nodes
         self._metric = compile_regex(metric)
         self._streams: dict[Path, int] = {}
-        """File → offset up to which it has been read."""
+        """Mapping of a file to the offset up to which it has been read."""
 
     def read(self) -> None:
         """Add the values that were printed since the last call."""
@@ -91,7 +91,7 @@ class Hyperband:
         # At MaxResource a job may end by itself, so that it can save its model. It is stopped only
         # when it prints another value.
         if position > self.most:
-            return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
+            return f"Hyperband: it continued after MaxResource, {self.most} values of the objective"
         if position not in self.list_rungs():
             return None
         value = curve[position - 1]
@@ -102,7 +102,7 @@ class Hyperband:
             return None
         return (
             f"Hyperband: with {value:g} at {position} values of the objective it is number "
-            f"{better + 1} of {len(values) + 1}, and the best {places} of them go on"
+            f"{better + 1} of {len(values) + 1}, and only the best {places} continue"
         )
 
     def list_rungs(self) -> list[int]:
@@ -114,6 +114,7 @@ Rule = Median | Hyperband
 
 
 def _iter_rungs(least: int, most: int) -> Iterator[int]:
+    """Iterate over the rungs below ``most``: ``least``, then ETA times as many values each."""
     while least < most:
         yield least
         least *= ETA
@@ -134,11 +135,11 @@ class Watch:
         self._complete_jobs: set[str] = set()
         """Jobs whose log has been read to its end."""
         self._verdict_counts: dict[str, int] = {}
-        """Job → number of its values that the rule has seen."""
+        """Mapping of a job to the number of its values that the rule has already judged."""
 
     def read(self, job: str, nodes: int, metric: Mapping[str, Any], has_ended: bool) -> None:
-        """Read what a job has printed since the last call. ``has_ended``: the job prints nothing
-        more.
+        """Read what a job has printed since the last call. ``has_ended``: the job will print
+        nothing more.
         """
         if job in self._complete_jobs:
             return
@@ -148,7 +149,8 @@ class Watch:
         self._complete_jobs |= {job} if has_ended else set()
 
     def find_stop_reason(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:
-        """Return why the job is stopped; None when it continues.
+        """Judge the job's new values, each once. Return why the job is stopped, or None if it
+        continues.
 
         ``order`` has the names of the jobs to compare, this one included, in the order of their
         start.

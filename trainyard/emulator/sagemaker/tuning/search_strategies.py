@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 # Logarithmic for a range above 0 that spans three orders of magnitude, and otherwise Linear.
 
 ORDERS = 1000
-"""Ratio of a range's ends from which on scaling Auto is logarithmic."""
+"""Ratio of a range's ends from which scaling Auto is logarithmic."""
 
 _SCALES = {
     "Linear": (lambda x: x, lambda y: y),
     "Logarithmic": (math.log, math.exp),
     "ReverseLogarithmic": (lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
 }
-"""ScalingType to the scale's function and its inverse."""
+"""Mapping of a ScalingType to the scale's function and its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Numeric:
     """Whether its values are integers."""
 
     def scale_unit(self, unit: float) -> str:
-        """Return the value, as text, at position ``to_unit`` (0..1) on the range's scale."""
+        """Return the value, as text, at position ``unit`` (0..1) on the range's scale."""
         _, back = _SCALES[self.scaling]
         begin, end = self._compute_ends()
         value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
@@ -86,7 +86,7 @@ class Categorical:
 Range = Numeric | Categorical
 Space = tuple[Range, ...]
 Values = dict[str, str]
-"""Name of each hyperparameter to its value as text, as a training job gets them."""
+"""Mapping of a hyperparameter's name to its value as text, as a training job gets it."""
 
 
 def build_space(ranges: Mapping[str, Any]) -> Space:
@@ -263,6 +263,7 @@ def _suggest_values(question: Question, seed: int) -> Values:
 def _as_optuna(
     trial: Trial, space: Space, choices: "dict[str, optuna.distributions.BaseDistribution]"
 ) -> "optuna.trial.FrozenTrial":
+    """Return a trial in optuna's form; it counts as running while it has no objective."""
     from optuna.trial import TrialState, create_trial
 
     return create_trial(
@@ -274,6 +275,7 @@ def _as_optuna(
 
 
 def _make_distribution(item: Range) -> "optuna.distributions.BaseDistribution":
+    """Return optuna's distribution for a range; a continuous one is its scale, 0..1."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(item, Categorical):

@@ -46,7 +46,7 @@ from trainyard.language.definition_document import JOB_ENDED
 
 LOST = (
     "InternalServerError: the emulator ended while this tuning job was running; finished training "
-    "jobs are kept: name this tuning job as a parent in WarmStartConfig to search on from them"
+    "jobs are kept: name this tuning job as a parent in WarmStartConfig to continue from them"
 )
 RESOURCE = "hyper-parameter-tuning-job"
 _STEM = "HyperParameterTuningJob"
@@ -184,6 +184,7 @@ class Tunings:
     # internals
 
     def _check(self, request: dict[str, Any]) -> None:
+        """Raise ApiError if the search, its warm start or its training jobs cannot be run."""
         check_search(request)
         check_warm_start(request, {n: self.find(n).describe() for n in list_parents(request)})
         for definition in list_definitions(request):
@@ -194,6 +195,7 @@ class Tunings:
                 refuse()
 
     def _make(self, document: dict[str, Any]) -> TuningJob:
+        """Return the tuning job of ``document``; it is not started."""
         request = document["request"]
         directory = self._root / request[_NAME_MEMBER]
         parents = partial(self._list_parent_results, request)

@@ -2,8 +2,8 @@
 
 <state>/tuning/<name>/tuning.json   the request, the status, and the names of its training jobs
 
-Hyperparameters and results are in the training jobs' own records, jobs/<name>/job.json, so a kill
-of the emulator loses nothing that has ended. For each training job, tuning.json has its name and
+Hyperparameters and results are in the training jobs' own records, jobs/<name>/job.json, so killing
+the emulator loses no job that has ended. For each training job, tuning.json has its name and
 what its record does not contain: its definition, why it was stopped, and which job it repeats.
 """
 
@@ -120,6 +120,7 @@ class TuningJob:
     # life cycle
 
     def start(self) -> None:
+        """Save the status, and run the tuning job in a thread."""
         self._set_status("InProgress")
         Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
 
@@ -132,9 +133,15 @@ class TuningJob:
             self._set_status("Stopping")
 
     def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the tuning job has ended; return False if that takes more than ``timeout``
+        seconds.
+        """
         return self._done_event.wait(timeout)
 
     def _run(self) -> None:
+        """Start and stop training jobs until the search ends, then record the end. Runs in a
+        thread.
+        """
         status, reason = "Failed", DEFECT
         try:
             while not (end := self._end()):
@@ -182,6 +189,7 @@ class TuningJob:
     # the training jobs
 
     def _compute_job_limit(self) -> int:
+        """Return the maximum number of training jobs, without repeated ones."""
         config = self.request[CONFIG]
         if config["Strategy"] == "Grid":
             return sum(
@@ -191,6 +199,7 @@ class TuningJob:
         return int(config["ResourceLimits"].get("MaxNumberOfTrainingJobs", quota))
 
     def _count_tries(self) -> int:
+        """Return the number of training jobs that were started, without repetitions."""
         return sum("anew" not in trial for trial in self._list_trials())
 
     def _list_trials(self) -> list[dict[str, Any]]:
@@ -198,7 +207,7 @@ class TuningJob:
             return list(self.document["trials"])
 
     def _list_repeats(self) -> list[Result]:
-        """Return the results of the jobs to repeat, because they failed for a reason outside of the
+        """Return the results of the jobs to repeat, because they failed for a reason outside the
         job.
         """
         repeated_names = {trial.get("anew") for trial in self._list_trials()}
@@ -209,8 +218,8 @@ class TuningJob:
         ]
 
     def _is_repeatable(self, result: Result) -> bool:
-        """Return whether the job is to be run again: it was lost or stopped with the emulator, or
-        RetryStrategy allows it.
+        """Return whether the job is to be run again: it failed for a reason outside the job, and
+        RetryStrategy allows another attempt.
         """
         trial = self._find_trial(result.name)
         strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
@@ -309,7 +318,7 @@ class TuningJob:
             for name in (name for name in names if name in running):
                 order = [trial["name"] for trial in trials]
                 reason = self._watch.find_stop_reason(name, definition.rule, order)
-                if reason:  # a trial that hears of no stop would only keep the others waiting
+                if reason:  # a job that ignores SIGTERM would only delay the others
                     self._halt_job(name, reason, unheard=0.0)
 
     def _list_running_results(self) -> list[Result]:
@@ -346,6 +355,7 @@ class TuningJob:
         return results
 
     def _read_result(self, trial: Mapping[str, Any]) -> Result | None:
+        """Return the result of a training job; None if the job does not exist."""
         definition = self._find_definition(trial)
         try:
             record = self._jobs.describe(KIND, trial["name"])
@@ -392,7 +402,7 @@ class TuningJob:
     # the record
 
     def _measure_runtime(self) -> float:
-        """Return for how many seconds it has run."""
+        """Return the runtime of the tuning job in seconds, until now or until its end."""
         if self.status in JOB_ENDED:
             return float(self.document.get("seconds", 0.0))
         return time.time() - self._start_time
@@ -490,7 +500,7 @@ def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]
         own_kind, other = own_kinds.get(name, "="), parent_kinds.get(name, "=")
         static = own_kind.startswith("="), other.startswith("=")
         if own_kind != other and not any(static):
-            yield f"{name} is {other} there and {own_kind} here: a type may not change"
+            yield f"{name} is {other} in the parent and {own_kind} here: a type may not change"
         changes += 2 if all(static) and own_kind != other else static[0] != static[1]
     if changes > CHANGES:
         yield f"{changes} changes from tuned to static, or of static values: at most {CHANGES}"
@@ -510,8 +520,8 @@ def _find_kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> di
 def reuse_results(
     request: Mapping[str, Any], space: Space, results: Sequence[Result]
 ) -> tuple[list[Trial], list[Values]]:
-    """Return what is used of the parents' training jobs: results to search on, and combinations to
-    try first.
+    """Return (results to continue the search from, combinations to try first), taken from the
+    parents' training jobs.
     """
     usable = [result for result in rank_results(results) if is_in_space(space, result.values)]
     if not usable or request[CONFIG]["Strategy"] != "Bayesian":

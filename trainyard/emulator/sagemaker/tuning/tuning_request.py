@@ -1,9 +1,9 @@
 """Checks of CreateHyperParameterTuningJob, made before anything starts.
 
 What ``trainyard.validate`` finds in a tuning step is refused by its rules, and what botocore's
-model does not allow by ``request_shapes``. Here are the rest, of the API reference and of the
-developer guide's pages "Define Hyperparameter Ranges" and "Hyperband". Each error names the member,
-its value and what is expected. Most of AWS's own texts are not known.
+model does not allow by ``request_shapes``. This module has the other checks, from the API reference
+and from the developer guide's pages "Define Hyperparameter Ranges" and "Hyperband". Each error
+names the member, its value and what is expected. Most of AWS's own texts are not known.
 """
 
 from collections.abc import Mapping
@@ -140,6 +140,7 @@ def _refuse_findings(request: Mapping[str, Any]) -> None:
 
 
 def _check_definitions(request: Mapping[str, Any]) -> None:
+    """Raise ApiError if a training definition is incomplete, or its name is not unique."""
     all_definitions = list_definitions(request)
     for number, definition in enumerate(all_definitions):
         location = (
@@ -165,6 +166,7 @@ def _check_definitions(request: Mapping[str, Any]) -> None:
 
 
 def _check_ranges(location: str, ranges: Mapping[str, Any]) -> None:
+    """Raise ApiError if the number, the names or the scaling of the ranges are not allowed."""
     items = [item for kind in tuning_limits.KINDS for item in ranges.get(kind) or ()]
     names = [item["Name"] for item in items]
     if not 1 <= len(names) <= SEARCH_LIMIT:
@@ -181,6 +183,7 @@ def _check_ranges(location: str, ranges: Mapping[str, Any]) -> None:
 
 
 def _check_limits(config: Mapping[str, Any], combinations: int) -> None:
+    """Raise ApiError if ResourceLimits do not fit the strategy or exceed the quotas."""
     limits, strategy = config["ResourceLimits"], config["Strategy"]
     most, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
     location = f"{CONFIG}.ResourceLimits"
@@ -208,6 +211,7 @@ def _check_limits(config: Mapping[str, Any], combinations: int) -> None:
 
 
 def _check_strategy(request: Mapping[str, Any]) -> None:
+    """Raise ApiError if StrategyConfig does not fit the strategy."""
     config = request[CONFIG]
     strategy = config["Strategy"]
     if config.get("StrategyConfig") and strategy != "Hyperband":

@@ -51,7 +51,7 @@ class Result:
 
     @property
     def retryable(self) -> bool:
-        """Whether it failed for a reason outside of the job."""
+        """Whether it failed for a reason outside the job."""
         reason = self.record.get("FailureReason", "")
         return self.status == "Failed" and reason.startswith("InternalServerError")
 
@@ -108,6 +108,7 @@ def rank_results(results: Iterable[Result]) -> list[Result]:
 
 
 def _rank(result: Result) -> float:
+    """Return the objective as a number that is lower for better results."""
     assert result.objective is not None
     return result.objective if result.minimize else -result.objective
 

@@ -96,7 +96,7 @@ def test_a_bad_canary_is_rolled_back_by_its_alarm_and_a_good_one_stays(aws):
     assert invoke(aws, "e")[0] == "first"
 
     found, _ = update(aws, "second", canary)
-    assert "The deployment was not begun: alarm errors" in found["FailureReason"]
+    assert "The deployment was not started: alarm errors" in found["FailureReason"]
     linear = blue_green("LINEAR", 1, LinearStepSize=percent(50))
     aws.sm.update_endpoint(EndpointName="e", EndpointConfigName="second", DeploymentConfig=linear)
     assert aws.sm.describe_endpoint(EndpointName="e")["EndpointStatus"] == "Updating"

@@ -189,7 +189,7 @@ def test_variants_share_requests_and_are_captured(aws):
     assert invoke(aws, "Two", TargetVariant="Green", InferenceId="mine")[0] == "Green"
     with pytest.raises(ClientError, match="not one of this endpoint's: red, Green"):
         invoke(aws, "Two", TargetVariant="blue")
-    with pytest.raises(ClientError, match="InvokeEndpointAsync is not run here"):
+    with pytest.raises(ClientError, match="InvokeEndpointAsync is not supported here"):
         aws.runtime.invoke_endpoint_async(EndpointName="Two", InputLocation="s3://bkt/x")
 
     aws.sm.delete_endpoint(EndpointName="Two")
@@ -230,8 +230,8 @@ def test_a_model_process_that_ends_is_started_again(aws, monkeypatch):
         in_service(aws, "mortal")
     ends = [line for line in log_of(aws, "mortal") if "container ended" in line]
     assert [line.partition("exit status ")[2] for line in ends] == [
-        "3, time 1 in a row: it is started again at once.",
-        "3, time 2 in a row: it is started again in 1 s.",
+        "3 (consecutive exit 1): restarting it at once.",
+        "3 (consecutive exit 2): restarting it in 1 s.",
     ]
 
     monkeypatch.setattr(serving_instance, "ANSWER", 2.0)

@@ -103,7 +103,7 @@ def test_an_output_whose_name_is_not_utf_8_is_named(aws: Cloud, mode: str) -> No
     start = (
         f"ClientError: Artifact upload failed:the file b'caf\\xe9.txt' for s3://bkt/{name} has a"
     )
-    end = "name that is not UTF-8, as keys of S3 are; let the job rename it"
+    end = "name that is not UTF-8, which keys in S3 must be; let the job rename it"
     assert done["FailureReason"] == f"{start} {end}"
     whole = [f"{name}/a", f"{name}/z"] if mode == "Continuous" else []
     assert aws.keys(name) == whole
@@ -117,7 +117,7 @@ def test_an_output_whose_name_is_not_utf_8_is_named(aws: Cloud, mode: str) -> No
         ({"ProcessingInputs": [s3_input("../x", "s3://bkt/raw")]}, "must be under /opt/ml/proc"),
         ({"ProcessingInputs": [s3_input("in", "https://bkt/raw")]}, "is not an S3 URI"),
         ({"ProcessingInputs": [s3_input("in", "s3://bkt/raw"), s3_input("in/", "s3://bkt/raw")]},
-         "'in/': .* of 'in', too"),
+         "'in/': .* of 'in'"),
         ({"AppSpecification": {"ImageUri": "tensorflow:2"}}, "image 'tensorflow:2' is not known"),
     ],
 )  # fmt: skip

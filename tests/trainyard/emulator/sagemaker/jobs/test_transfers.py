@@ -99,7 +99,7 @@ def test_two_slashes_in_a_key_fail_in_awss_words(objects: ObjectStore, key: str)
         select(objects, "s3://bkt/m.json", "ManifestFile", "")
 
 
-NO_PATH = "is no path: a file's name has no NUL, and at most 255"
+NO_PATH = "is not a valid path: expected file names without NUL, of at most 255"
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def given_as(**texts: str) -> list[dict]:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (given_as(c="1"), r"unknown pipeline parameter 'c'; there are \['a', 'e'\]"),
+        (given_as(c="1"), r"unknown pipeline parameter 'c'; expected one of \['a', 'e'\]"),
         (given_as(a="1") * 2, "given twice"),
         (given_as(a="1.5"), "'a': '1.5' is not of type Integer"),
         (given_as(a="1", e="z"), "'z' is not one of"),

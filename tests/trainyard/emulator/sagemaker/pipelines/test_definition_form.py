@@ -304,7 +304,7 @@ REFUSED = {
     "channel 'c': InputMode Pipe": train(InputDataConfig=[channel(InputMode="Pipe")]),
     "channel 'c': CompressionType Gzip": train(InputDataConfig=[channel(CompressionType="Gzip")]),
     f"the sagemaker-training toolkit, which {PYTHON} lacks": train(AlgorithmSpecification=PLAIN),
-    "SplitType RecordIO is not run here": transform(SplitType="RecordIO"),
+    "SplitType RecordIO is not supported here": transform(SplitType="RecordIO"),
     "AsyncInferenceConfig": endpoint(ASYNC, {}),
     "variant 'v': ServerlessConfig": endpoint({}, SERVERLESS),
 }

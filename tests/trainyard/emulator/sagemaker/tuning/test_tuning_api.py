@@ -111,7 +111,7 @@ def test_early_stopping_stops_what_is_worse_than_the_median(tmp_path: Path) -> N
         found = tune(patient, "early", request(search, TrainingJobDefinition=stuck))
         jobs = trained(patient, "early")
         lines = patient.all_lines("Training", jobs[1]["TrainingJobName"])
-    assert any("All are killed at once, on AWS 120 s later" in line for line in lines)
+    assert any("All processes are killed at once, on AWS 120 s later" in line for line in lines)
     assert [job["TrainingJobStatus"] for job in jobs] == ["Completed", "Stopped"]
     assert [job["ObjectiveStatus"] for job in jobs] == ["Succeeded", "Succeeded"]
     assert found["TrainingJobStatusCounters"]["Stopped"] == 1

@@ -57,11 +57,16 @@ class Handler(BaseHTTPRequestHandler):
         return "emulator"  # a Unix socket's peer has no address
 
     def log_message(self, format: str, *values: Any) -> None:
+        """Print a request to the container's log, except pings. ``BaseHTTPRequestHandler`` calls
+        it.
+        """
         if "/ping" not in str(values):
             print(f"serve: {format % values}", flush=True)
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """A server on a Unix socket, with one thread per connection."""
+
     daemon_threads = True
     request_queue_size = 128  # the default of 5 refuses a burst of requests
 

@@ -39,6 +39,7 @@ def serve(service: Any) -> None:
     service.initialize(Context({}))  # loads the model
 
     def answer(body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:
+        """Respond to one request with the toolkit; ``http_front`` calls it."""
         context = Context(headers)
         [data] = service.handle([{"body": body}], context)
         data = data if isinstance(data, bytes) else str(data).encode()

@@ -66,6 +66,7 @@ def make_answerer(
     default_accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", content_types.JSON)
 
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
+        """Respond to one request; ``http_front`` calls it."""
         lower_headers = {name.lower(): value for name, value in headers.items()}
         kind = (
             lower_headers.get("contenttype")

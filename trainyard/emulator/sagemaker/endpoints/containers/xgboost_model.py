@@ -40,8 +40,8 @@ JSON, LINES = "application/json", "application/jsonlines"
 RECORDS = "application/x-recordio-protobuf"
 ACCEPT_TYPES = [JSON, LINES, RECORDS, "text/csv"]
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-"""Content types of HTML forms. flask takes their body away before the server reads it, so the
-server sees an empty body.
+"""Content types of HTML forms. flask consumes their body before the server reads it, so the server
+sees an empty body.
 """
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", str(6 << 20)))
 """Maximum size of a request body in bytes."""
@@ -97,7 +97,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
     Raises ValueError if the installed XGBoost can read it as neither.
     """
     data = path.read_bytes()
-    with suppress(Exception):  # unpickling may raise any
+    with suppress(Exception):  # unpickling may raise any exception
         return pickle.loads(data), True
     try:
         with warnings.catch_warnings():  # warns that the name has no suffix
@@ -162,8 +162,8 @@ def choose_accept(header: str) -> str:
 
 
 def encode(predictions: np.ndarray, accept: str) -> str | bytes:
-    """Encode predictions. Raises UnsupportedFormatError for a format that is not written, such as
-    JSON Lines.
+    """Encode predictions. Raises UnsupportedFormatError for a format that the server cannot write,
+    such as JSON Lines.
     """
     values = predictions.tolist()
     if os.environ.get("SAGEMAKER_BATCH"):
@@ -181,6 +181,7 @@ def make_answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]],
     batch = os.environ.get("SAGEMAKER_BATCH")
 
     def predict_text(body: bytes, lower_headers: dict[str, str]) -> tuple[str | bytes, str]:
+        """Return the predictions, encoded, and their content type. Raises RequestRefusal."""
         rows, form = parse(body, lower_headers.get("content-type"))
         try:
             predictions = model.predict(rows, form)
@@ -193,6 +194,7 @@ def make_answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]],
         return encode(predictions, accept), accept
 
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
+        """Respond to one request; ``http_front`` calls it."""
         lower_headers = {name.lower(): value for name, value in headers.items()}
         if len(body) > LIMIT:
             return 413, b"The body is larger than MAX_CONTENT_LENGTH.", "text/plain"

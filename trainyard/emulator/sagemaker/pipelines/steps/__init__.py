@@ -16,7 +16,7 @@ NOT_RUN = {
     "EMRServerless": "it has no Spark",
     "Lineage": "it keeps no lineage",
 }
-"""Step type to the reason why this emulator does not run it."""
+"""Mapping of a step type to the reason why this emulator does not run it."""
 
 import_modules(__name__, __path__)
 

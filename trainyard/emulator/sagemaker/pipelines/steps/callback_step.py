@@ -41,7 +41,7 @@ class CallbackRunner(Runner):
             raise StepFailed(f"ClientError: Failed to send to {queue}: {error}") from None
         attempt.note(metadata)
         if not waiting.answer_event.wait(LONGEST):
-            raise StepTimedOut("ClientError: the callback was not answered in seven days")
+            raise StepTimedOut("ClientError: the callback was not answered within seven days")
         answer = waiting.answer
         if answer is None:
             raise StepStopped

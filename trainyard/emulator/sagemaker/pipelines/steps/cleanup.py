@@ -16,8 +16,7 @@ ROOTS = ("ProcessingOutputConfig", "TransformOutput.S3OutputPath")
 
 @runs("Cleanup")
 class CleanupRunner(Runner):
-    """Delete the outputs of one step after another, as the description of SDK 3.27's CleanupStep
-    says.
+    """Delete the outputs of one step after another, as SDK 3.27's CleanupStep documents.
 
     The output of a training step is known: everything below ``<S3OutputPath>/<job>/output/``. For
     other steps, exactly the objects in S3Uris are deleted, and they must be below a location to
@@ -94,11 +93,11 @@ def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator
     if any(_read_property(scope, step, path) for path in NETWORKS):
         raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")
     if uris is None:
-        raise ClientFault(f"step {step!r}: S3Uris are required for it: the exact objects to delete")
+        raise ClientFault(f"step {step!r}: S3Uris are required: list the objects to delete")
     for uri in uris:
         if not any(str(uri).startswith(f"{root.rstrip('/')}/") for root in roots):
             raise ClientFault(
-                f"{uri!r} does not lie where step {step!r} writes: {', '.join(roots)}"
+                f"{uri!r} is not below a location of step {step!r}: {', '.join(roots)}"
             )
         yield str(uri)
 

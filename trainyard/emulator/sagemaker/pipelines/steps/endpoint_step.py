@@ -66,6 +66,9 @@ class EndpointRunner(Runner):
         )
 
     def _wait(self, name: str, config: str) -> None:
+        """Wait until no change of the endpoint is in progress. Raises StepStopped if it was
+        deleted, and StepFailed if it is not in service with ``config``.
+        """
         try:
             while (endpoint := self._describe(name))["EndpointStatus"] in UNDER_WAY:
                 time.sleep(POLL_SECONDS)

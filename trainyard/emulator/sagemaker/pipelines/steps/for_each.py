@@ -119,6 +119,7 @@ def _select_iteration(selector: dict, count: int, attempt: Attempt) -> dict[str,
 
 
 def _parse_number(value: Any, index: int) -> float:
+    """Return the value as a number. Raises StepFailed if it is none."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -81,6 +81,7 @@ class QualityCheckRunner(Runner):
                 raise
 
     def _run_job(self, attempt: Attempt, request: dict, metadata: dict[str, Any]) -> None:
+        """Run the processing job to its end, and note its ARN. Raises StepFailed, StepStopped."""
         try:
             job = self._services.jobs.create(
                 ProcessingJob.KIND, request | {"ProcessingJobName": attempt.name}
@@ -145,6 +146,7 @@ class QualityCheckRunner(Runner):
 
 
 def _is_true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
+    """Return a field as a Boolean; it may be the text ``true``. ``default`` replaces null."""
     value = fields.get(name)
     if value is None:  # the SDK writes null if the value is not set
         return default
@@ -152,6 +154,7 @@ def _is_true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
 
 
 def _explain_no_baseline(fields: dict[str, Any]) -> str:
+    """Return why the step has no baseline to check against, and what to do."""
     group, kind = fields.get("ModelPackageGroupName"), _DRIFT_CHECKS[fields["CheckType"]]
     of_group = (
         f", and no approved package of {group} has DriftCheckBaselines.{kind}.Constraints"

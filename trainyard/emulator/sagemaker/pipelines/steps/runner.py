@@ -83,7 +83,7 @@ class Attempt:
 
 
 class Runner:
-    """Base class of what runs the steps of a type. ``metadata`` is what a step has noted, such as
+    """Base class of the runners of step types. ``metadata`` is what a step has noted, such as
     ``{"Arn": …}``.
     """
 
@@ -106,7 +106,7 @@ class Runner:
         return ()
 
     def run(self, attempt: Attempt) -> None:
-        """Do the step's work, to its end.
+        """Do the step's work; return when it is complete.
 
         Raises:
             StepFailed: it failed.
@@ -129,11 +129,11 @@ class Runner:
 
 
 RUNNERS: dict[str, type[Runner]] = {}
-"""Step type to the class of its runner."""
+"""Mapping of a step type to the class of its runner."""
 
 
 def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
-    """Register a runner for step types.
+    """Return a class decorator that registers a runner for step types.
 
     Raises:
         ValueError: the type does not exist, or has a runner already.
@@ -207,6 +207,9 @@ def parse_outputs(declarations: Iterable[dict], properties: dict[str, Any]) -> d
 
 
 def _convert_output(declaration: dict, outputs: dict, giver: str) -> str:
+    """Return a declared output as text. Raises StepFailed if it is missing, too long or of another
+    type.
+    """
     name, kind = declaration["OutputName"], declaration.get("OutputType", "String")
     if name not in outputs:
         message = f"{giver} returned no output {name!r}; it returned {sorted(outputs)}"
@@ -216,8 +219,10 @@ def _convert_output(declaration: dict, outputs: dict, giver: str) -> str:
     try:
         parse(text, kind)
     except ValueError:
-        message = f"{giver} returned {_shorten_json(value)} as output {name!r}, which is not of "
-        f"type {kind}"
+        message = (
+            f"{giver} returned {_shorten_json(value)} as output {name!r}, "
+            f"which is not of type {kind}"
+        )
         raise StepFailed(f"ClientError: {message}") from None
     if len(text) > LONGEST:
         message = f"output {name!r} of {giver} has {len(text)} characters; {LONGEST} are allowed"

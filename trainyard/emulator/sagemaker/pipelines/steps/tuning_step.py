@@ -26,7 +26,9 @@ OPERATION = "CreateHyperParameterTuningJob"
 
 @runs("Tuning")
 class TuningRunner(Runner):
-    """Creates the tuning job that the Arguments ask for; as on AWS a retried step a new one."""
+    """Create the tuning job that the Arguments describe, and wait for it. As on AWS, a retried step
+    creates a new one.
+    """
 
     @staticmethod
     def check(arguments: dict[str, Any]) -> None:

@@ -50,5 +50,8 @@ def test_what_is_not_its_own_stays_and_fails_the_step(aws: Cloud) -> None:
     made = steps["Clean"]["Metadata"]["Cleanup"]
     assert (made["CleanedSteps"], made["SkippedSteps"]) == ([], ["Bad"])
     assert made["FailedSteps"][0]["ErrorCode"] == "ClientError"
-    assert "'s3://bkt/elsewhere/file.txt' does not lie where" in steps["Clean"]["FailureReason"]
+    assert (
+        "'s3://bkt/elsewhere/file.txt' is not below a location of step"
+        in steps["Clean"]["FailureReason"]
+    )
     assert {"out/c.txt", "elsewhere/file.txt"} <= set(aws.keys()), "all or none of a source"

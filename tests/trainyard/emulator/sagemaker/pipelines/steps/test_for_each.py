@@ -169,13 +169,13 @@ ONE = lambda_step("B", "work", {}, x="String")
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ([loop([1], [fail_step("F", "x")])], "a Fail step cannot stand in a loop's body"),
+        ([loop([1], [fail_step("F", "x")])], "a Fail step is not allowed in a loop's body"),
         ([loop([], [ONE])], "IterableItems: expected an expression or 1"),
         ([loop([1], [ONE], most=51)], "MaxConcurrency 51: expected 1 to"),
         ([loop([1], [ONE]), lambda_step("C", "work", {"x": output("Steps.B")})],
          "step 'B' runs once per item of 'Loop'"),
         ([loop([1], [ONE]), lambda_step("B-0", "work", {})],
-         "step name 'B-0': loop 'Loop' has a step of this name"),
+         "step name 'B-0': loop 'Loop' creates a step of this name"),
     ],
 )  # fmt: skip
 def test_what_no_loop_can_be_is_refused(aws: Cloud, steps: list[dict], said: str) -> None:
